@@ -1,0 +1,49 @@
+# Every target sets up what it needs; `make` alone lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format compat bench docs clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make .venv and install Tidelog with everything the tests need
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+run: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data
+	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data --welcome
+
+test: $(STAMP) ## run all tests (unit, contract, integration with real clients, crash tests)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/contract tests/integration tests/chaos
+
+check: $(STAMP) ## the one-minute loop: format, lint, types, import contracts, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' tests/unit tests/contract
+
+format: $(STAMP) ## format the code and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+compat: $(STAMP) ## foreign clients and Kafka's own tools (needs Java, Go, Node and their registries)
+	$(BIN)/python -m pytest -q tests/compat
+
+bench: $(STAMP) ## measure against Apache Kafka on this machine
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP) ## write docs/reference from the option table
+	$(BIN)/python scripts/generate_reference.py
+
+clean: ## remove the virtual environment, caches and the data of `make run`
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis data
