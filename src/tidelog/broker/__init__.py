@@ -1,1 +1,1 @@
-"""."""
+"""The broker process: connections, dispatch, handlers, and ``app``, which wires everything."""

@@ -1,1 +1,1 @@
-"""."""
+"""The ``tidelog`` command, one file per sub-command."""

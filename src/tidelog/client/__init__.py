@@ -1,1 +1,1 @@
-"""."""
+"""The client side: connections, cluster metadata, admin calls, producing and consuming."""

@@ -1,1 +1,1 @@
-"""."""
+"""The single writer of the cluster's metadata: topics, partitions, elections, features."""

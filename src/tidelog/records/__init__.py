@@ -1,1 +1,1 @@
-"""."""
+"""Record batches: their header, the records inside, compression, control markers, the old formats."""

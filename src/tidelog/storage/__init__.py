@@ -1,1 +1,1 @@
-"""."""
+"""Partitions on disk: segments and indexes, one partition's log, log directories, recovery, compaction."""

@@ -1,1 +1,1 @@
-"""."""
+"""One file per API; ``broker.dispatch`` holds the table that names them."""

@@ -1,0 +1,61 @@
+"""One sentence for everything that can go wrong, with the mend in it.
+
+Errors of the broker arrive as ``KafkaError``: its message is used where the broker sent one, and the table
+below adds what a person can do about the code.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
+
+MENDS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics list` shows what there is",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name or pass --if-not-exists",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "names have up to 249 letters, digits, dots, underscores and dashes",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "use at most as many replicas as there are brokers",
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller records or raise max.message.bytes of the topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches or raise segment.bytes of the topic",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to catch up or lower min.insync.replicas",
+    ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the brokers",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on this cluster",
+    ErrorCode.KAFKA_STORAGE_ERROR: "look into the broker's log for the log directory that failed",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
+}
+
+DEFAULT_TEXTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
+    ErrorCode.MESSAGE_TOO_LARGE: "the record is larger than the broker accepts",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is outside what the partition holds",
+}
+
+
+def sentence(error: BaseException) -> str:
+    """The one sentence for ``error``."""
+    match error:
+        case KafkaError():
+            return _kafka(error)
+        case TidelogError():
+            return _trimmed(str(error))
+        case OSError() if error.filename:
+            return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+        case OSError():
+            return (error.strerror or str(error) or type(error).__name__).lower()
+        case UnicodeDecodeError():
+            return f"the input is not UTF-8 text (byte {error.start}): pass binary data with --input base64"
+    return (
+        f"this is a bug in tidelog ({type(error).__name__}: {error}); "
+        "set TIDELOG_DEBUG=1 to see where, and please report it"
+    )
+
+
+def _kafka(error: KafkaError) -> str:
+    text = _trimmed(error.message) or DEFAULT_TEXTS.get(error.code) or "the broker refused"
+    mend = MENDS.get(error.code)
+    said = f"{text} ({error.code.name})"
+    return f"{said}: {mend}" if mend else said
+
+
+def _trimmed(text: str) -> str:
+    return text.strip().rstrip(".")

@@ -1,0 +1,260 @@
+"""Record batches of format 2: the 61-byte header, read and mended in place.
+
+Owns the layout of the header; never looks into the records behind it. All integers are big-endian::
+
+     0  base offset             int64     not covered by the CRC: the broker writes it
+     8  batch length            int32     bytes that follow this field
+    12  partition leader epoch  int32     not covered by the CRC: the broker writes it
+    16  magic                   int8      2; at the same place in formats 0 and 1
+    17  CRC-32C                 uint32    over everything from the attributes to the end of the batch
+    21  attributes              int16     bits: 0-2 codec, 3 append time, 4 transactional, 5 control, 6 horizon
+    23  last offset delta       int32
+    27  base timestamp          int64     the delete horizon where bit 6 is set
+    35  max timestamp           int64
+    43  producer id             int64
+    51  producer epoch          int16
+    53  base sequence           int32
+    57  record count            int32
+    61  records
+
+Invariant: every function takes a buffer and a position and copies nothing; only the ``set_*`` functions
+write, and those that change bytes under the CRC write a new CRC. Callers: ``records`` (encode, decode),
+``storage`` (append, recovery, reads), ``client``, ``wire`` never.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.errors import CorruptRecordError
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC_V2 = 2
+LOG_OVERHEAD = 12
+HEADER_SIZE = 61
+
+BASE_OFFSET_AT = 0
+LENGTH_AT = 8
+LEADER_EPOCH_AT = 12
+MAGIC_AT = 16
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+LAST_OFFSET_DELTA_AT = 23
+BASE_TIMESTAMP_AT = 27
+MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
+PRODUCER_EPOCH_AT = 51
+BASE_SEQUENCE_AT = 53
+RECORD_COUNT_AT = 57
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+MAX_INT32 = 0x7FFF_FFFF
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_UINT32 = struct.Struct(">I")
+
+_unpack_header = HEADER.unpack_from
+
+
+def add_sequence(sequence: int, increment: int) -> int:
+    """``sequence + increment`` where sequence numbers run from 0 to 2³¹-1 and then start at 0 again."""
+    return (sequence + increment) & MAX_INT32
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch; past ``magic`` it has a meaning only where ``magic`` is 2."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        """The codec's number, a value of ``records.compression.Codec``."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """``CREATE_TIME`` or ``LOG_APPEND_TIME``."""
+        return LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop this batch's tombstones and markers, once a cleaning has set it."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > -1
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows this batch in the log."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record; -1 where the batch has none."""
+        if self.base_sequence < 0:
+            return -1
+        return add_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch on disk and on the wire, offset and length fields included."""
+        return self.batch_length + LOG_OVERHEAD
+
+
+def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at ``pos``; raises ``CorruptRecordError`` where fewer than 61 bytes are left."""
+    try:
+        return BatchHeader._make(_unpack_header(buf, pos))
+    except struct.error as error:
+        raise CorruptRecordError(
+            f"a record batch header needs {HEADER_SIZE} bytes, {max(len(buf) - pos, 0)} are left at {pos}"
+        ) from error
+
+
+def batch_size(buf: Buffer, pos: int = 0) -> int:
+    """The size of the batch at ``pos``; needs its first 12 bytes only."""
+    length: int = _LENGTH.unpack_from(buf, pos + LENGTH_AT)[0]
+    return length + LOG_OVERHEAD
+
+
+def iter_batches(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """``(position, header)`` of every whole batch; a last batch that is cut short is left out.
+
+    Fetch answers end in the middle of a batch, so a short tail is no error; a length no batch can have is.
+    """
+    limit = len(buf) if end is None else end
+    while limit - pos >= HEADER_SIZE:
+        header = BatchHeader._make(_unpack_header(buf, pos))
+        size = header.batch_length + LOG_OVERHEAD
+        if size < HEADER_SIZE:
+            raise CorruptRecordError(f"the batch at {pos} says it is {size} bytes long, less than its header")
+        if pos + size > limit:
+            return
+        yield pos, header
+        pos += size
+
+
+def compute_crc(buf: Buffer, pos: int, size: int) -> int:
+    """CRC-32C of the batch of ``size`` bytes at ``pos``."""
+    with memoryview(buf) as view:
+        value: int = crc32c(view[pos + ATTRIBUTES_AT : pos + size])
+    return value
+
+
+def check_crc(buf: Buffer, pos: int, size: int) -> bool:
+    """Whether the batch of ``size`` bytes at ``pos`` carries its own checksum."""
+    stored: int = _UINT32.unpack_from(buf, pos + CRC_AT)[0]
+    return compute_crc(buf, pos, size) == stored
+
+
+def set_base_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
+    """Give the batch its place in the log; the CRC stays valid."""
+    _OFFSET.pack_into(buf, pos, offset)
+
+
+def set_leader_epoch(buf: bytearray | memoryview, pos: int, epoch: int) -> None:
+    """Write the epoch of the leader that appends; the CRC stays valid."""
+    _INT32.pack_into(buf, pos + LEADER_EPOCH_AT, epoch)
+
+
+def set_timestamps(
+    buf: bytearray | memoryview, pos: int, size: int, timestamp_type: int, max_timestamp: int
+) -> None:
+    """Write the kind of timestamp and the batch's highest one, and the CRC that follows from it.
+
+    With ``LOG_APPEND_TIME`` readers take ``max_timestamp`` as the time of every record.
+    """
+    attributes: int = _INT16.unpack_from(buf, pos + ATTRIBUTES_AT)[0]
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_BIT
+    else:
+        attributes &= ~TIMESTAMP_TYPE_BIT
+    _INT16.pack_into(buf, pos + ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(buf, pos + MAX_TIMESTAMP_AT, max_timestamp)
+    write_crc(buf, pos, size)
+
+
+def write_crc(buf: bytearray | memoryview, pos: int, size: int) -> None:
+    """Checksum the batch of ``size`` bytes at ``pos`` after something under the CRC has changed."""
+    _UINT32.pack_into(buf, pos + CRC_AT, compute_crc(buf, pos, size))
+
+
+def pack_header(
+    buf: bytearray | memoryview,
+    pos: int,
+    size: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Write a whole header, CRC included, before records that already stand at ``pos + 61``."""
+    HEADER.pack_into(
+        buf,
+        pos,
+        base_offset,
+        size - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC_V2,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    write_crc(buf, pos, size)

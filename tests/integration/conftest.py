@@ -1,0 +1,35 @@
+"""One broker process per test worker, shared by all tests that do not harm it.
+
+`TIDELOG_TEST_BOOTSTRAP=host:port` points the same tests at another broker (Apache Kafka, say): what they
+claim must hold there too.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.testing.broker import BrokerProcess
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running broker."""
+    foreign = os.environ.get("TIDELOG_TEST_BOOTSTRAP")
+    if foreign:
+        yield foreign
+        return
+    data_dir: Path = tmp_path_factory.mktemp("broker") / "data"
+    with BrokerProcess(data_dir) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Makes topic names that no other test uses."""
+    stem = "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
+    return lambda: f"{stem}-{uuid.uuid4().hex[:8]}"
