@@ -231,6 +231,10 @@ class CorruptRecordError(StorageError):
 class LogDirOfflineError(StorageError):
     """An I/O error on a log directory; its partitions answer KAFKA_STORAGE_ERROR from then on."""
 
+    def __init__(self, message: str, log_dir: str | None = None) -> None:
+        super().__init__(message)
+        self.log_dir = log_dir
+
 
 class WireError(TidelogError):
     """Bytes that are no Kafka message: the connection they came from is closed."""

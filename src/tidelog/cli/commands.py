@@ -10,8 +10,10 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 import tidelog
 from tidelog.cli import failure
@@ -34,33 +36,39 @@ COMMANDS = {
     "log": CommandModule("tidelog.cli.log", "Look into log files on disk; no broker needed."),
 }
 
-_EPILOG = """\
-[bold]Examples[/bold]
+_START_HELP = "Start a broker (`tidelog start --help` lists its options)."
+_FIRST_STEPS = (
+    "tidelog start",
+    "tidelog topics create orders --partitions 3",
+    "echo hello | tidelog produce orders",
+    "tidelog consume orders --from-beginning",
+)
 
-tidelog start
+# typer shows BadParameter and keeps its parent, the root of all mistakes on the command line, to itself.
+_UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
-tidelog topics create orders --partitions 3
 
-echo hello | tidelog produce orders
+class _InOurOrder(TyperGroup):
+    """Lists the commands as the table has them, where typer puts groups last."""
 
-tidelog consume orders --from-beginning
-"""
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=["start", *COMMANDS].index)
 
 
 def build_app(wanted: str | None = None) -> typer.Typer:
     """The typer application; with ``wanted`` only that command's module is imported."""
     app = typer.Typer(
         name="tidelog",
+        cls=_InOurOrder,
         help="Tidelog, a Kafka-compatible commit log: start a broker, and work with any Kafka cluster.",
-        epilog=_EPILOG,
+        epilog="\n\n".join(_FIRST_STEPS),
         no_args_is_help=True,
-        add_completion=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     app.callback()(_root)
-    app.command("start", help="Start a broker.", add_help_option=False)(_start)
+    app.command("start", help=_START_HELP, add_help_option=False)(_start)
     for name, command in COMMANDS.items():
         if wanted not in COMMANDS or wanted == name:
             _add(app, name, command)
@@ -72,7 +80,7 @@ def _add(app: typer.Typer, name: str, command: CommandModule) -> None:
     if hasattr(module, "app"):
         app.add_typer(module.app, name=name, help=command.help, no_args_is_help=True)
     else:
-        app.command(name, short_help=command.help)(module.command)
+        app.command(name, short_help=command.help, epilog=module.EPILOG, no_args_is_help=True)(module.command)
 
 
 def _root(
@@ -92,27 +100,30 @@ def run(arguments: list[str]) -> int:
     """Run one command; every way it can fail ends here as one sentence and an exit code."""
     app = build_app(arguments[0] if arguments else None)
     try:
-        app(arguments, prog_name="tidelog")
+        result = app(arguments, prog_name="tidelog", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
         # The reader of a pipeline has gone (`| head`): its business is done, and so is ours.
         silence_stdout()
         return 0
+    except _UsageError as error:
+        return _usage(error)
     except Exception as error:
         if os.environ.get("TIDELOG_DEBUG"):
             raise
         complain(failure.sentence(error))
         return 1
-    finally:
-        _flush()
-    return 0
 
 
-def _flush() -> None:
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        silence_stdout()
+def _usage(error: Any) -> int:
+    if not error.message:
+        # A command without arguments: typer has printed its help.
+        return 2
+    path = error.ctx.command_path if error.ctx is not None else "tidelog"
+    complain(f"{str(error.format_message()).rstrip('.')}; see `{path} --help`")
+    return 2

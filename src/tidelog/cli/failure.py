@@ -6,7 +6,15 @@ below adds what a person can do about the code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tidelog.cli.output import complain
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+
+
+class Failure(TidelogError):
+    """A command cannot go on; the text is the sentence that a person reads."""
+
 
 MENDS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics list` shows what there is",
@@ -31,6 +39,14 @@ DEFAULT_TEXTS = {
 }
 
 
+def report_failures(errors: Sequence[TidelogError]) -> None:
+    """Say what failed, one line each; exits with 1 if anything did."""
+    for error in errors:
+        complain(sentence(error))
+    if errors:
+        raise SystemExit(1)
+
+
 def sentence(error: BaseException) -> str:
     """The one sentence for ``error``."""
     match error:
@@ -42,8 +58,6 @@ def sentence(error: BaseException) -> str:
             return f"{error.filename}: {(error.strerror or str(error)).lower()}"
         case OSError():
             return (error.strerror or str(error) or type(error).__name__).lower()
-        case UnicodeDecodeError():
-            return f"the input is not UTF-8 text (byte {error.start}): pass binary data with --input base64"
     return (
         f"this is a bug in tidelog ({type(error).__name__}: {error}); "
         "set TIDELOG_DEBUG=1 to see where, and please report it"

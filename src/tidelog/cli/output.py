@@ -1,7 +1,7 @@
 """What commands print: tables for people, tab-separated lines for pipes, JSON for programs.
 
 Results go to stdout; remarks and errors go to stderr, so that a pipe carries results only. Piped tables
-have no header line: ``cut``, ``awk`` and ``wc -l`` see rows. rich is imported only when a terminal asks for it.
+have no header line: ``cut``, ``awk`` and ``wc -l`` see rows. rich is imported only for a terminal.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
+
+_BOLD, _RED, _RED_BOLD = "1", "31", "1;31"
 
 
 def is_terminal() -> bool:
@@ -76,10 +78,12 @@ def remark(sentence: str) -> None:
 
 def complain(sentence: str) -> None:
     """Say what went wrong, on stderr."""
-    prefix = "error:"
-    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
-        prefix = f"\x1b[1;31m{prefix}\x1b[0m"
+    prefix = _painted("error:", _RED_BOLD) if sys.stderr.isatty() else "error:"
     print(f"{prefix} {sentence}", file=sys.stderr)
+
+
+def _painted(text: str, style: str) -> str:
+    return text if "NO_COLOR" in os.environ else f"\x1b[{style}m{text}\x1b[0m"
 
 
 def silence_stdout() -> None:
@@ -87,6 +91,11 @@ def silence_stdout() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -98,3 +107,41 @@ def time_text(timestamp_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+class RowStream:
+    """A table whose rows are printed as they come: aligned under a header on a terminal, else tab-separated.
+
+    Unlike :func:`print_table` it holds nothing back, so that gigabytes of log can flow through it.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, int]]) -> None:
+        """``columns`` are names and widths; a negative width aligns at the right."""
+        self._terminal = is_terminal()
+        self._widths = [width for _, width in columns]
+        if self._terminal:
+            print(_painted(self._aligned([name for name, _ in columns]), _BOLD))
+
+    def row(self, values: Sequence[object], *, bad: bool = False) -> None:
+        """Print one row, in red where it is ``bad``."""
+        if not self._terminal:
+            print("\t".join(map(_cell, values)))
+            return
+        line = self._aligned([_cell(value) for value in values])
+        print(_painted(line, _RED) if bad else line)
+
+    def line(self, text: str, *, bad: bool = False) -> None:
+        """Print a line between the rows."""
+        print(_painted(text, _RED) if bad and self._terminal else text)
+
+    def _aligned(self, values: Sequence[str]) -> str:
+        cells = (
+            value.rjust(-width) if width < 0 else value.ljust(width)
+            for value, width in zip(values, self._widths, strict=True)
+        )
+        return "  ".join(cells).rstrip()
+
+
+def print_row(values: Sequence[object]) -> None:
+    """One tab-separated line, on terminals too."""
+    print("\t".join(map(_cell, values)))

@@ -37,7 +37,7 @@ def assign_replicas(
 ) -> Assignment:
     """Replicas for ``partitions`` partitions numbered from ``first_partition``; the first replica leads.
 
-    ``fixed_start`` replaces both random choices: Kafka uses it to add partitions in step with those a topic has.
+    ``fixed_start`` replaces both random choices: Kafka adds partitions to a topic in step with those it has.
     """
     _check_replication_factor(replication_factor, len(brokers))
     racks = {broker.id: broker.rack for broker in brokers if broker.rack is not None}

@@ -8,7 +8,7 @@ written and by handlers that must tell an unknown topic from an impossible one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -53,7 +53,7 @@ def collision_index(names: Iterable[str]) -> dict[str, str]:
     return {unify_collision_chars(name): name for name in names if has_collision_chars(name)}
 
 
-def validate_no_collision(name: str, index: dict[str, str]) -> None:
+def validate_no_collision(name: str, index: Mapping[str, str]) -> None:
     """Raise INVALID_TOPIC_EXCEPTION when another topic of ``index`` has the same unified name."""
     if not has_collision_chars(name):
         return

@@ -7,7 +7,7 @@ Owns the layout of the header; never looks into the records behind it. All integ
     12  partition leader epoch  int32     not covered by the CRC: the broker writes it
     16  magic                   int8      2; at the same place in formats 0 and 1
     17  CRC-32C                 uint32    over everything from the attributes to the end of the batch
-    21  attributes              int16     bits: 0-2 codec, 3 append time, 4 transactional, 5 control, 6 horizon
+    21  attributes              int16     bits 0-2 codec, 3 append time, 4 transactional, 5 control, 6 horizon
     23  last offset delta       int32
     27  base timestamp          int64     the delete horizon where bit 6 is set
     35  max timestamp           int64

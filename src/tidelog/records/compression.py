@@ -20,17 +20,13 @@ import enum
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 import cramjam
 import lz4.frame
 
 from tidelog.errors import CorruptRecordError
-
-BytesLike: TypeAlias = bytes | bytearray | memoryview
-
-CODEC_MASK: Final = 0x07
-"""The bits of a batch's attributes that hold its codec."""
+from tidelog.records.batch import Buffer
 
 
 class Codec(enum.IntEnum):
@@ -82,14 +78,14 @@ _ZSTD_BLOCK_MAX: Final = 128 * 1024
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 
 
-def compress(codec: Codec, data: BytesLike, level: int | None = None) -> bytes:
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """``data`` in the codec's framing; ``level`` None is the codec's default. Snappy has no levels."""
     if codec is Codec.NONE:
         return bytes(data)
     return _COMPRESSORS[codec](data, level)
 
 
-def decompress(codec: Codec, data: BytesLike, max_size: int | None = None) -> bytes:
+def decompress(codec: Codec, data: Buffer, max_size: int | None = None) -> bytes:
     """The bytes that ``data`` holds; :class:`CorruptRecordError` if broken or larger than ``max_size``."""
     if codec is Codec.NONE:
         if max_size is not None and len(data) > max_size:
@@ -105,15 +101,15 @@ def _too_large(codec: Codec, max_size: int) -> CorruptRecordError:
     return CorruptRecordError(f"{codec.label} data decompresses to more than the {max_size} bytes allowed")
 
 
-def _gzip(data: BytesLike, level: int | None) -> bytes:
+def _gzip(data: Buffer, level: int | None) -> bytes:
     encoder = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WBITS)
     return encoder.compress(data) + encoder.flush()
 
 
-def _gunzip(data: BytesLike, max_size: int | None) -> bytes:
+def _gunzip(data: Buffer, max_size: int | None) -> bytes:
     members: list[bytes] = []
     total = 0
-    rest: BytesLike = data
+    rest: Buffer = data
     while True:
         decoder = zlib.decompressobj(_GZIP_WBITS)
         if max_size is None:
@@ -132,7 +128,7 @@ def _gunzip(data: BytesLike, max_size: int | None) -> bytes:
             return members[0] if len(members) == 1 else b"".join(members)
 
 
-def _snappy(data: BytesLike, _level: int | None) -> bytes:
+def _snappy(data: Buffer, _level: int | None) -> bytes:
     view = memoryview(data)
     parts: list[bytes] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -142,7 +138,7 @@ def _snappy(data: BytesLike, _level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy(data: BytesLike, max_size: int | None) -> bytes:
+def _unsnappy(data: Buffer, max_size: int | None) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _unsnappy_block(view, max_size)
@@ -176,7 +172,7 @@ def _unsnappy_block(block: memoryview, max_size: int | None) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block, size))
 
 
-def _lz4(data: BytesLike, level: int | None) -> bytes:
+def _lz4(data: Buffer, level: int | None) -> bytes:
     # Kafka's default level 9 stands for the fast compressor; only other levels take the slow one.
     strength = 0 if level is None or level == LEVELS[Codec.LZ4][2] else level
     return cast(
@@ -191,7 +187,7 @@ def _lz4(data: BytesLike, level: int | None) -> bytes:
     )
 
 
-def _unlz4(data: BytesLike, max_size: int | None) -> bytes:
+def _unlz4(data: Buffer, max_size: int | None) -> bytes:
     decoder = lz4.frame.LZ4FrameDecompressor()
     result = cast(bytes, decoder.decompress(data, -1 if max_size is None else max_size + 1))
     if max_size is not None and len(result) > max_size:
@@ -203,11 +199,11 @@ def _unlz4(data: BytesLike, max_size: int | None) -> bytes:
     return result
 
 
-def _zstd(data: BytesLike, level: int | None) -> bytes:
+def _zstd(data: Buffer, level: int | None) -> bytes:
     return bytes(cramjam.zstd.compress(data, LEVELS[Codec.ZSTD][2] if level is None else level))
 
 
-def _unzstd(data: BytesLike, max_size: int | None) -> bytes:
+def _unzstd(data: Buffer, max_size: int | None) -> bytes:
     if max_size is None or _zstd_size_bound(memoryview(data)) <= max_size:
         return bytes(cramjam.zstd.decompress(data))
     output = bytearray(max_size)
@@ -250,13 +246,13 @@ def _zstd_size_bound(data: memoryview) -> int:
     return bound
 
 
-_COMPRESSORS: Final[dict[Codec, Callable[[BytesLike, int | None], bytes]]] = {
+_COMPRESSORS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
 }
-_DECOMPRESSORS: Final[dict[Codec, Callable[[BytesLike, int | None], bytes]]] = {
+_DECOMPRESSORS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
     Codec.LZ4: _unlz4,

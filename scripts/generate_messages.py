@@ -1,0 +1,339 @@
+"""Write ``src/tidelog/wire/messages`` from Kafka's message specifications.
+
+    python scripts/generate_messages.py kafka-clients-4.3.0.jar
+    python scripts/generate_messages.py --check kafka-clients-4.3.0.jar
+
+The specifications are the JSON files ``common/message/*.json`` that every kafka-clients jar carries and
+that lie in ``clients/src/main/resources`` of Kafka's sources; a directory of them does as well. They are
+read, never kept here. ``--check`` compares instead of writing, and fails when something differs.
+
+Each module ends with a checksum of itself, so that a unit test notices edits by hand; the contents are
+tested per version against another implementation of the protocol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).resolve().parent.parent / "src" / "tidelog" / "wire" / "messages"
+LATEST = 32767
+
+# Not here: 4 to 7, which Kafka 4 has no specification of any more, and KRaft's own traffic.
+API_KEYS = frozenset(range(93)) - {4, 5, 6, 7, 52, 53, 54, 58, 59, 62, 63, 67, 70, 73, 82}
+
+PYTHON_TYPES = {
+    "bool": "bool",
+    "int8": "int",
+    "int16": "int",
+    "uint16": "int",
+    "int32": "int",
+    "uint32": "int",
+    "int64": "int",
+    "float64": "float",
+    "string": "str",
+    "uuid": "Uuid",
+    "bytes": "bytes",
+    "records": "bytes",
+}
+DEFAULTS = {"bool": "False", "float64": "0.0", "string": '""', "uuid": "ZERO_UUID", "bytes": 'b""'}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Versions from ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def parse(cls, text: str | None) -> Range | None:
+        if text is None or text == "none":
+            return None
+        low, plus, high = re.fullmatch(r"(\d+)(\+?)(?:-(\d+))?", text).groups()  # type: ignore[union-attr]
+        return cls(int(low), LATEST if plus else int(high or low))
+
+    def clip(self, other: Range) -> Range | None:
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return Range(low, high) if low <= high else None
+
+
+@dataclass
+class FieldSpec:
+    name: str
+    kind: str
+    array: bool
+    versions: Range
+    nullable: Range | None
+    tag: int | None
+    tagged: Range | None
+    ignorable: bool
+    default: str
+
+
+@dataclass
+class StructSpec:
+    name: str
+    role: str
+    fields: list[FieldSpec]
+
+
+@dataclass
+class MessageSpec:
+    name: str
+    api_key: int
+    versions: Range
+    flexible_since: int
+    structs: list[StructSpec] = field(default_factory=list)
+
+
+def snake_case(name: str) -> str:
+    """Kafka's CamelCase as Python writes it: ``ThrottleTimeMs`` is ``throttle_time_ms``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def load_specs(source: Path) -> Iterator[dict[str, Any]]:
+    """Every request and response specification in a jar or a directory."""
+    if source.is_dir():
+        texts = [path.read_text("utf-8") for path in sorted(source.rglob("*.json"))]
+    else:
+        with zipfile.ZipFile(source) as jar:
+            names = sorted(n for n in jar.namelist() if re.fullmatch(r"common/message/\w+\.json", n))
+            texts = [jar.read(name).decode("utf-8") for name in names]
+    for text in texts:
+        spec = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+        if spec.get("type") in ("request", "response") and spec["apiKey"] in API_KEYS:
+            yield spec
+
+
+class MessageReader:
+    """Turns one JSON specification into a :class:`MessageSpec`, innermost structures first."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        versions = Range.parse(raw["validVersions"])
+        if versions is None:
+            raise ValueError(f"{raw['name']} has no valid versions")
+        flexible = Range.parse(raw.get("flexibleVersions"))
+        since = flexible.low if flexible else LATEST
+        self.message = MessageSpec(raw["name"], raw["apiKey"], versions, since)
+        self.common = {struct["name"]: struct for struct in raw.get("commonStructs", [])}
+        self.done: set[str] = set()
+        kind = raw["type"].capitalize()
+        self.read_struct(
+            raw["name"], f"{kind} body, versions {versions.low} to {versions.high}.", raw, versions
+        )
+
+    def read_struct(self, name: str, role: str, raw: dict[str, Any], outer: Range) -> None:
+        self.done.add(name)
+        fields = [self.read_field(name, each, outer) for each in raw["fields"]]
+        self.message.structs.append(StructSpec(name, role, [each for each in fields if each is not None]))
+
+    def read_field(self, owner: str, raw: dict[str, Any], outer: Range) -> FieldSpec | None:
+        present = Range.parse(raw["versions"])
+        versions = present.clip(outer) if present else None
+        if versions is None:
+            return None
+        array = raw["type"].startswith("[]")
+        kind = raw["type"].removeprefix("[]")
+        name = snake_case(raw["name"])
+        if kind not in PYTHON_TYPES and kind not in self.done:
+            inner = raw if "fields" in raw else self.common[kind]
+            # A structure used in several places must know every version any of them has.
+            reach = self.message.versions if kind in self.common else versions
+            part = "One element of" if array else "The value of"
+            self.read_struct(kind, f"{part} ``{owner}.{name}``.", inner, reach)
+        nullable = Range.parse(raw.get("nullableVersions"))
+        nullable = nullable.clip(versions) if nullable else None
+        return FieldSpec(
+            name=name,
+            kind=kind,
+            array=array,
+            versions=versions,
+            nullable=nullable,
+            tag=raw.get("tag"),
+            tagged=Range.parse(raw.get("taggedVersions")),
+            ignorable=raw.get("ignorable") in (True, "true"),
+            default=default_of(kind, array, raw.get("default"), nullable is not None),
+        )
+
+
+def default_of(kind: str, array: bool, given: object, nullable: bool) -> str:
+    """The default as Python source."""
+    if given == "null":
+        return "None"
+    if array:
+        return "[]"
+    if kind == "records":
+        return "None" if nullable else 'b""'
+    if kind not in PYTHON_TYPES:
+        return f"msgspec.field(default_factory={kind})"
+    if given is None:
+        return DEFAULTS.get(kind, "0")
+    if kind == "bool":
+        return "True" if str(given).lower() == "true" else "False"
+    if kind == "string":
+        return json.dumps(given)
+    if kind == "float64":
+        return repr(float(str(given)))
+    if PYTHON_TYPES[kind] == "int":
+        return repr(int(str(given), 0))
+    raise ValueError(f"no rule for the default {given!r} of a {kind}")
+
+
+def merge_names(messages: list[MessageSpec]) -> None:
+    """Give structures of request and response that share a name but not a shape their message's prefix."""
+    request, response = messages
+    theirs = {struct.name: struct for struct in response.structs}
+    for struct in list(request.structs):
+        name = struct.name
+        twin = theirs.get(name)
+        if twin is None:
+            continue
+        if twin.fields == struct.fields and same_shape(request, response, struct):
+            response.structs.remove(twin)
+            struct.role = f"One structure of both {request.name} and {response.name}."
+            continue
+        for message in messages:
+            rename(message, name, message.name + name)
+
+
+def same_shape(request: MessageSpec, response: MessageSpec, struct: StructSpec) -> bool:
+    return request.flexible_since == response.flexible_since and all(
+        each.kind in PYTHON_TYPES for each in struct.fields
+    )
+
+
+def rename(message: MessageSpec, old: str, new: str) -> None:
+    for struct in message.structs:
+        if struct.name == old:
+            struct.name = new
+        struct.role = struct.role.replace(f"``{old}.", f"``{new}.")
+        for each in struct.fields:
+            if each.kind == old:
+                each.kind = new
+                each.default = each.default.replace(f"={old})", f"={new})")
+
+
+def render_field(spec: FieldSpec, struct_versions: Range) -> str:
+    """One ``Field(...)`` expression; what equals the defaults of ``Field`` is left out."""
+    parts = [repr(spec.name), repr(spec.kind) if spec.kind in PYTHON_TYPES else spec.kind]
+    if spec.array:
+        parts.append("array=True")
+    if spec.versions.low > struct_versions.low:
+        parts.append(f"since={spec.versions.low}")
+    if spec.versions.high < struct_versions.high:
+        parts.append(f"until={spec.versions.high}")
+    if spec.nullable:
+        parts.append(f"nullable_since={spec.nullable.low}")
+        if spec.nullable.high < spec.versions.high:
+            parts.append(f"nullable_until={spec.nullable.high}")
+    if spec.tag is not None and spec.tagged is not None:
+        parts.append(f"tag={spec.tag}, tagged_since={spec.tagged.low}")
+    if spec.ignorable:
+        parts.append("ignorable=True")
+    return f"Field({', '.join(parts)})"
+
+
+def render_struct(message: MessageSpec, struct: StructSpec) -> str:
+    base = "Payload" if struct.name == message.name else "Message"
+    lines = [f"class {struct.name}({base}, kw_only=True):", f'    """{struct.role}"""', ""]
+    for each in struct.fields:
+        kind = PYTHON_TYPES.get(each.kind, each.kind)
+        annotation = f"list[{kind}]" if each.array else kind
+        if each.nullable or each.default == "None":
+            annotation += " | None"
+        lines.append(f"    {each.name}: {annotation} = {each.default}")
+    lines.append("")
+    if base == "Payload":
+        lines.append(f"    API_KEY = {message.api_key}")
+        lines.append(f"    VERSIONS = ({message.versions.low}, {message.versions.high})")
+        since = message.flexible_since
+        lines.append(f"    FLEXIBLE_SINCE = {'LATEST' if since == LATEST else since}")
+    if struct.fields:
+        rows = "".join(f"        {render_field(each, message.versions)},\n" for each in struct.fields)
+        lines.append(f"    FIELDS = (\n{rows}    )")
+    return "\n".join(lines)
+
+
+def render_module(api: str, messages: list[MessageSpec]) -> str:
+    body = "\n\n\n".join(render_struct(m, struct) for m in messages for struct in m.structs)
+    schema_names = [n for n in ("LATEST", "Field", "Message", "Payload") if re.search(rf"\b{n}\b", body)]
+    id_names = [n for n in ("ZERO_UUID", "Uuid") if re.search(rf"\b{n}\b", body)]
+    head = [
+        f'"""{api} (API key {messages[0].api_key}): the request and the response in all their versions.',
+        "",
+        "Generated by scripts/generate_messages.py from Kafka's message specifications; do not edit.",
+        '"""',
+        "",
+    ]
+    if " = []" in body:
+        head += ["# ruff: noqa: RUF012 (msgspec gives every instance an empty list of its own)", ""]
+    head += ["from __future__ import annotations", ""]
+    if "msgspec." in body:
+        head += ["import msgspec", ""]
+    if id_names:
+        head.append(f"from tidelog.ids import {', '.join(id_names)}")
+    head.append(f"from tidelog.wire.schema import {', '.join(schema_names)}")
+    return "\n".join(head) + "\n\n\n" + body + "\n"
+
+
+def formatted(source: str) -> str:
+    """The source as the project's formatter leaves it, with its checksum as the last line."""
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TARGET / "any.py"), "-"]
+    run = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
+    digest = hashlib.sha256(run.stdout.encode("utf-8")).hexdigest()
+    return f"{run.stdout}\n\n# sha256 of the above: {digest}\n"
+
+
+def generate(source: Path) -> dict[str, str]:
+    """File name to contents, for every API."""
+    pairs: dict[str, list[MessageSpec]] = {}
+    for raw in load_specs(source):
+        api = raw["name"].removesuffix("Request").removesuffix("Response")
+        pairs.setdefault(api, []).append(MessageReader(raw).message)
+    missing = API_KEYS - {messages[0].api_key for messages in pairs.values()}
+    if missing:
+        raise SystemExit(f"{source} lacks the API keys {sorted(missing)}: take a newer kafka-clients jar.")
+    modules = {}
+    for api, messages in sorted(pairs.items()):
+        messages.sort(key=lambda message: message.name)
+        merge_names(messages)
+        modules[f"{snake_case(api)}.py"] = formatted(render_module(api, messages))
+    return modules
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Generate tidelog.wire.messages from Kafka's specifications."
+    )
+    parser.add_argument("source", type=Path, help="a kafka-clients jar, or a directory of its JSON files")
+    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    options = parser.parse_args()
+    modules = generate(options.source)
+    stale = {path.name for path in TARGET.glob("*.py")} - set(modules) - {"__init__.py"}
+    changed = [
+        n for n, text in modules.items() if not (TARGET / n).exists() or (TARGET / n).read_text() != text
+    ]
+    if options.check:
+        for name in sorted([*changed, *stale]):
+            print(f"{TARGET / name} differs from the specifications")
+        return 1 if changed or stale else 0
+    for name in changed:
+        (TARGET / name).write_text(modules[name])
+    for name in stale:
+        (TARGET / name).unlink()
+    print(f"{len(changed)} written, {len(modules) - len(changed)} unchanged, {len(stale)} removed")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,147 @@
+"""A listening socket: accepts while there is room, turns away addresses that have too many connections.
+
+When the broker or the listener is full, the acceptor stops listening for events and the kernel's backlog holds
+newcomers; ``Network.forget`` calls ``resume`` when a connection has gone. When the process is out of file
+descriptors it pauses for a moment instead of spinning.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ConfigError
+from tidelog.metadata.listeners import Listener
+
+if TYPE_CHECKING:
+    from tidelog.broker.network import Network
+
+_ACCEPTS_PER_TURN = 64
+_PAUSE_S = 0.1
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Acceptor:
+    """One bound listener."""
+
+    def __init__(self, listener: Listener, network: Network, backlog: int) -> None:
+        self._network = network
+        self._accepting = False
+        self._sock = _bind(listener, backlog)
+        self.listener = listener._replace(port=self._sock.getsockname()[1])
+
+    def resume(self) -> None:
+        """Accept, if there is room and it is not being done already."""
+        if not self._accepting and self._sock.fileno() >= 0 and self._has_room():
+            self._accepting = True
+            self._network.loop.add_reader(self._sock, self._on_acceptable)
+
+    def pause(self) -> None:
+        """Leave newcomers in the kernel's queue."""
+        if self._accepting:
+            self._accepting = False
+            self._network.loop.remove_reader(self._sock)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.pause()
+        self._sock.close()
+
+    def _has_room(self) -> bool:
+        return self._network.quotas.has_room(self.listener.name)
+
+    def _pause_for(self, seconds: float) -> None:
+        self.pause()
+        self._network.loop.call_later(seconds, self.resume)
+
+    def _on_acceptable(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            too_early_s = self._network.quotas.rate_delay_s(self._network.loop.time())
+            if too_early_s > 0:
+                self._pause_for(too_early_s)
+                return
+            if not self._has_room():
+                self._network.complaints.say(
+                    "full", "%s accepts no connections until one of them closes", self.listener.name
+                )
+                self.pause()
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._on_accept_error(error)
+                return
+            self._admit(sock, (address[0], address[1]))
+
+    def _on_accept_error(self, error: OSError) -> None:
+        if error.errno not in _OUT_OF_RESOURCES:
+            raise error
+        self._network.complaints.say(
+            "out of resources",
+            "%s cannot accept connections: %s; raise the limit of open files (ulimit -n)",
+            self.listener.name,
+            os.strerror(error.errno or 0),
+        )
+        self._pause_for(_PAUSE_S)
+
+    def _admit(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        quotas = self._network.quotas
+        quotas.count_creation()
+        ip = _plain_ip(peer[0])
+        if quotas.admit(self.listener.name, ip):
+            self._network.adopt(sock, (ip, peer[1]), self.listener.name)
+            return
+        sock.close()
+        self._network.complaints.say(
+            "too many",
+            "Turning away %s: it has %d connections, all that max.connections.per.ip allows it",
+            ip,
+            quotas.ip_limit(ip),
+        )
+
+
+def _plain_ip(ip: str) -> str:
+    return ip.removeprefix("::ffff:")
+
+
+def _bind(listener: Listener, backlog: int) -> socket.socket:
+    host = listener.host or None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigError(
+            f"the host of listener {listener} cannot be resolved: name an address of this machine, "
+            "or 0.0.0.0 for all of them"
+        ) from error
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and host is None:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(_bind_failure(listener, error)) from error
+    return sock
+
+
+def _bind_failure(listener: Listener, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"port {listener.port} of listener {listener} is already in use: stop what is using it, "
+                "or choose another with --listen HOST:PORT (option listeners)"
+            )
+        case errno.EADDRNOTAVAIL:
+            return f"listener {listener} names an address that this machine does not have: change listeners"
+        case errno.EACCES:
+            return f"listener {listener} needs a port above 1023, or a user who may open this one"
+    return f"listener {listener} cannot be opened: {os.strerror(error.errno or 0)}"

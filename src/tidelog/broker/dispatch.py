@@ -1,0 +1,229 @@
+"""From a frame to its handler and back: the table of APIs that this broker serves.
+
+Produce and fetch have entrances of their own (``handle_frame`` in their handlers) that read the frame in place. All
+other requests are decoded, handed to ``handle(context, request)`` of the module in ``broker/handlers`` that bears the
+API's name, and the response is encoded; modules are imported when the first request for them comes, or by
+``warm_up``. ``handle`` may be a coroutine function; the connection then waits for it.
+
+Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code`` (and
+``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
+``refuse(request, error)``. Any other exception is a bug: it is logged once and answered as UNKNOWN_SERVER_ERROR. What
+cannot be read at all (``WireError``), an API that is not served and a version that does not exist close the
+connection, as in Kafka; ApiVersions alone is answered in every version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from tidelog.broker.connection import Connection
+from tidelog.broker.context import RequestContext
+from tidelog.broker.pending import Outcome, PendingAnswer
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
+from tidelog.wire.api import API_TABLE, Api, ApiKey
+from tidelog.wire.codec import decode
+from tidelog.wire.headers import RequestHeader, encode_response, parse_request_header
+from tidelog.wire.schema import Payload
+from tidelog.wire.varint import skip_tags
+
+if TYPE_CHECKING:
+    from tidelog.broker.app import Broker
+
+logger = logging.getLogger(__name__)
+
+SERVED = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+)
+
+_HEADER = Struct(">hhih")
+_SERVED = frozenset(map(int, SERVED))
+
+
+def _numbers(key: ApiKey) -> tuple[int, int, int, int]:
+    api = API_TABLE[key]
+    return int(key), api.min_version, api.max_version, api.flexible_since
+
+
+_PRODUCE, _PRODUCE_MIN, _PRODUCE_MAX, _PRODUCE_FLEXIBLE = _numbers(ApiKey.PRODUCE)
+_FETCH, _FETCH_MIN, _FETCH_MAX, _FETCH_FLEXIBLE = _numbers(ApiKey.FETCH)
+
+Handle = Callable[[RequestContext, Any], Payload | Awaitable[Payload]]
+Refuse = Callable[[Any, KafkaError], Payload]
+
+
+class FrameHandler(Protocol):
+    """The entrance of produce and fetch: reads the body at ``pos`` of the frame in place."""
+
+    def handle_frame(
+        self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
+    ) -> Outcome:
+        """Answer one request."""
+
+
+class Route:
+    """One API's handler, loaded."""
+
+    __slots__ = ("api", "handle", "refuse", "waits")
+
+    def __init__(self, api: Api) -> None:
+        module = importlib.import_module(f"tidelog.broker.handlers.{api.key.name.lower()}")
+        self.api = api
+        self.handle: Handle = module.handle
+        self.refuse: Refuse = getattr(module, "refuse", self._refuse)
+        self.waits = inspect.iscoroutinefunction(module.handle)
+
+    def _refuse(self, request: Payload, error: KafkaError) -> Payload:
+        response = self.api.response
+        if "error_code" not in response.__struct_fields__:
+            raise TypeError(f"{self.api.name} has no error_code of its own: its handler needs refuse()")
+        fields: dict[str, object] = {"error_code": error.code}
+        if "error_message" in response.__struct_fields__:
+            fields["error_message"] = error.message or None
+        return response(**fields)
+
+
+class Dispatcher:
+    """Answers frames; the ``RequestHandler`` of all connections of one broker."""
+
+    def __init__(
+        self, broker: Broker, produce: FrameHandler, fetch: FrameHandler, commit: Callable[[], None], slots: int
+    ) -> None:
+        self.commit = commit
+        self._broker = broker
+        self._produce = produce.handle_frame
+        self._fetch = fetch.handle_frame
+        self._routes: dict[int, Route] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(slots)
+
+    def handle(self, connection: Connection, frame: memoryview) -> Outcome:
+        """Answer one request."""
+        try:
+            key, version, correlation_id, length = _HEADER.unpack_from(frame)
+            if key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
+                pos = 10 + length if length > 0 else 10
+                if version >= _PRODUCE_FLEXIBLE:
+                    pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
+                return self._produce(connection, frame, pos, version, correlation_id)
+            self.commit()
+            if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
+                pos = 10 + length if length > 0 else 10
+                if version >= _FETCH_FLEXIBLE:
+                    pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
+                return self._fetch(connection, frame, pos, version, correlation_id)
+        except (struct_error, IndexError):
+            raise WireError("its request ends within its header") from None
+        return self._answer(connection, frame)
+
+    def warm_up(self) -> None:
+        """Load the handlers that have not been needed yet, so that no first request pays for it."""
+        for key in SERVED:
+            self._route(key)
+
+    async def close(self) -> None:
+        """Stop what is still under way; its connections are gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _answer(self, connection: Connection, frame: memoryview) -> Outcome:
+        header, pos = parse_request_header(frame)
+        key, version, correlation_id, client_id = header
+        route = self._route(key)
+        if not route.api.accepts(version):
+            if key != ApiKey.API_VERSIONS:
+                raise WireError(f"it sent {route.api.name} version {version}, which is not supported")
+            # A client from the future learns which versions there are, in the one that everybody reads.
+            header = header._replace(api_version=0)
+            return self._encode(route, header, route.refuse(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION)))
+        request, _ = decode(route.api.request, version, frame, pos)
+        context = RequestContext(self._broker, connection, version, correlation_id, client_id)
+        if route.waits:
+            return self._start(route, header, context, request)
+        try:
+            response = cast(Payload, route.handle(context, request))
+        except Exception as error:
+            response = self._failed(route, header, context, request, error)
+        return self._encode(route, header, response)
+
+    def _route(self, key: int) -> Route:
+        route = self._routes.get(key)
+        if route is None:
+            if key not in _SERVED:
+                raise WireError(f"it sent a request with API key {key}, which is not served here")
+            route = self._routes[key] = Route(API_TABLE[ApiKey(key)])
+        return route
+
+    def _start(self, route: Route, header: RequestHeader, context: RequestContext, request: Payload) -> PendingAnswer:
+        pending = PendingAnswer()
+        task = asyncio.get_running_loop().create_task(self._finish(route, header, context, request, pending))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return pending
+
+    async def _finish(
+        self, route: Route, header: RequestHeader, context: RequestContext, request: Payload, pending: PendingAnswer
+    ) -> None:
+        try:
+            async with self._slots:
+                response = await cast(Awaitable[Payload], route.handle(context, request))
+        except Exception as error:
+            response = self._failed(route, header, context, request, error)
+        try:
+            answer = self._encode(route, header, response)
+        except Exception:
+            logger.exception("The response to %s of %s cannot be written", route.api.name, context.connection)
+            pending.fail("its response could not be written")
+        else:
+            pending.resolve(answer)
+
+    def _failed(
+        self, route: Route, header: RequestHeader, context: RequestContext, request: Payload, error: Exception
+    ) -> Payload:
+        """The error response for what a handler raised."""
+        if isinstance(error, KafkaError):
+            return route.refuse(request, error)
+        if isinstance(error, LogDirOfflineError):
+            self._broker.log_dir_failed(error)
+            return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        logger.error(
+            "%s version %d of %s (client %s) met a bug",
+            route.api.name,
+            header.api_version,
+            context.connection,
+            header.client_id,
+            exc_info=error,
+        )
+        return route.refuse(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _encode(self, route: Route, header: RequestHeader, response: Payload) -> bytes:
+        return encode_response(route.api.key, header.api_version, header.correlation_id, response)

@@ -1,0 +1,263 @@
+"""Produce 3 to 13: append batches to the partitions that this broker leads.
+
+Versions 0 to 2 are advertised and not served: a request in one of them closes the connection, as in Kafka 4.
+
+Behaviour as in Kafka: every partition is answered by itself; acks must be 0, 1 or -1; internal topics take records
+only from Kafka's own admin client id; zstd needs version 7; with acks=0 nothing is answered, and the connection is
+closed on an error so that the client notices; with acks=-1 the answer waits for all in-sync replicas, at most the
+request's timeout. Error messages and record errors are sent for batches refused because of their records.
+
+Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of requests;
+``StagedProduce.settle`` answers when the group has been written. Transactional records are taken like idempotent ones:
+verification with the coordinator comes with the coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.ids import INTERNAL_TOPICS, Uuid
+from tidelog.records.compression import Codec
+from tidelog.replication.append_group import AppendGroup
+from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.storage.log_append import AppendInfo
+from tidelog.storage.validation import RecordsRefusedError
+from tidelog.wire.api import ApiKey
+from tidelog.wire.plain import Endpoint
+from tidelog.wire.produce import TopicAnswer, encode_produce_response, parse_produce_request
+
+if TYPE_CHECKING:
+    from tidelog.broker.app import Broker
+    from tidelog.broker.connection import Connection
+
+API = ApiKey.PRODUCE
+VERSIONS = (3, 13)
+
+logger = logging.getLogger(__name__)
+
+_ADMIN_CLIENT_ID = b"__admin_client"
+_VALID_ACKS = (-1, 0, 1)
+_ZSTD_SINCE = 7
+_ATTRIBUTES_AT = 22
+_CODEC_MASK = 0x07
+# Refusals that say nothing about the log, so that the answer does not either.
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
+
+Entry = tuple[int, Partition | None, AppendInfo | KafkaError]
+Topic = tuple[str | None, Uuid | None, list[Entry]]
+Result = tuple[int, int, int, int, int, Sequence[tuple[int, str | None]], str | None, tuple[int, int] | None]
+
+
+class ProduceHandler:
+    """Stages produce requests of one broker in its append group."""
+
+    def __init__(self, broker: Broker, group: AppendGroup) -> None:
+        self._broker = broker
+        self._group = group
+        self._stage = group.stage
+        self._by_name = broker.partitions.by_name
+        self._by_id = broker.partitions.by_id
+
+    def handle_frame(
+        self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
+    ) -> StagedAnswer:
+        """Check and stage the batches of one request."""
+        _, acks, timeout_ms, topics = parse_produce_request(frame, pos, version)
+        staged: list[Topic] = []
+        for name, topic_id, partitions in topics:
+            entries: list[Entry] = []
+            for index, records in partitions:
+                if topic_id is None:
+                    partition = self._by_name.get((name, index))
+                else:
+                    partition = self._by_id.get((topic_id, index))
+                try:
+                    if (
+                        partition is None
+                        or records is None
+                        or acks not in _VALID_ACKS
+                        or version < _ZSTD_SINCE
+                        or partition.topic_partition.topic in INTERNAL_TOPICS
+                    ):
+                        partition = self._examine(partition, name, topic_id, index, records, acks, version, frame)
+                    assert records is not None
+                    entries.append((index, partition, self._stage(partition, records, acks)))
+                except KafkaError as error:
+                    entries.append((index, partition, error))
+                except LogDirOfflineError as error:
+                    entries.append((index, partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
+                except Exception:
+                    logger.exception("Appending to %s-%s met a bug", name or topic_id, index)
+                    entries.append((index, partition, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)))
+            staged.append((name, topic_id, entries))
+        return StagedProduce(
+            self._broker, self._group, connection, version, correlation_id, acks, timeout_ms, staged
+        )
+
+    def _examine(
+        self,
+        partition: Partition | None,
+        name: str | None,
+        topic_id: Uuid | None,
+        index: int,
+        records: memoryview | None,
+        acks: int,
+        version: int,
+        frame: memoryview,
+    ) -> Partition:
+        """What is unusual about a batch or where it goes; raises what is wrong with it, in Kafka's order."""
+        partitions = self._broker.partitions
+        if partition is None:
+            partition = partitions.get(name, index) if topic_id is None else partitions.get_by_id(topic_id, index)
+        if records is None:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"Produce requests with version {version} must have at least one record batch per partition",
+            )
+        if (
+            version < _ZSTD_SINCE
+            and len(records) > _ATTRIBUTES_AT
+            and records[_ATTRIBUTES_AT] & _CODEC_MASK == Codec.ZSTD
+        ):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"Produce requests with version {version} are not allowed to use ZStandard compression",
+            )
+        if acks not in _VALID_ACKS:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        topic = partition.topic_partition.topic
+        if topic in INTERNAL_TOPICS and not _is_admin_client(frame):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+        return partition
+
+
+class StagedProduce(StagedAnswer):
+    """A produce request whose batches are staged."""
+
+    __slots__ = ("_acks", "_broker", "_connection", "_correlation_id", "_group", "_timeout_ms", "_topics", "_version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: AppendGroup,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+        topics: list[Topic],
+    ) -> None:
+        self._broker = broker
+        self._group = group
+        self._connection = connection
+        self._version = version
+        self._correlation_id = correlation_id
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._topics = topics
+
+    def settle(self) -> bytes | NoAnswer | PendingAnswer:
+        """Answer, now that the group is written; with acks=-1 once all in-sync replicas have it."""
+        acks = self._acks
+        failed = self._group.failed
+        answers: list[TopicAnswer] = []
+        behind = False
+        errors = False
+        for name, topic_id, entries in self._topics:
+            results: list[Result] = []
+            for index, partition, info in entries:
+                if type(info) is not AppendInfo or partition in failed:
+                    errors = True
+                    results.append(self._refused(index, partition, info))
+                    continue
+                if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
+                    behind = True
+                results.append(
+                    (index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset, (), None, None)
+                )
+            answers.append((name, topic_id, results))
+        if acks == 0:
+            return self._close() if errors else NO_ANSWER
+        if behind:
+            return self._wait_for_replicas(answers)
+        endpoints = leader_endpoints(self._broker, self._connection.listener, answers) if errors else ()
+        return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
+
+    def _refused(self, index: int, partition: Partition | None, error: AppendInfo | KafkaError) -> Result:
+        if not isinstance(error, KafkaError):
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        code = error.code
+        log_start = -1
+        if partition is not None and code not in _WITHOUT_LOG_START:
+            log_start = partition.log.log_start_offset
+        leader = None
+        if partition is not None and code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            leader = partition.leader, partition.leader_epoch
+        message = None
+        record_errors: list[tuple[int, str | None]] = []
+        if isinstance(error, RecordsRefusedError):
+            message = error.message
+            record_errors = [(refused.batch_index, refused.message) for refused in error.record_errors]
+        return index, code, -1, -1, log_start, record_errors, message, leader
+
+    def _close(self) -> PendingAnswer:
+        """With acks=0 there is no answer to put an error in; a closed connection is the answer."""
+        refused = [
+            f"{name or topic_id!r}-{index}: {error if isinstance(error, KafkaError) else 'not written'}"
+            for name, topic_id, entries in self._topics
+            for index, partition, error in entries
+            if isinstance(error, KafkaError) or partition in self._group.failed
+        ]
+        pending = PendingAnswer()
+        pending.fail(f"a produce request with acks=0 failed ({', '.join(refused)})")
+        return pending
+
+    def _wait_for_replicas(self, answers: list[TopicAnswer]) -> PendingAnswer:
+        pending = PendingAnswer(pipelined=True)
+        task = asyncio.get_running_loop().create_task(self._replicated(answers))
+        task.add_done_callback(lambda done: pending.resolve(done.result()))
+        return pending
+
+    async def _replicated(self, answers: list[TopicAnswer]) -> bytes:
+        """The answer once every batch is on all in-sync replicas, or its time is up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_ms / 1000
+        for (_, _, entries), (_, _, results) in zip(self._topics, answers, strict=True):
+            assert isinstance(results, list)
+            for slot, (index, partition, info) in enumerate(entries):
+                if isinstance(info, AppendInfo) and partition is not None and not results[slot][1]:
+                    timeout_s = max(0.0, deadline - loop.time())
+                    if not await partition.wait_for_offset(info.last_offset + 1, timeout_s):
+                        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if partition.closed else ErrorCode.REQUEST_TIMED_OUT
+                        results[slot] = (index, code, *results[slot][2:])
+        endpoints = leader_endpoints(self._broker, self._connection.listener, answers)
+        return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
+
+
+def leader_endpoints(broker: Broker, listener: str, answers: list[TopicAnswer]) -> list[Endpoint]:
+    """The addresses of the leaders that the answers point to (KIP-951)."""
+    leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
+    return broker.endpoints(leaders, listener)
+
+
+def _is_admin_client(frame: memoryview) -> bool:
+    length = int.from_bytes(frame[8:10], "big", signed=True)
+    return length > 0 and frame[10 : 10 + length] == _ADMIN_CLIENT_ID

@@ -1,0 +1,147 @@
+"""Everything on the network side of a broker that is not one connection: buffers, limits, acceptors, idle expiry.
+
+The roles of Kafka's SocketServer on one loop. ``open`` binds the listeners, so that a port in use is an error at
+start; ``start`` begins to accept, when the rest of the broker is ready; ``stop_requests`` and ``close`` are the two
+halves of a shutdown.
+
+Wired by ``broker/app``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidelog.broker.acceptor import Acceptor
+from tidelog.broker.complaints import Complaints
+from tidelog.broker.connection import RECEIVE_BUFFER_BYTES, Connection, RequestHandler
+from tidelog.broker.connection_quotas import ConnectionQuotas
+from tidelog.broker.memory_pool import UNLIMITED, FrameBuffers, RequestMemory
+from tidelog.clock import Clock, SystemClock
+from tidelog.metadata.listeners import Listener
+
+_DRAIN_POLL_S = 0.005
+
+
+@dataclass(frozen=True)
+class NetworkLimits:
+    """The options of the network side, in the units they are used in."""
+
+    max_request_bytes: int = 100 * 1024 * 1024
+    queued_request_bytes: int = UNLIMITED
+    max_idle_ms: int = 600_000
+    send_buffer_bytes: int = UNLIMITED
+    receive_buffer_bytes: int = UNLIMITED
+    backlog: int = 50
+    quotas: ConnectionQuotas = field(default_factory=ConnectionQuotas)
+
+
+class Network:
+    """The open connections of a broker and what they share."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        loop: asyncio.AbstractEventLoop,
+        limits: NetworkLimits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        limits = limits or NetworkLimits()
+        self.handler = handler
+        self.loop = loop
+        self.logger = logging.getLogger(__name__)
+        self.complaints = Complaints(self.logger, clock or SystemClock())
+        self.quotas = limits.quotas
+        self.max_request_bytes = limits.max_request_bytes
+        self.memory = RequestMemory(limits.queued_request_bytes)
+        self.frame_buffers = FrameBuffers()
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.connections: set[Connection] = set()
+        self.stopping = False
+        self._limits = limits
+        self._acceptors: list[Acceptor] = []
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    def open(self, listeners: Sequence[Listener]) -> dict[str, int]:
+        """Bind all listeners; returns the port that each of them got."""
+        for listener in listeners:
+            self._acceptors.append(Acceptor(listener, self, self._limits.backlog))
+            self.quotas.add_listener(listener.name)
+        return {acceptor.listener.name: acceptor.listener.port for acceptor in self._acceptors}
+
+    def start(self) -> None:
+        """Accept connections and serve them."""
+        for acceptor in self._acceptors:
+            acceptor.resume()
+        self._expire_idle()
+
+    def adopt(self, sock: socket.socket, peer: tuple[str, int], listener: str) -> Connection:
+        """Serve an accepted socket that the quotas have admitted."""
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
+        if self._limits.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
+        connection = Connection(sock, peer, listener, self)
+        self.connections.add(connection)
+        if self.quotas.is_overdrawn():
+            self._close_longest_idle()
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has closed itself."""
+        self.connections.discard(connection)
+        self.quotas.leave(connection.listener, connection.peer[0])
+        if not self.stopping:
+            for acceptor in self._acceptors:
+                acceptor.resume()
+
+    def stop_requests(self) -> None:
+        """First half of the shutdown: no new connections, no new requests."""
+        self.stopping = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        for connection in self.connections:
+            connection.stop_reading()
+
+    async def drain(self, deadline_s: float) -> None:
+        """Wait until no request is under way any longer, at most ``deadline_s`` seconds."""
+        end = self.loop.time() + deadline_s
+        while any(connection.busy for connection in self.connections) and self.loop.time() < end:
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    def close(self) -> None:
+        """Second half: close every connection."""
+        self.stop_requests()
+        for connection in list(self.connections):
+            connection.close()
+
+    def _close_longest_idle(self) -> None:
+        candidates = [c for c in self.connections if not self.quotas.is_protected(c.listener)]
+        if candidates:
+            oldest = min(candidates, key=lambda connection: connection.last_active)
+            self.complaints.say("evicted", "Closing %s, idle longest: max.connections is reached", oldest)
+            oldest.close()
+
+    def _expire_idle(self) -> None:
+        """Close what has been silent for ``connections.max.idle.ms`` and look again when the next one may be."""
+        max_idle_s = self._limits.max_idle_ms / 1000
+        if max_idle_s < 0:
+            return
+        now = self.loop.time()
+        oldest = now
+        for connection in list(self.connections):
+            if now - connection.last_active >= max_idle_s:
+                self.logger.debug("Closing %s: idle for connections.max.idle.ms", connection)
+                connection.close()
+            else:
+                oldest = min(oldest, connection.last_active)
+        self._idle_timer = self.loop.call_later(max(oldest + max_idle_s - now, 0.1), self._expire_idle)

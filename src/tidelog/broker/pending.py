@@ -1,0 +1,96 @@
+"""What a request comes to: an answer at once, none at all, or a promise of one.
+
+``Answer`` is what goes out on the socket: one ``bytes``, or a list of ``bytes`` and ``FileRange`` parts, in both
+cases with the frame's size in front. ``NO_ANSWER`` is for requests that want none (produce with acks=0).
+
+``PendingAnswer`` is the promise of a request that has to wait (a long poll, an admin call). It is not an asyncio
+future on purpose: the connection takes the answer in the same turn of the loop in which it is there, and nobody
+pays for a task, a context or a second callback.
+
+``StagedAnswer`` is what a produce request comes to: its records are staged, and its answer is known as soon as all
+that one event has staged was written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from tidelog.wire.fetch import FileRange
+
+Part = bytes | FileRange
+Answer = bytes | list[Part]
+
+
+class NoAnswer:
+    """The type of ``NO_ANSWER``."""
+
+    __slots__ = ()
+
+
+NO_ANSWER: Final = NoAnswer()
+
+
+class PendingAnswer:
+    """An answer that comes later, once; ``on_cancel`` is told when nobody wants it any more."""
+
+    __slots__ = ("_on_cancel", "_on_done", "answer", "failure", "pipelined")
+
+    def __init__(self, on_cancel: Callable[[], None] | None = None, *, pipelined: bool = False) -> None:
+        self.answer: Answer | NoAnswer | None = None
+        self.failure: str | None = None
+        # Whether the requests behind this one may be handled before it is answered.
+        self.pipelined = pipelined
+        self._on_cancel = on_cancel
+        self._on_done: Callable[[], None] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an answer, or a reason to close the connection."""
+        return self.answer is not None or self.failure is not None
+
+    @property
+    def cancellable(self) -> bool:
+        """Whether giving up costs nothing: a wait, not work."""
+        return self._on_cancel is not None
+
+    def resolve(self, answer: Answer | NoAnswer) -> None:
+        """Here is the answer."""
+        self.answer = answer
+        self._finish()
+
+    def fail(self, reason: str) -> None:
+        """There is no answer: the connection has to be closed, because of ``reason``."""
+        self.failure = reason
+        self._finish()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` as soon as there is an answer."""
+        self._on_done = callback
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any longer: the connection is gone."""
+        self._on_done = None
+        if self._on_cancel is not None and not self.done:
+            on_cancel, self._on_cancel = self._on_cancel, None
+            on_cancel()
+
+    def _finish(self) -> None:
+        self._on_cancel = None
+        if self._on_done is not None:
+            on_done, self._on_done = self._on_done, None
+            on_done()
+
+
+class StagedAnswer(ABC):
+    """The answer to a request whose records are staged and not yet written."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def settle(self) -> Answer | NoAnswer | PendingAnswer:
+        """The answer; to be called once, after the commit."""
+
+
+Outcome = Answer | NoAnswer | PendingAnswer | StagedAnswer

@@ -1,0 +1,137 @@
+"""``tidelog start``: run a broker in this process until it is told to stop.
+
+The one command that has a start-up budget and the one that may import the broker. Arguments are parsed with argparse
+(typer costs more than the whole rest of the start), the configuration is put together from the properties file and
+the options, and :func:`tidelog.broker.process.run` does the rest. Exit codes: 0 after a clean shutdown, 1 when the
+broker cannot start (one sentence on stderr names the mend), 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from tidelog import logs
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.metadata.broker_config import BrokerConfig, warnings_for
+from tidelog.metadata.properties import read_properties
+
+_DEFAULT_LISTENER = "PLAINTEXT"
+_EVERY_INTERFACE = ("0.0.0.0", "::", "[::]")
+
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logs.set_up(options.log_format, level=getattr(logging, options.log_level))
+    try:
+        raw = settings(options)
+        config = BrokerConfig(raw)
+    except (TidelogError, OSError) as error:
+        return _refuse(error)
+    for warning in warnings_for(raw):
+        logger.warning("%s", warning)
+    from tidelog.broker import process
+
+    try:
+        process.run(config, announce=lambda address: _announce(address, options))
+    except (TidelogError, OSError) as error:
+        return _refuse(error)
+    return 0
+
+
+def settings(options: argparse.Namespace) -> dict[str, str]:
+    """The options of the properties file with those of the command line laid over them, as text."""
+    raw = read_properties(options.properties) if options.properties is not None else {}
+    for text in options.set:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--set {text!r} sets nothing: write it as --set name=value")
+        raw[name.strip()] = value.strip()
+    if options.data_dir is not None:
+        raw["log.dirs"] = options.data_dir
+    name = _listener_name(raw)
+    if options.listen is not None:
+        host, port = _host_and_port("--listen", options.listen)
+        raw["listeners"] = f"{name}://{host}:{port}"
+        raw.pop("advertised.listeners", None)
+        if options.advertise is None and host in _EVERY_INTERFACE:
+            # An address that means "all of mine" is none to connect to: clients are told this machine's name.
+            raw["advertised.listeners"] = f"{name}://:{port}"
+    if options.advertise is not None:
+        host, port = _host_and_port("--advertise", options.advertise)
+        raw["advertised.listeners"] = f"{name}://{host}:{port}"
+    return raw
+
+
+def _listener_name(raw: dict[str, str]) -> str:
+    """The name for an address given on the command line: the file's first client listener, if it has one."""
+    reserved = {name.strip().upper() for name in raw.get("controller.listener.names", "").split(",")}
+    for listener in raw.get("listeners", "").split(","):
+        name, separator, _ = listener.strip().partition("://")
+        if separator and name.upper() not in reserved:
+            return name
+    return _DEFAULT_LISTENER
+
+
+def _host_and_port(option: str, text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{option} {text!r} is no address: write it as HOST:PORT, for example 127.0.0.1:9092")
+    return host, int(port)
+
+
+def _announce(address: str, options: argparse.Namespace) -> None:
+    if options.log_format == "json":
+        print(f'{{"event": "ready", "address": "{address}"}}', flush=True)
+    else:
+        print(f"Tidelog is ready on {address}", flush=True)
+    if options.welcome:
+        print(_WELCOME.format(address=address), flush=True)
+
+
+def _refuse(error: BaseException) -> int:
+    text = str(error)
+    if isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {(error.strerror or text).lower()}"
+    print(f"tidelog start: {text}", file=sys.stderr)
+    return 1
+
+
+_WELCOME = """
+  Point any Kafka client at {address}, or try, in another terminal:
+
+    tidelog topics create greetings --bootstrap-server {address}
+    echo hello | tidelog produce greetings --bootstrap-server {address}
+    tidelog consume greetings --from-beginning --bootstrap-server {address}
+
+  Stop the broker with Ctrl-C.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog start",
+        description="Start a broker. It prints one line with the word `ready` and its address, logs to stderr, "
+        "and shuts down cleanly on SIGTERM or SIGINT.",
+        epilog="Options not given come from the properties file, and from Kafka's defaults after that.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "properties", nargs="?", metavar="server.properties", help="a Kafka configuration file; it works unchanged"
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help="accept connections here (sets listeners)")
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="tell clients this address (sets advertised.listeners)")
+    parser.add_argument("--data-dir", metavar="DIR", help="keep all data here (sets log.dirs)")
+    parser.add_argument(
+        "--set", metavar="name=value", action="append", default=[], help="set any broker option; may be repeated"
+    )
+    parser.add_argument("--log-format", choices=logs.FORMATS, default="text", help="how to log (default: text)")
+    parser.add_argument(
+        "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO", help="what to log (default: INFO)"
+    )
+    parser.add_argument("--welcome", action="store_true", help="print what to try next, once ready")
+    return parser

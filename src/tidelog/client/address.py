@@ -1,0 +1,48 @@
+"""``HOST:PORT`` as people write it in ``bootstrap.servers``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidelog.errors import ConfigError
+
+DEFAULT_PORT = 9092
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(servers: str | Sequence[str]) -> list[Address]:
+    """The addresses in ``servers``: one string separated by commas, or several; the port may be left out."""
+    texts = servers.split(",") if isinstance(servers, str) else servers
+    addresses = [_parse(text.strip()) for text in texts if text.strip()]
+    if not addresses:
+        raise ConfigError("no bootstrap server given: write HOST:PORT, several separated by commas")
+    return addresses
+
+
+def _parse(text: str) -> Address:
+    if text.startswith("["):
+        host, closing, rest = text[1:].partition("]")
+        if not closing or not host or (rest and not rest.startswith(":")):
+            raise ConfigError(f"bootstrap server {text!r}: write an IPv6 address as [::1]:9092")
+        port = rest[1:]
+    elif text.count(":") > 1:
+        raise ConfigError(f"bootstrap server {text!r}: write HOST:PORT, and an IPv6 address as [::1]:9092")
+    else:
+        host, _, port = text.partition(":")
+    if not host:
+        raise ConfigError(f"bootstrap server {text!r}: the host is missing, write HOST:PORT")
+    if not port:
+        return Address(host, DEFAULT_PORT)
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"bootstrap server {text!r}: the port must be a number from 1 to 65535")
+    return Address(host, int(port))

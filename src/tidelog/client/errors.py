@@ -1,0 +1,68 @@
+"""What can go wrong between a client and a cluster, besides the codes that brokers answer with.
+
+    ClientError                 a sentence for a person, as all of Tidelog's errors
+    ├── BrokerUnreachableError  no connection could be opened
+    ├── ConnectionLostError     a connection closed while requests were under way
+    ├── RequestTimeoutError     a broker has not answered in time
+    └── NoLeaderError           metadata names no leader for a partition
+
+The last three and every retriable ``KafkaError`` may go away by themselves: ``is_retriable`` says so.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
+
+
+class ClientError(TidelogError):
+    """Root of what the client raises by itself."""
+
+
+class BrokerUnreachableError(ClientError):
+    """A broker to which no connection can be opened."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection closed before the answer came; the request may or may not have been carried out."""
+
+
+class RequestTimeoutError(ClientError):
+    """No answer within the time allowed; the request may or may not have been carried out."""
+
+
+class NoLeaderError(ClientError):
+    """A partition that has no leader now."""
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Whether the same request may succeed if it is sent again."""
+    if isinstance(error, KafkaError):
+        return error.code.retriable
+    return isinstance(
+        error, BrokerUnreachableError | ConnectionLostError | RequestTimeoutError | NoLeaderError
+    )
+
+
+def error_code(code: int) -> ErrorCode:
+    """The error with this number; a newer broker's unknown one reads as ``UNKNOWN_SERVER_ERROR``."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_from(code: int, message: str | None, subject: str) -> KafkaError | None:
+    """The error that a broker answered with, None for 0.
+
+    ``subject`` is what was asked for; it is named where the broker's own text does not.
+    """
+    if code == ErrorCode.NONE:
+        return None
+    known = error_code(code)
+    if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(known, f"{subject} does not exist")
+    if message:
+        return KafkaError(known, message)
+    if known is ErrorCode.UNKNOWN_SERVER_ERROR and code != ErrorCode.UNKNOWN_SERVER_ERROR:
+        return KafkaError(known, f"{subject}: error {code}, which this client does not know")
+    return KafkaError(known, f"{subject}: {known.name.lower().replace('_', ' ')}")

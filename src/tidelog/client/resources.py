@@ -1,0 +1,211 @@
+"""What goes into and comes out of :class:`tidelog.client.admin.Admin`: topics, configs, offsets.
+
+Results of calls that act on several things carry their own ``error``, so that one bad name does not hide
+the others; ``raise_for_error`` turns it into an exception.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidelog.client.metadata import Node, PartitionMetadata
+from tidelog.errors import KafkaError
+from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition, Uuid
+
+
+class Outcome:
+    """One part of a call's answer: done, or refused with ``error``."""
+
+    __slots__ = ()
+    error: KafkaError | None
+
+    def raise_for_error(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; -1 leaves a number to the broker's defaults (Kafka 2.4 and later)."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult(Outcome):
+    """What became of one topic in a create, alter or delete call; -1 and None where the broker is silent."""
+
+    name: str
+    error: KafkaError | None = None
+    topic_id: Uuid | None = None
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic and its partitions, in order."""
+
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[PartitionMetadata, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the first partition, as Kafka's tools count them."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+class ResourceType(enum.IntEnum):
+    """What a config belongs to."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic or a broker; the broker named ``""`` stands for the defaults of the whole cluster."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        if self.type is ResourceType.BROKER and not self.name:
+            return "the cluster's defaults"
+        return f"{self.type.name.lower().replace('_', ' ')} {self.name!r}"
+
+
+class ConfigSource(enum.IntEnum):
+    """Where a config's value comes from, in Kafka's order of precedence."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class ConfigType(enum.IntEnum):
+    """The type of a config's value."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the places a value could come from; the first of a list is the one in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config of one resource; ``value`` is None where it is sensitive or unset."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    type: ConfigType = ConfigType.UNKNOWN
+    documentation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResult(Outcome):
+    """The configs of one resource, or what became of a change to them."""
+
+    resource: ConfigResource
+    entries: tuple[ConfigEntry, ...] = ()
+    error: KafkaError | None = None
+
+
+class AlterConfigOpType(enum.IntEnum):
+    """What to do with a config."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigOp:
+    """One change to one config; ``DELETE`` takes no value, the last two act on lists."""
+
+    name: str
+    value: str | None
+    op: AlterConfigOpType = AlterConfigOpType.SET
+
+
+class OffsetSpec(enum.IntEnum):
+    """The timestamps that ListOffsets reads as places in the log; other numbers are times in ms."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+
+
+class IsolationLevel(enum.IntEnum):
+    """Whether records of open and aborted transactions are read."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResult(Outcome):
+    """The answer to "which offset": -1 where no record is that young."""
+
+    partition: TopicPartition
+    offset: int = NO_OFFSET
+    timestamp: int = NO_TIMESTAMP
+    leader_epoch: int = NO_LEADER_EPOCH
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords(Outcome):
+    """How far a partition's start has moved; -1 with an error."""
+
+    partition: TopicPartition
+    low_watermark: int = NO_OFFSET
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """Who is in the cluster; ``controller`` is None while there is none."""
+
+    cluster_id: str | None
+    controller: Node | None
+    nodes: tuple[Node, ...]

@@ -1,0 +1,74 @@
+"""Deadlines and back-off: how long an operation may take, and how long to wait before it is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tidelog.client.errors import is_retriable
+
+T = TypeVar("T")
+
+_BACKOFF_MULTIPLIER = 2.0
+_BACKOFF_JITTER = 0.2
+
+
+class Deadline:
+    """A moment after which waiting ends; handed down so that all steps of an operation share it."""
+
+    def __init__(self, timeout_ms: float) -> None:
+        self.timeout_ms = timeout_ms
+        self._end = time.monotonic() + timeout_ms / 1000
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return max(self._end - time.monotonic(), 0.0)
+
+    @property
+    def remaining_ms(self) -> int:
+        return int(self.remaining * 1000)
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self._end
+
+
+class Backoff:
+    """Kafka's exponential back-off with jitter: ``initial_ms`` doubled per attempt, up to ``max_ms``."""
+
+    def __init__(self, initial_ms: float = 100, max_ms: float = 1000) -> None:
+        self._initial_ms = initial_ms
+        self._max_ms = max_ms
+        self._attempts = 0
+
+    def next_ms(self) -> float:
+        """How long to wait before the next attempt."""
+        wait_ms = min(self._initial_ms * _BACKOFF_MULTIPLIER**self._attempts, self._max_ms)
+        self._attempts += 1
+        return wait_ms * random.uniform(1 - _BACKOFF_JITTER, 1 + _BACKOFF_JITTER)
+
+
+async def retrying(
+    attempt: Callable[[], Awaitable[T]],
+    deadline: Deadline,
+    *,
+    backoff: Backoff | None = None,
+    retriable: Callable[[BaseException], bool] = is_retriable,
+) -> T:
+    """The result of ``attempt``, called again after retriable errors until ``deadline``.
+
+    When time is up, the last error itself is raised: it says more than "timed out".
+    """
+    backoff = backoff or Backoff()
+    while True:
+        try:
+            return await attempt()
+        except Exception as error:
+            wait = backoff.next_ms() / 1000
+            if not retriable(error) or wait >= deadline.remaining:
+                raise
+            await asyncio.sleep(wait)

@@ -1,0 +1,133 @@
+"""Taking over a data directory that Apache Kafka wrote.
+
+Our metadata store knows nothing of it, but the directory does: every partition is a directory
+``<topic>-<partition>`` whose ``partition.metadata`` holds the topic's id and whose
+``leader-epoch-checkpoint`` holds the leader epochs so far. ``find_topics`` reads those and returns the
+topics to register; it writes nothing. The controller calls it on the first start of a store, in the same
+step that initialises it, so that a crash leaves either an empty store or one with every topic in it.
+
+What is taken over: names, ids, partition counts (a gap in the numbers is filled, as a topic has none), the
+next leader epoch, and, where a KRaft metadata log lies next to the partitions, topic configs. What is left
+alone: ``__cluster_metadata-0`` itself, directories that wait for deletion, are strays or half moved
+(``-delete``, ``-stray``, ``-future``), and partitions of topics that the metadata log says were deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.controller.kraft_metadata import (
+    METADATA_DIRECTORY,
+    TOPIC_RESOURCE,
+    KraftMetadata,
+    read_kraft_metadata,
+)
+from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
+from tidelog.errors import StorageError
+from tidelog.ids import Uuid, random_uuid
+from tidelog.storage.disk import REAL_DISK
+from tidelog.storage.files import LEADER_EPOCH_FILE, parse_directory_name
+from tidelog.storage.leader_epochs import LeaderEpochCache
+from tidelog.storage.partition_metadata import read_partition_metadata
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic on disk; ``epochs`` maps each partition to the leader epoch its next leader must have."""
+
+    name: str
+    id: Uuid
+    epochs: Mapping[int, int]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self.epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundPartition:
+    topic: str
+    partition: int
+    topic_id: Uuid | None
+    next_epoch: int
+
+
+def find_topics(log_dirs: Iterable[Path]) -> list[FoundTopic]:
+    """The topics whose partitions lie in ``log_dirs``, sorted by name."""
+    partitions: dict[str, list[_FoundPartition]] = {}
+    kraft: KraftMetadata | None = None
+    for log_dir in log_dirs:
+        for directory in sorted(log_dir.iterdir()) if log_dir.is_dir() else ():
+            if directory.name == METADATA_DIRECTORY:
+                kraft = _read_kraft(directory) or kraft
+            found = _read_partition(directory)
+            if found is not None:
+                partitions.setdefault(found.topic, []).append(found)
+    topics = (_topic(name, found, kraft) for name, found in sorted(partitions.items()))
+    return [topic for topic in topics if topic is not None]
+
+
+def _topic(name: str, found: Sequence[_FoundPartition], kraft: KraftMetadata | None) -> FoundTopic | None:
+    ids = Counter(each.topic_id for each in found if each.topic_id is not None)
+    topic_id = ids.most_common(1)[0][0] if ids else random_uuid()
+    if len(ids) > 1:
+        log.warning(
+            "the partitions of topic %s have %d different topic ids; the commonest is taken", name, len(ids)
+        )
+    if kraft is not None and ids and topic_id not in kraft.topics:
+        log.warning("topic %s was deleted in the KRaft metadata next to it and is not taken over", name)
+        return None
+    count = max(each.partition for each in found) + 1
+    configs: dict[str, str] = {}
+    if kraft is not None:
+        count = max(count, 1 + max(kraft.partitions.get(topic_id, ()), default=0))
+        configs = dict(kraft.configs.get((TOPIC_RESOURCE, name), {}))
+    epochs = dict.fromkeys(range(count), 0)
+    epochs.update({each.partition: each.next_epoch for each in found})
+    return FoundTopic(name, topic_id, epochs, configs)
+
+
+def _read_partition(directory: Path) -> _FoundPartition | None:
+    try:
+        (topic, partition), suffix = parse_directory_name(directory.name)
+    except StorageError:
+        return None
+    if suffix or topic == CLUSTER_METADATA_TOPIC or reason_invalid(topic) or not directory.is_dir():
+        return None
+    return _FoundPartition(topic, partition, _topic_id(directory), _next_epoch(directory))
+
+
+def _topic_id(directory: Path) -> Uuid | None:
+    """The id in ``partition.metadata``; None where Kafka was too old to write one or it is damaged."""
+    try:
+        return read_partition_metadata(directory)
+    except StorageError as error:
+        log.warning("the topic of %s gets a new id: %s", directory, error)
+        return None
+
+
+def _next_epoch(directory: Path) -> int:
+    """One more than the last epoch in ``leader-epoch-checkpoint``."""
+    try:
+        return LeaderEpochCache.load(directory / LEADER_EPOCH_FILE, REAL_DISK).latest_epoch + 1
+    except StorageError as error:
+        log.warning("the leader epochs of %s start at 0: %s", directory, error)
+        return 0
+
+
+def _read_kraft(directory: Path) -> KraftMetadata | None:
+    try:
+        metadata = read_kraft_metadata(directory)
+    except (StorageError, OSError) as error:
+        log.warning("topic configs are not taken over from %s: %s", directory, error)
+        return None
+    # A log without topics says nothing about the partitions beside it: not even that they are gone.
+    return metadata if metadata.topics else None

@@ -1,0 +1,49 @@
+"""The topics that nobody asks for by name: what they look like when the broker creates them by itself.
+
+An unknown topic gets the broker's defaults. The two internal topics get settings of their own: compacted,
+in small segments, because a coordinator reads them whole when it starts.
+"""
+
+from __future__ import annotations
+
+from tidelog.controller.topics import NewTopic
+from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.metadata.broker_config import BrokerConfig
+
+
+def auto_topic(name: str, config: BrokerConfig) -> NewTopic:
+    """The topic to create when ``name`` is needed and not there."""
+    if name == CONSUMER_OFFSETS_TOPIC:
+        return NewTopic(
+            name,
+            config.int("offsets.topic.num.partitions"),
+            config.int("offsets.topic.replication.factor"),
+            configs=internal_configs(name, config),
+        )
+    if name == TRANSACTION_STATE_TOPIC:
+        return NewTopic(
+            name,
+            config.int("transaction.state.log.num.partitions"),
+            config.int("transaction.state.log.replication.factor"),
+            configs=internal_configs(name, config),
+        )
+    return NewTopic(name)
+
+
+def internal_configs(name: str, config: BrokerConfig) -> dict[str, str]:
+    """The overrides of an internal topic; none for any other."""
+    if name == CONSUMER_OFFSETS_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.int("offsets.topic.segment.bytes")),
+            "compression.type": "producer",
+        }
+    if name == TRANSACTION_STATE_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.int("transaction.state.log.segment.bytes")),
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config.int("transaction.state.log.min.isr")),
+            "unclean.leader.election.enable": "false",
+        }
+    return {}

@@ -1,0 +1,323 @@
+"""The single writer of the cluster's metadata.
+
+Every change goes the same way: wait for the turn, work out what changes (``topics``, ``config_changes``,
+``features``: pure functions), write it to the store in one ``multi``, and wait until the image has it. The
+store's write is durable when it returns, and whoever follows the image (partitions, dynamic configs) has
+acted on a change before the call returns, so what a handler answers is what the next request finds.
+
+Invariant: one change at a time. A change is computed from the image while holding the turn, and nobody else
+writes topics, configs or features; so what was computed still holds when it is written. A ``multi`` that
+the store refuses all the same (somebody else wrote to a shared ZooKeeper) changes nothing and is an error.
+
+Results are per item: the item's outcome, or the :class:`KafkaError` that refuses it; the other items of
+the request go on. Called by the admin handlers and by the metadata handler for auto-created topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidelog.controller.assignment import Assignment, BrokerRack
+from tidelog.controller.auto_topics import auto_topic
+from tidelog.controller.features import SUPPORTED_FEATURES, FeatureUpdate, plan_feature_updates
+from tidelog.controller.topic_names import collision_index, validate_no_collision, validate_topic_name
+from tidelog.controller.topic_nodes import (
+    add_partitions_ops,
+    create_topic_ops,
+    delete_topic_ops,
+    first_state,
+    set_leader_op,
+)
+from tidelog.controller.topics import (
+    ElectionType,
+    Leadership,
+    NewTopic,
+    TopicDefaults,
+    check_total_partitions,
+    creation_configs,
+    plan_assignment,
+    plan_election,
+    plan_more_partitions,
+)
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition, Uuid, random_uuid
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.feed import MetadataFeed
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic that was created, or with ``validate_only`` would have been."""
+
+    id: Uuid
+    assignment: Assignment
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic that is to have ``count`` partitions; ``assignments`` places the new ones by hand."""
+
+    topic: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class Controller:
+    """Creates, grows and deletes topics, elects leaders, and changes configs and features."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        feed: MetadataFeed,
+        config: BrokerConfig,
+        configs: DynamicConfigs,
+        *,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._store = store
+        self._feed = feed
+        self._config = config
+        self._configs = configs
+        self._rng = rng or random.Random()
+        self._lock = asyncio.Lock()
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        """Create topics; names must differ from each other. The outcome of each is by its name."""
+        async with self._turn(timeout_ms):
+            check_total_partitions(topics, self._topic_defaults())
+            results: dict[str, CreatedTopic | KafkaError] = {}
+            collisions = collision_index(self._image.topics)
+            for topic in topics:
+                try:
+                    planned = self._plan_topic(topic, collisions)
+                except KafkaError as error:
+                    results[topic.name] = error
+                else:
+                    results[topic.name] = planned
+                    collisions |= collision_index([topic.name])
+            created = {name: each for name, each in results.items() if isinstance(each, CreatedTopic)}
+            if created and not validate_only:
+                await self._write([op for name, each in created.items() for op in self._creation(name, each)])
+                log.info("created topic(s) %s", ", ".join(created))
+            return results
+
+    def _plan_topic(self, topic: NewTopic, collisions: Mapping[str, str]) -> CreatedTopic:
+        validate_topic_name(topic.name)
+        if topic.name in self._image.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        validate_no_collision(topic.name, collisions)
+        configs = creation_configs(topic)
+        self._configs.check_topic(configs)
+        assignment = plan_assignment(topic, self._brokers(), self._topic_defaults(), self._rng)
+        return CreatedTopic(random_uuid(), assignment, configs)
+
+    def _creation(self, name: str, topic: CreatedTopic) -> list[Op]:
+        states = self._first_states(topic.assignment)
+        return create_topic_ops(name, topic.id, topic.assignment, topic.configs, states)
+
+    async def auto_create_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+        """Create topics that a client needs and that are not there; one that is there by now is fine too.
+
+        Whether ``auto.create.topics.enable`` allows it is for the caller to ask.
+        """
+        results = await self.create_topics([auto_topic(name, self._config) for name in dict.fromkeys(names)])
+        return {
+            name: outcome
+            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+            else None
+            for name, outcome in results.items()
+        }
+
+    async def delete_topics(
+        self, ids: Sequence[Uuid], *, timeout_ms: int | None = None
+    ) -> dict[Uuid, KafkaError | None]:
+        """Delete topics by id; the marks make sure that a crash half way leaves no topic half deleted."""
+        async with self._turn(timeout_ms):
+            found = {topic_id: self._image.topic_by_id.get(topic_id) for topic_id in ids}
+            doomed = [topic for topic in found.values() if topic is not None]
+            if doomed:
+                await self._write([Create(znodes.delete_topic_path(topic.name)) for topic in doomed])
+                await self._write(
+                    [op for topic in doomed for op in await delete_topic_ops(self._store, topic.name)]
+                )
+                await self._write([Delete(znodes.delete_topic_path(topic.name)) for topic in doomed])
+                log.info("deleted topic(s) %s", ", ".join(topic.name for topic in doomed))
+            unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            return {topic_id: None if topic is not None else unknown for topic_id, topic in found.items()}
+
+    async def create_partitions(
+        self,
+        requests: Sequence[MorePartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[str, KafkaError | None]:
+        """Give topics more partitions; a topic may be named once. The outcome of each is by its name."""
+        async with self._turn(timeout_ms):
+            results: dict[str, KafkaError | None] = {}
+            ops: list[Op] = []
+            for request in requests:
+                try:
+                    ops += self._more_partitions(request)
+                except KafkaError as error:
+                    results[request.topic] = error
+                else:
+                    results[request.topic] = None
+            if ops and not validate_only:
+                await self._write(ops)
+            return results
+
+    def _more_partitions(self, request: MorePartitions) -> list[Op]:
+        topic = self._image.topics.get(request.topic)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        current = {index: partition.replicas for index, partition in topic.partitions.items()}
+        added = plan_more_partitions(
+            topic.name, current, request.count, request.assignments, self._brokers(), self._rng
+        )
+        return add_partitions_ops(topic, added, self._first_states(added))
+
+    async def elect_leaders(
+        self,
+        partitions: Sequence[TopicPartition],
+        election: ElectionType,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect the leaders of partitions anew; one that needs no election is refused."""
+        async with self._turn(timeout_ms):
+            results: dict[TopicPartition, KafkaError | None] = {}
+            ops: list[Op] = []
+            for partition in partitions:
+                try:
+                    ops.append(self._elect(partition, election))
+                except KafkaError as error:
+                    results[partition] = error
+                else:
+                    results[partition] = None
+            if ops:
+                await self._write(ops)
+            return results
+
+    def _elect(self, partition: TopicPartition, election: ElectionType) -> Op:
+        topic = self._image.topics.get(partition.topic)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {partition.topic}")
+        found = topic.partitions.get(partition.partition)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {partition}")
+        now = Leadership(found.leader, found.replicas, found.isr)
+        leader = plan_election(now, election, list(self._image.brokers))
+        return set_leader_op(partition, found, leader, self._image.controller_epoch)
+
+    # -- configs and features ------------------------------------------------------------------------------
+
+    async def change_topic_config(
+        self,
+        name: str,
+        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Replace a topic's overrides with what ``edit`` makes of them; raises the refusal."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        validate_topic_name(name)
+        async with self._turn(None):
+            entries = edit(self._image.topic_config(name))
+            self._configs.check_topic(entries)
+            if name not in self._image.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            if not validate_only:
+                await self._configs.set_topic(name, entries)
+                await self._feed.caught_up()
+
+    async def change_broker_config(
+        self,
+        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        every_broker: bool,
+        validate_only: bool = False,
+    ) -> None:
+        """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
+        async with self._turn(None):
+            entries = edit(self._image.broker_config(None if every_broker else self._config.node_id))
+            self._configs.check_broker(entries, every_broker=every_broker)
+            if not validate_only:
+                await self._configs.set_broker(entries, every_broker=every_broker)
+                await self._feed.caught_up()
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> None:
+        """Finalize feature levels; raises the refusal, in which case none of them changed."""
+        async with self._turn(timeout_ms):
+            planned = plan_feature_updates(
+                self._image.features, SUPPORTED_FEATURES, updates, self._config.node_id
+            )
+            if validate_only or planned == self._image.features:
+                return
+            raw = znodes.encode_feature(planned)
+            known = await self._store.exists(znodes.FEATURE)
+            await self._write([Set(znodes.FEATURE, raw) if known else Create(znodes.FEATURE, raw)])
+
+    # -- the common way ------------------------------------------------------------------------------------
+
+    @property
+    def _image(self) -> MetadataImage:
+        return self._feed.image
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, timeout_ms: int | None) -> AsyncIterator[None]:
+        """Wait for all changes before this one; REQUEST_TIMED_OUT if the client does not allow that long.
+
+        A change that has begun is never given up: its client would not know whether it happened.
+        """
+        if timeout_ms is None:
+            await self._lock.acquire()
+        else:
+            if timeout_ms <= 0:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._lock.acquire()
+            except TimeoutError:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    async def _write(self, ops: Sequence[Op]) -> None:
+        await self._store.multi(ops)
+        await self._feed.caught_up()
+
+    def _topic_defaults(self) -> TopicDefaults:
+        return TopicDefaults(
+            self._config.int("num.partitions"), self._config.int("default.replication.factor")
+        )
+
+    def _brokers(self) -> list[BrokerRack]:
+        return [BrokerRack(each.broker_id, each.rack) for each in self._image.brokers.values()]
+
+    def _first_states(self, assignment: Assignment) -> dict[int, znodes.PartitionState]:
+        return {
+            index: first_state(replicas, self._image.brokers, self._image.controller_epoch)
+            for index, replicas in assignment.items()
+        }

@@ -1,0 +1,90 @@
+"""Finalized feature levels: what the cluster has agreed to use, of what its brokers can do.
+
+``SUPPORTED_FEATURES`` is what this release can do. It is empty until the group and transaction coordinators
+bring ``group.version`` and ``transaction.version``; a feature listed here shows up in ApiVersions, and may be
+finalized with UpdateFeatures, without any other change. Level 0 means "off" and is never stored.
+
+Pure functions; the controller stores the outcome in ``/feature``, whose version is the epoch clients see.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tidelog.errors import ErrorCode, KafkaError
+
+
+class FeatureRange(NamedTuple):
+    """The levels of one feature that a broker can do."""
+
+    min: int
+    max: int
+
+    def __str__(self) -> str:
+        return str(self.min) if self.min == self.max else f"{self.min}-{self.max}"
+
+
+class UpgradeType(enum.IntEnum):
+    """What a client allows an update to do."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """One requested level; ``upgrade_type`` is the raw code of the request, which may be no known one."""
+
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+SUPPORTED_FEATURES: Mapping[str, FeatureRange] = {}
+
+_NOT_SUPPORTED = FeatureRange(0, 0)
+
+
+def plan_feature_updates(
+    finalized: Mapping[str, int],
+    supported: Mapping[str, FeatureRange],
+    updates: Sequence[FeatureUpdate],
+    broker_id: int,
+) -> dict[str, int]:
+    """The finalized levels after ``updates``; one bad update refuses all of them (INVALID_UPDATE_VERSION)."""
+    planned = dict(finalized)
+    for update in updates:
+        reason = _reason_refused(update, finalized.get(update.name, 0), supported, broker_id)
+        if reason is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {update.level} for feature {update.name}. {reason}",
+            )
+        planned[update.name] = update.level
+    return {name: level for name, level in planned.items() if level > 0}
+
+
+def _reason_refused(
+    update: FeatureUpdate, current: int, supported: Mapping[str, FeatureRange], broker_id: int
+) -> str | None:
+    if update.upgrade_type not in UpgradeType.__members__.values():
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    if update.level == 0 and update.name not in supported:
+        return f"Feature {update.name} not found."
+    levels = supported.get(update.name, _NOT_SUPPORTED)
+    if update.level != 0 and not levels.min <= update.level <= levels.max:
+        if levels.max == 0:
+            return f"Local controller {broker_id} does not support this feature."
+        return f"Local controller {broker_id} only supports versions {levels}"
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None

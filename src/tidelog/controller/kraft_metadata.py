@@ -1,0 +1,149 @@
+"""What an Apache Kafka in KRaft mode wrote about its topics, read from its own metadata log.
+
+A data directory that Kafka wrote holds ``__cluster_metadata-0``: a log of metadata records, and now and then
+a snapshot (``<end offset>-<epoch>.checkpoint``) that replaces everything before its end offset. Both are
+plain record batches. Each record's value is a frame::
+
+    frame version   unsigned varint   1
+    record type     unsigned varint   2 topic, 3 partition, 4 config, 9 removed topic; others are passed over
+    type's version  unsigned varint
+    fields                            compact strings, UUIDs, big-endian integers
+
+Only the leading fields of those four types are read, which no version has moved. The files are never
+written. Called once, by ``controller/adopt.py``, so that adopted topics keep their configs: a compacted
+topic that became one with a retention of seven days would lose its data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.errors import CorruptRecordError, StorageError
+from tidelog.ids import Uuid
+from tidelog.records.batch import iter_batches
+from tidelog.records.record import decode_batch
+
+METADATA_DIRECTORY = "__cluster_metadata-0"
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+_SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
+_SEGMENT = re.compile(r"\d{20}\.log")
+
+_TOPIC_RECORD, _PARTITION_RECORD, _CONFIG_RECORD, _REMOVE_TOPIC_RECORD = 2, 3, 4, 9
+
+
+@dataclass(slots=True)
+class KraftMetadata:
+    """Topics by id, partition ids by topic id, configs by resource type and name."""
+
+    topics: dict[Uuid, str] = field(default_factory=dict)
+    partitions: dict[Uuid, set[int]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+
+    def apply(self, value: bytes) -> None:
+        """Take one metadata record into account."""
+        frame = _Frame(value)
+        if frame.varint() != 1:
+            raise StorageError("a KRaft metadata record has a frame version other than 1")
+        kind = frame.varint()
+        frame.varint()
+        if kind == _TOPIC_RECORD:
+            name = frame.string()
+            self.topics[frame.uuid()] = name
+        elif kind == _PARTITION_RECORD:
+            partition = frame.int32()
+            self.partitions.setdefault(frame.uuid(), set()).add(partition)
+        elif kind == _CONFIG_RECORD:
+            self._apply_config(frame)
+        elif kind == _REMOVE_TOPIC_RECORD:
+            removed = frame.uuid()
+            self.partitions.pop(removed, None)
+            self.configs.pop((TOPIC_RESOURCE, self.topics.pop(removed, "")), None)
+
+    def _apply_config(self, frame: _Frame) -> None:
+        resource = (frame.int8(), frame.string())
+        name, value = frame.string(), frame.nullable_string()
+        entries = self.configs.setdefault(resource, {})
+        if value is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = value
+
+
+def read_kraft_metadata(directory: Path) -> KraftMetadata:
+    """Everything in one ``__cluster_metadata-0`` directory, up to a torn end; raises StorageError."""
+    metadata = KraftMetadata()
+    snapshots = sorted(path for path in directory.iterdir() if _SNAPSHOT.fullmatch(path.name))
+    start = 0
+    if snapshots:
+        for value in _values(snapshots[-1], 0):
+            metadata.apply(value)
+        start = int(snapshots[-1].name[:20])
+    for segment in sorted(path for path in directory.iterdir() if _SEGMENT.fullmatch(path.name)):
+        for value in _values(segment, start):
+            metadata.apply(value)
+    return metadata
+
+
+def _values(path: Path, start_offset: int) -> Iterator[bytes]:
+    data = path.read_bytes()
+    try:
+        for position, header in iter_batches(data):
+            if header.is_control:
+                continue
+            for record in decode_batch(data[position : position + header.size_bytes]):
+                if record.value is not None and record.offset >= start_offset:
+                    yield record.value
+    except CorruptRecordError as error:
+        raise StorageError(f"{path} is no readable KRaft metadata log: {error}") from error
+
+
+class _Frame:
+    """Reads the fields of one metadata record in order."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def _take(self, size: int) -> bytes:
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise StorageError("a KRaft metadata record ends in the middle of a field")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def int8(self) -> int:
+        return int.from_bytes(self._take(1), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def uuid(self) -> Uuid:
+        return Uuid(self._take(16))
+
+    def nullable_string(self) -> str | None:
+        length = self.varint()
+        return None if length == 0 else self._take(length - 1).decode("utf-8")
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise StorageError("a KRaft metadata record has null where a name must be")
+        return text

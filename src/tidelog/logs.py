@@ -1,0 +1,55 @@
+"""The broker's log: one line per event on stderr, readable or as JSON.
+
+Set up once by ``cli/start`` before anything else runs. ``text`` is for people (time, level, message, logger), ``json``
+is one object per line for collectors. Lines of the levels WARNING and above carry no traceback unless somebody logged
+an exception on purpose; a person who starts a broker sees sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import TextIO
+
+FORMATS = ("text", "json")
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-11-15 10:20:30,123 INFO  the message (tidelog.broker.app)``."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s (%(name)s)")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time (UTC, ISO 8601), level, logger, message and, where there is one, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line for ``record``."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up(log_format: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Send the log of everything to ``stream`` (stderr) in the given format."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    # Asyncio's remarks about slow callbacks and the selector in use are for its own developers.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    # What costs a microsecond per line and is printed nowhere need not be found out.
+    logging.logThreads = False
+    logging.logProcesses = False
+    logging.logMultiprocessing = False

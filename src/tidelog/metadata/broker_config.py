@@ -1,0 +1,207 @@
+"""One broker's configuration: the properties file, typed and checked, with dynamic changes laid over it.
+
+Built once at start by ``cli/start`` (or a test); everything else reads it through typed accessors.
+Precedence, lowest first: default, properties file and command line (static), cluster-wide dynamic, this
+broker's dynamic. Invariant: every value a reader can see has passed its own bounds and the rules over
+several options, and a change that would break one leaves everything as it was.
+
+``dynamic_config`` is the only caller of :meth:`BrokerConfig.apply_dynamic`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidelog.errors import ConfigError
+from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.broker_rules import broken_rules, listener_rules
+from tidelog.metadata.listeners import Listener, parse_listeners, parse_map, parse_protocol_map
+from tidelog.metadata.properties import read_properties
+from tidelog.metadata.topic_options import resolve
+from tidelog.metadata.unhonoured_options import KNOWN_UNHONOURED, SECURITY_SWITCHES, is_unhonoured
+from tidelog.options import render_value
+
+
+class BrokerConfig:
+    """Typed, checked broker options; ``int``, ``str`` and the like read one by name."""
+
+    def __init__(self, raw: Mapping[str, str] | None = None) -> None:
+        """Parse and check; raises one :class:`ConfigError` that names everything wrong."""
+        self.raw: dict[str, str] = _with_both_ids(raw or {})
+        """What was set in the file and on the command line, as text, with unknown names too."""
+        self._values = BROKER_OPTIONS.parse(self.raw)
+        self._check(self._values, self.raw)
+        self.node_id = self.int("node.id")
+        protocols = parse_protocol_map(self.str("listener.security.protocol.map"))
+        controller_names = {name.upper() for name in self.list("controller.listener.names")}
+        self.listeners, self.advertised_listeners = _broker_listeners(
+            self._values, protocols, controller_names
+        )
+        self.inter_broker_listener_name = (
+            self.optional_str("inter.broker.listener.name") or self.str("security.inter.broker.protocol")
+        ).upper()
+        listener_rules(self.listeners, self.advertised_listeners, self.inter_broker_listener_name)
+        self._topic_defaults = resolve(self._values)
+
+    @classmethod
+    def load(
+        cls, path: builtins.str | Path | None, overrides: Mapping[builtins.str, builtins.str] | None = None
+    ) -> tuple[BrokerConfig, builtins.list[builtins.str]]:
+        """Read a properties file (or none), lay ``overrides`` over it, and say what has no effect."""
+        raw = read_properties(path) if path is not None else {}
+        raw.update(overrides or {})
+        return cls(raw), warnings_for(raw)
+
+    def get(self, name: builtins.str) -> object:
+        """The typed value of any honoured option."""
+        return self._values[name]
+
+    def int(self, name: builtins.str) -> builtins.int:
+        """A short, int or long option that has a value."""
+        value = self._values[name]
+        if not isinstance(value, builtins.int) or isinstance(value, builtins.bool):
+            raise TypeError(f"{name} is {value!r}, not a whole number")
+        return value
+
+    def optional_int(self, name: builtins.str) -> builtins.int | None:
+        """A whole-number option that may be unset."""
+        return None if self._values[name] is None else self.int(name)
+
+    def float(self, name: builtins.str) -> builtins.float:
+        """A double option."""
+        value = self._values[name]
+        if not isinstance(value, builtins.float):
+            raise TypeError(f"{name} is {value!r}, not a double")
+        return value
+
+    def bool(self, name: builtins.str) -> builtins.bool:
+        """A boolean option."""
+        value = self._values[name]
+        if not isinstance(value, builtins.bool):
+            raise TypeError(f"{name} is {value!r}, not a boolean")
+        return value
+
+    def str(self, name: builtins.str) -> builtins.str:
+        """A string option that has a value."""
+        value = self._values[name]
+        if not isinstance(value, builtins.str):
+            raise TypeError(f"{name} is {value!r}, not a string")
+        return value
+
+    def optional_str(self, name: builtins.str) -> builtins.str | None:
+        """A string option that may be unset."""
+        return None if self._values[name] is None else self.str(name)
+
+    def list(self, name: builtins.str) -> tuple[builtins.str, ...]:
+        """A list option."""
+        value = self._values[name]
+        if not isinstance(value, tuple):
+            raise TypeError(f"{name} is {value!r}, not a list")
+        return value
+
+    @property
+    def rack(self) -> builtins.str | None:
+        """``broker.rack``."""
+        return self.optional_str("broker.rack")
+
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        """The log directories, absolute, in the order given."""
+        name = "log.dir" if self._values["log.dirs"] is None else "log.dirs"
+        return tuple(Path(directory).absolute() for directory in self.list(name))
+
+    @property
+    def max_connections_per_ip_overrides(self) -> dict[builtins.str, builtins.int]:
+        """``max.connections.per.ip.overrides`` as host → count."""
+        name = "max.connections.per.ip.overrides"
+        return {host: int(count) for host, count in parse_map(name, self.str(name)).items()}
+
+    def topic_defaults(self) -> dict[builtins.str, object]:
+        """What each topic option is on this broker unless the topic says otherwise; keys are topic names."""
+        return dict(self._topic_defaults)
+
+    def apply_dynamic(
+        self,
+        cluster_wide: Mapping[builtins.str, builtins.str],
+        this_broker: Mapping[builtins.str, builtins.str],
+    ) -> set[builtins.str]:
+        """Lay dynamic entries over the static ones; returns the names whose effective value changed.
+
+        Raises :class:`ConfigError`, and changes nothing, if the outcome would break a rule.
+        """
+        values = self.preview_dynamic(cluster_wide, this_broker)
+        changed = {name for name, value in values.items() if value != self._values[name]}
+        self._values = values
+        self._topic_defaults = resolve(values)
+        return changed
+
+    def preview_dynamic(
+        self,
+        cluster_wide: Mapping[builtins.str, builtins.str],
+        this_broker: Mapping[builtins.str, builtins.str],
+    ) -> dict[builtins.str, object]:
+        """The checked values that :meth:`apply_dynamic` would install."""
+        raw = {**self.raw, **cluster_wide, **this_broker}
+        values = BROKER_OPTIONS.parse(raw)
+        self._check(values, raw)
+        return values
+
+    def render(self, name: builtins.str) -> builtins.str | None:
+        """An option's effective value as Kafka prints it."""
+        return render_value(self._values[name])
+
+    @staticmethod
+    def _check(values: Mapping[builtins.str, object], raw: Mapping[builtins.str, builtins.str]) -> None:
+        broken = broken_rules(values, raw)
+        if broken:
+            raise ConfigError("; ".join(broken))
+
+
+def _with_both_ids(raw: Mapping[str, str]) -> dict[str, str]:
+    """``node.id`` and ``broker.id`` stand for each other; -1 asked old brokers to make an id up."""
+    both = dict(raw)
+    if "broker.id" in both and "node.id" not in both and both["broker.id"].strip() != "-1":
+        both["node.id"] = both["broker.id"]
+    elif "node.id" in both:
+        both.setdefault("broker.id", both["node.id"])
+    return both
+
+
+def _broker_listeners(
+    values: Mapping[str, object], protocols: Mapping[str, str], controller_names: set[str]
+) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
+    """What to bind and what to advertise, without the listeners of Kafka's controller quorum."""
+    known = {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
+    listeners = parse_listeners("listeners", _items(values["listeners"]), known)
+    told = values["advertised.listeners"]
+    advertised = listeners if told is None else parse_listeners("advertised.listeners", _items(told), known)
+    return (
+        tuple(each for each in listeners if each.name not in controller_names),
+        tuple(each for each in advertised if each.name not in controller_names),
+    )
+
+
+def _items(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def warnings_for(raw: Mapping[str, str]) -> list[str]:
+    """What to tell the operator about options that have no effect: at most one line each for three kinds."""
+    idle = sorted(name for name in raw if name not in BROKER_OPTIONS and is_unhonoured(name))
+    unknown = sorted(name for name in raw if name not in BROKER_OPTIONS and not is_unhonoured(name))
+    lines = []
+    if idle:
+        lines.append(f"These options of Kafka's have no effect in this release: {', '.join(idle)}")
+    if any(name in SECURITY_SWITCHES for name in idle):
+        lines.append("Access control is not supported yet: whoever reaches a listener may do everything")
+    if unknown:
+        lines.append("Unknown options are ignored: " + ", ".join(_with_suggestion(name) for name in unknown))
+    return lines
+
+
+def _with_suggestion(name: str) -> str:
+    meant = BROKER_OPTIONS.suggest(name, KNOWN_UNHONOURED)
+    return f"{name} (did you mean {meant}?)" if meant else name

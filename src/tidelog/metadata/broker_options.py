@@ -1,0 +1,189 @@
+"""The table of every broker option that Tidelog honours, with Kafka 4's names, types, defaults and bounds.
+
+``BrokerConfig`` parses ``server.properties`` by it, ``dynamic_config`` answers DescribeConfigs and checks
+changes by it, and ``docs/reference/configuration.md`` is printed from it. Options that Kafka has and
+Tidelog does not honour are names only, in ``unhonoured_options``.
+"""
+
+from __future__ import annotations
+
+from tidelog.metadata.log_options import (
+    CLEANER_OPTIONS,
+    DIRECTORY_OPTIONS,
+    FLUSH_OPTIONS,
+    RECORD_OPTIONS,
+    RETENTION_OPTIONS,
+    SEGMENT_OPTIONS,
+)
+from tidelog.metadata.network_options import IDENTITY_OPTIONS, LISTENER_OPTIONS, SOCKET_OPTIONS
+from tidelog.options import ConfigDef, Option, at_least, option
+
+TOPIC_DEFAULT_OPTIONS: tuple[Option, ...] = (
+    option(
+        "auto.create.topics.enable",
+        "boolean",
+        True,
+        "Whether a topic comes into being when a client asks for the metadata of one that is not there.",
+        importance="high",
+    ),
+    option(
+        "delete.topic.enable",
+        "boolean",
+        True,
+        "Whether topics can be deleted; if not, DeleteTopics is refused.",
+        importance="high",
+    ),
+    option(
+        "num.partitions",
+        "int",
+        1,
+        "The number of partitions of a topic that is created without saying it.",
+        at_least(1),
+    ),
+    option(
+        "default.replication.factor",
+        "int",
+        1,
+        "The replication factor of a topic that is created without saying it.",
+    ),
+    option(
+        "min.insync.replicas",
+        "int",
+        1,
+        "With acks=all, how many in-sync replicas, the leader included, must be there for a write to be "
+        "taken.",
+        at_least(1),
+        importance="high",
+        dynamic="cluster-wide",
+    ),
+    option(
+        "unclean.leader.election.enable",
+        "boolean",
+        False,
+        "Whether a replica that is not in sync may lead when no other is left, at the price of lost records.",
+        importance="high",
+        dynamic="cluster-wide",
+    ),
+)
+
+FETCH_OPTIONS: tuple[Option, ...] = (
+    option(
+        "fetch.max.bytes",
+        "int",
+        57671680,
+        "The most bytes that one fetch response carries, whatever the client asks for.",
+        at_least(1024),
+    ),
+    option(
+        "max.incremental.fetch.session.cache.slots",
+        "int",
+        1000,
+        "How many incremental fetch sessions are remembered.",
+        at_least(0),
+    ),
+    option(
+        "max.request.partition.size.limit",
+        "int",
+        2000,
+        "How many partitions one DescribeTopicPartitions response holds at most.",
+        at_least(1),
+    ),
+)
+
+PRODUCER_OPTIONS: tuple[Option, ...] = (
+    option(
+        "producer.id.expiration.ms",
+        "int",
+        86400000,
+        "A partition forgets the sequence numbers of a producer that wrote nothing for this long.",
+        at_least(1),
+        importance="low",
+        dynamic="cluster-wide",
+    ),
+    option(
+        "producer.id.expiration.check.interval.ms",
+        "int",
+        600000,
+        "How often partitions look for producers to forget.",
+        at_least(1),
+        importance="low",
+        internal=True,
+    ),
+)
+
+INTERNAL_TOPIC_OPTIONS: tuple[Option, ...] = (
+    option(
+        "offsets.topic.num.partitions",
+        "int",
+        50,
+        "The number of partitions of __consumer_offsets; keep it once the topic exists.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "offsets.topic.replication.factor",
+        "short",
+        3,
+        "The replication factor of __consumer_offsets; it cannot be created on fewer brokers.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "offsets.topic.segment.bytes",
+        "int",
+        104857600,
+        "The segment size of __consumer_offsets: small, so that it compacts and loads fast.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "transaction.state.log.num.partitions",
+        "int",
+        50,
+        "The number of partitions of __transaction_state; keep it once the topic exists.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "transaction.state.log.replication.factor",
+        "short",
+        3,
+        "The replication factor of __transaction_state; it cannot be created on fewer brokers.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "transaction.state.log.segment.bytes",
+        "int",
+        104857600,
+        "The segment size of __transaction_state: small, so that it compacts and loads fast.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "transaction.state.log.min.isr",
+        "int",
+        2,
+        "min.insync.replicas of __transaction_state.",
+        at_least(1),
+        importance="high",
+    ),
+)
+
+SUBJECTS: dict[str, tuple[Option, ...]] = {
+    "Identity": IDENTITY_OPTIONS,
+    "Listeners": LISTENER_OPTIONS,
+    "Sockets and connections": SOCKET_OPTIONS,
+    "Topics": TOPIC_DEFAULT_OPTIONS,
+    "Log directories": DIRECTORY_OPTIONS,
+    "Segments": SEGMENT_OPTIONS,
+    "Flushing and checkpoints": FLUSH_OPTIONS,
+    "Retention": RETENTION_OPTIONS,
+    "Compaction": CLEANER_OPTIONS,
+    "Records": RECORD_OPTIONS,
+    "Fetching": FETCH_OPTIONS,
+    "Producers": PRODUCER_OPTIONS,
+    "Internal topics": INTERNAL_TOPIC_OPTIONS,
+}
+
+BROKER_OPTIONS = ConfigDef(each for options in SUBJECTS.values() for each in options)

@@ -1,0 +1,170 @@
+"""What DescribeConfigs tells: each option's effective value, where it comes from, and what stands behind it.
+
+A topic's value comes from the topic, else from the broker option it takes its default from; a broker's
+from its own dynamic entries, those of all brokers, the properties file, or the built-in default. The
+entries are version-neutral; the handler turns them into a response.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, TopicConfig
+from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, KNOWN_UNHONOURED
+from tidelog.options import render_value
+
+UNKNOWN_TYPE = 0
+
+_SECRET = re.compile(
+    r"password|secret|jaas|passphrase|keystore\.(key|cert)|truststore\.cert|token|master\.key"
+)
+
+
+class ConfigSource(enum.IntEnum):
+    """Where a value comes from; the number is the one DescribeConfigs sends."""
+
+    UNKNOWN = 0
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+class ConfigSynonym(NamedTuple):
+    """One of the places that a value could come from, the effective one first."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One option as DescribeConfigs shows it; ``type`` is 0 for an option nobody knows."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: int
+    documentation: str | None
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+class BrokerLayers(NamedTuple):
+    """A broker's configuration, layer by layer, highest first; values are text."""
+
+    config: BrokerConfig
+    this_broker: Mapping[str, str]
+    every_broker: Mapping[str, str]
+
+    def synonyms(self, name: str, *, hidden: bool = False) -> tuple[ConfigSynonym, ...]:
+        """Where ``name`` has a value, in order of precedence.
+
+        As in Kafka the list starts at the first place that has ``name`` itself, so a value that comes only
+        from a coarser unit (``log.retention.hours`` for ``log.retention.ms``) has none.
+        """
+        names = _TOGETHER.get(name, (name,))
+        found = [
+            ConfigSynonym(each, None if hidden else layer[each], source)
+            for layer, source in (
+                (self.this_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+                (self.every_broker, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+                (self.config.raw, ConfigSource.STATIC_BROKER_CONFIG),
+                (_DEFAULTS, ConfigSource.DEFAULT_CONFIG),
+            )
+            for each in names
+            if each in layer
+        ]
+        # Kafka does this to keep listener overrides out of the base option's list.
+        start = next((index for index, each in enumerate(found) if each.name == name), len(found))
+        return tuple(found[start:])
+
+    def effective(self, name: str) -> str | None:
+        """The value in force; the text itself where the option is not honoured."""
+        if name in BROKER_OPTIONS:
+            return self.config.render(name)
+        return {**self.config.raw, **self.every_broker, **self.this_broker}.get(name)
+
+
+_DEFAULTS: dict[str, str] = {
+    name: text
+    for name, option in BROKER_OPTIONS.items()
+    if (text := option.render(option.default)) is not None
+}
+
+_TOGETHER: dict[str, tuple[str, ...]] = {
+    synonym.name: tuple(each.name for each in group)
+    for group in SYNONYMS.values()
+    if len(group) > 1
+    for synonym in group
+    if synonym.name != "log.flush.scheduler.interval.ms"
+}
+"""Broker options that say the same in different units, finest first."""
+
+
+def _may_be_secret(name: str) -> bool:
+    """Whether the value of an option that is not honoured could be one that nobody may see."""
+    return name not in KNOWN_UNHONOURED or _SECRET.search(name) is not None
+
+
+def topic_entries(topic: TopicConfig, broker: BrokerLayers) -> list[ConfigEntry]:
+    """Every option of a topic."""
+    entries = []
+    for name, option in TOPIC_OPTIONS.items():
+        if option.internal and name not in topic.overrides:
+            continue
+        value = render_value(topic[name])
+        synonyms = broker.synonyms(SYNONYMS[name][0].name) if name in SYNONYMS else ()
+        if name in topic.overrides:
+            synonyms = (ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG), *synonyms)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        entries.append(ConfigEntry(name, value, source, False, False, option.type, option.doc, synonyms))
+    return entries
+
+
+def broker_entries(broker: BrokerLayers) -> list[ConfigEntry]:
+    """Every option of a broker, those without effect too; a value of unknown type is not shown."""
+    given = {**broker.config.raw, **broker.every_broker, **broker.this_broker}
+    honoured = [name for name, option in BROKER_OPTIONS.items() if not option.internal or name in given]
+    others = sorted(name for name in given if name not in BROKER_OPTIONS)
+    return [_broker_entry(name, broker) for name in (*honoured, *others)]
+
+
+def default_broker_entries(broker: BrokerLayers) -> list[ConfigEntry]:
+    """The dynamic options of every broker."""
+    entries = []
+    for name, value in broker.every_broker.items():
+        entry = _broker_entry(name, broker)
+        synonyms = tuple(
+            each for each in entry.synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        )
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        shown = None if entry.sensitive else value
+        entries.append(entry._replace(value=shown, source=source, synonyms=synonyms))
+    return entries
+
+
+def _broker_entry(name: str, broker: BrokerLayers) -> ConfigEntry:
+    option = BROKER_OPTIONS.get(name)
+    hidden = option.sensitive if option is not None else _may_be_secret(name)
+    synonyms = broker.synonyms(name, hidden=hidden)
+    return ConfigEntry(
+        name=name,
+        value=None if hidden else broker.effective(name),
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        read_only=option.dynamic == "read-only" if option is not None else name not in DYNAMIC_UNHONOURED,
+        sensitive=hidden,
+        type=option.type if option is not None else UNKNOWN_TYPE,
+        documentation=option.doc if option is not None else None,
+        synonyms=synonyms,
+    )

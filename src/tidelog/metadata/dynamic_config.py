@@ -1,0 +1,198 @@
+"""Configuration that changes while the broker runs: checked, kept in the store, told to those it concerns.
+
+Precedence, highest first: a topic's own entries, this broker's dynamic entries, those of every broker,
+the properties file, the default. Changes go to ``/config/topics/T`` and ``/config/brokers/N`` (or
+``<default>``); they take effect when the image has them, whoever wrote them.
+
+Invariant: what is in the store may be wrong (another version wrote it), what is in effect never is: an
+entry that cannot be used is passed over with one log line, and the next layer's value holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from tidelog.errors import ConfigError, ErrorCode, KafkaError
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.config_entries import (
+    BrokerLayers,
+    ConfigEntry,
+    broker_entries,
+    default_broker_entries,
+    topic_entries,
+)
+from tidelog.metadata.feed import ImageDelta, MetadataFeed
+from tidelog.metadata.store import MetadataStore, put
+from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
+from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, is_unhonoured
+from tidelog.options import BadValueError
+
+log = logging.getLogger(__name__)
+
+BrokerSubscriber = Callable[[frozenset[str]], None]
+TopicSubscriber = Callable[[str, TopicConfig], None]
+
+
+class DynamicConfigs:
+    """The configs of topics and of this broker, over one store."""
+
+    def __init__(self, store: MetadataStore, feed: MetadataFeed, config: BrokerConfig) -> None:
+        """Apply what the store holds for this broker, and follow it from now on."""
+        self._store = store
+        self._image = feed.image
+        self._config = config
+        self._broker_subscribers: list[BrokerSubscriber] = []
+        self._topic_subscribers: list[TopicSubscriber] = []
+        self._apply_broker()
+        self._unsubscribe = feed.subscribe(self._on_change)
+
+    def on_broker_change(self, subscriber: BrokerSubscriber) -> None:
+        """Call ``subscriber`` with the names of broker options whose effective value changed."""
+        self._broker_subscribers.append(subscriber)
+
+    def on_topic_change(self, subscriber: TopicSubscriber) -> None:
+        """Call ``subscriber`` for each topic whose effective config changed, by itself or by its broker."""
+        self._topic_subscribers.append(subscriber)
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic's effective config."""
+        usable = {}
+        for option_name, text in self._image.topic_config(name).items():
+            option = TOPIC_OPTIONS.get(option_name)
+            try:
+                if option is not None:
+                    option.parse(text)
+            except BadValueError as error:
+                log.warning("Topic %s has a config that cannot be used and is passed over: %s", name, error)
+            else:
+                usable[option_name] = text
+        return TopicConfig(self._config.topic_defaults(), usable)
+
+    def describe_topic(self, name: str) -> list[ConfigEntry]:
+        """Every option of a topic, for DescribeConfigs."""
+        return topic_entries(self.topic(name), self._layers())
+
+    def describe_broker(self) -> list[ConfigEntry]:
+        """Every option of this broker."""
+        return broker_entries(self._layers())
+
+    def describe_default_broker(self) -> list[ConfigEntry]:
+        """The dynamic options of every broker."""
+        return default_broker_entries(self._layers())
+
+    def check_topic(self, entries: Mapping[str, str | None]) -> None:
+        """Refuse a topic's complete new entries with INVALID_CONFIG if one or their sum cannot be used."""
+        check_topic_overrides(entries, self._config.topic_defaults())
+
+    def check_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
+        """Refuse complete new dynamic entries of this or of every broker with INVALID_REQUEST, like Kafka."""
+        fixed = sorted(name for name in entries if not _is_dynamic(name))
+        if fixed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+            )
+        single = sorted(name for name in entries if every_broker and _is_per_broker(name))
+        if single:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                f"[{', '.join(single)}]",
+            )
+        for name, text in entries.items():
+            option = BROKER_OPTIONS.get(name)
+            try:
+                if option is not None:
+                    option.parse(text)
+            except BadValueError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        try:
+            if every_broker:
+                self._config.preview_dynamic(entries, self._this_broker())
+            else:
+                self._config.preview_dynamic(self._every_broker(), entries)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+    async def set_topic(self, name: str, entries: Mapping[str, str]) -> None:
+        """Check and keep a topic's complete entries."""
+        self.check_topic(entries)
+        await put(self._store, znodes.topic_config_path(name), znodes.encode_config(entries))
+
+    async def set_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
+        """Check and keep the complete dynamic entries of this broker, or of every broker."""
+        self.check_broker(entries, every_broker=every_broker)
+        idle = sorted(name for name in entries if is_unhonoured(name))
+        if idle:
+            log.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
+        path = znodes.broker_config_path(None if every_broker else self._config.node_id)
+        await put(self._store, path, znodes.encode_config(entries))
+
+    def close(self) -> None:
+        """Stop following the image."""
+        self._unsubscribe()
+
+    def _layers(self) -> BrokerLayers:
+        return BrokerLayers(self._config, self._this_broker(), self._every_broker())
+
+    def _this_broker(self) -> dict[str, str]:
+        return _usable(self._image.broker_config(self._config.node_id))
+
+    def _every_broker(self) -> dict[str, str]:
+        return _usable(self._image.broker_config(None))
+
+    def _apply_broker(self) -> frozenset[str]:
+        for which in (self._config.node_id, None):
+            entries = self._image.broker_config(which)
+            unusable = sorted(entries.keys() - _usable(entries))
+            if unusable:
+                names = ", ".join(unusable)
+                log.warning("Dynamic broker options that cannot be used are passed over: %s", names)
+        try:
+            return frozenset(self._config.apply_dynamic(self._every_broker(), self._this_broker()))
+        except ConfigError as error:
+            log.error("Dynamic broker options contradict each other and are passed over: %s", error)
+            return frozenset()
+
+    def _on_change(self, delta: ImageDelta) -> None:
+        topics = set(delta.topic_configs)
+        if delta.broker_configs & {None, self._config.node_id}:
+            before = self._config.topic_defaults()
+            changed = self._apply_broker()
+            for subscriber in self._broker_subscribers if changed else ():
+                subscriber(changed)
+            if before != self._config.topic_defaults():
+                topics.update(self._image.topics)
+        for topic in sorted(topics & self._image.topics.keys()):
+            effective = self.topic(topic)
+            for notify in self._topic_subscribers:
+                notify(topic, effective)
+
+
+def _is_dynamic(name: str) -> bool:
+    option = BROKER_OPTIONS.get(name)
+    if option is not None:
+        return option.dynamic != "read-only"
+    return name in DYNAMIC_UNHONOURED or not is_unhonoured(name) or name.startswith("listener.name.")
+
+
+def _is_per_broker(name: str) -> bool:
+    option = BROKER_OPTIONS.get(name)
+    return option is not None and option.dynamic == "per-broker"
+
+
+def _usable(entries: Mapping[str, str]) -> dict[str, str]:
+    """Dynamic entries without those that are read-only or have a bad value."""
+    usable = {}
+    for name, text in entries.items():
+        option = BROKER_OPTIONS.get(name)
+        try:
+            if option is not None:
+                option.parse(text)
+        except BadValueError:
+            continue
+        if _is_dynamic(name):
+            usable[name] = text
+    return usable

@@ -1,0 +1,266 @@
+"""Keeps a :class:`MetadataImage` equal to the store, and tells the broker what changed.
+
+``MetadataFeed.start`` reads the whole store once, then follows its watch: changed paths are queued and one
+task re-reads them in order, so the image goes through the store's states and never backwards. Subscribers
+get one :class:`ImageDelta` for each step, after the image has it. A writer that wants to see its own write
+in the image awaits :meth:`MetadataFeed.caught_up`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tidelog.errors import ConfigError, StorageError
+from tidelog.ids import TopicPartition
+from tidelog.metadata import znodes
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.store import Change, MetadataStore, NoNode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ImageDelta:
+    """What one step changed."""
+
+    topics: set[str] = field(default_factory=set)
+    """Topics that came, went, or changed in partitions, leaders or replicas."""
+    topic_configs: set[str] = field(default_factory=set)
+    brokers: set[int] = field(default_factory=set)
+    broker_configs: set[int | None] = field(default_factory=set)
+    """Brokers whose dynamic options changed; None for those of every broker."""
+    controller: bool = False
+    features: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.topics
+            or self.topic_configs
+            or self.brokers
+            or self.broker_configs
+            or self.controller
+            or self.features
+        )
+
+
+Subscriber = Callable[[ImageDelta], None]
+
+
+class MetadataFeed:
+    """One store's image; made with :meth:`start`."""
+
+    def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
+        self.image = image
+        self._store = store
+        self._subscribers: list[Subscriber] = []
+        self._queued: list[Change] = []
+        self._task: asyncio.Task[None] | None = None
+        self._unwatch: Callable[[], None] = lambda: None
+
+    @classmethod
+    async def start(cls, store: MetadataStore) -> MetadataFeed:
+        """Load the image and begin to follow the store."""
+        feed = cls(store, MetadataImage())
+        feed._unwatch = store.watch(feed._enqueue)
+        await load(store, feed.image)
+        return feed
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call ``subscriber`` after every step; returns how to stop it."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    async def caught_up(self) -> None:
+        """Wait until every write that has been acknowledged before this call is in the image."""
+        while self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Stop following, after what is already queued."""
+        self._unwatch()
+        await self.caught_up()
+
+    def _enqueue(self, changes: Sequence[Change]) -> None:
+        self._queued.extend(changes)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            while self._queued:
+                changes, self._queued = self._queued, []
+                delta = await refresh(self._store, self.image, changes)
+                if delta:
+                    self._tell(delta)
+        finally:
+            self._task = None
+
+    def _tell(self, delta: ImageDelta) -> None:
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(delta)
+            except Exception:
+                # One room's failure must not stop the others from hearing of the change.
+                log.exception("A metadata change could not be applied: %s", delta)
+
+
+async def load(store: MetadataStore, image: MetadataImage) -> None:
+    """Fill an image from everything in the store."""
+    delta = ImageDelta()
+    for path in (znodes.CLUSTER_ID, znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, znodes.FEATURE):
+        await _refresh_single(store, image, path, delta)
+    for name in await _children(store, znodes.BROKER_IDS):
+        await _refresh_broker(store, image, int(name), delta)
+    for topic in await _children(store, znodes.TOPICS):
+        await _refresh_topic(store, image, topic, delta)
+    for topic in await _children(store, f"{znodes.CONFIG}/topics"):
+        await _refresh_topic_config(store, image, topic, delta)
+    for entity in await _children(store, f"{znodes.CONFIG}/brokers"):
+        await _refresh_broker_config(store, image, entity, delta)
+    image.deleting = set(await _children(store, znodes.DELETE_TOPICS))
+
+
+async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[Change]) -> ImageDelta:
+    """Re-read the nodes that changed; each thing is read once however many of its nodes did."""
+    delta = ImageDelta()
+    paths = dict.fromkeys(change.path for change in changes)
+    whole_topics = {_topic_of(path) for path in paths if _is_topic_node(path)}
+    states: dict[str, set[int]] = defaultdict(set)
+    for path in paths:
+        try:
+            match path[1:].split("/"):
+                case ["brokers", "topics", topic, *_] if topic in whole_topics:
+                    if _is_topic_node(path):
+                        await _refresh_topic(store, image, topic, delta)
+                case ["brokers", "topics", topic, "partitions", index, "state"]:
+                    states[topic].add(int(index))
+                case ["brokers", "ids", broker_id]:
+                    await _refresh_broker(store, image, int(broker_id), delta)
+                case ["config", "topics", topic]:
+                    await _refresh_topic_config(store, image, topic, delta)
+                case ["config", "brokers", entity]:
+                    await _refresh_broker_config(store, image, entity, delta)
+                case ["admin", "delete_topics", topic]:
+                    await _refresh_deleting(store, image, topic, delta)
+                case _:
+                    await _refresh_single(store, image, path, delta)
+        except (StorageError, ConfigError, ValueError) as error:
+            # Somebody else wrote what nobody can read: keep what was known, and go on with the rest.
+            log.error("Metadata node %s is passed over: %s", path, error)
+    for topic, indexes in states.items():
+        if image.put_partition_states(topic, await _states(store, topic, indexes)):
+            delta.topics.add(topic)
+    return delta
+
+
+def _is_topic_node(path: str) -> bool:
+    return path.startswith(znodes.TOPICS + "/") and path.count("/") == 3
+
+
+def _topic_of(path: str) -> str:
+    return path[len(znodes.TOPICS) + 1 :].partition("/")[0]
+
+
+async def _get(store: MetadataStore, path: str) -> tuple[bytes, int] | None:
+    try:
+        return await store.get(path)
+    except NoNode:
+        return None
+
+
+async def _children(store: MetadataStore, path: str) -> list[str]:
+    try:
+        return await store.children(path)
+    except NoNode:
+        return []
+
+
+async def _refresh_single(store: MetadataStore, image: MetadataImage, path: str, delta: ImageDelta) -> None:
+    """The nodes that stand alone: cluster id, controller, its epoch, features."""
+    if path not in (znodes.CLUSTER_ID, znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, znodes.FEATURE):
+        return
+    found = await _get(store, path)
+    raw = found[0] if found is not None else b""
+    if path == znodes.CLUSTER_ID:
+        image.cluster_id = znodes.decode_cluster_id(raw) if raw else None
+    elif path == znodes.CONTROLLER:
+        controller_id = znodes.decode_controller(raw) if raw else -1
+        delta.controller |= controller_id != image.controller_id
+        image.controller_id = controller_id
+    elif path == znodes.CONTROLLER_EPOCH:
+        image.controller_epoch = znodes.decode_controller_epoch(raw) if raw else 0
+    else:
+        features = znodes.decode_feature(raw) if raw else {}
+        delta.features |= features != image.features
+        image.features = features
+
+
+async def _refresh_topic(store: MetadataStore, image: MetadataImage, topic: str, delta: ImageDelta) -> None:
+    found = await _get(store, znodes.topic_path(topic))
+    if found is None:
+        changed = image.drop_topic(topic)
+    else:
+        assignment = znodes.TopicAssignment.decode(topic, found[0])
+        changed = image.put_topic(topic, assignment, await _states(store, topic, assignment.partitions))
+    if changed:
+        delta.topics.add(topic)
+
+
+async def _states(
+    store: MetadataStore, topic: str, indexes: Iterable[int]
+) -> dict[int, tuple[znodes.PartitionState, int]]:
+    """States of a topic's partitions with the versions of their nodes; where there is none, nothing."""
+    states: dict[int, tuple[znodes.PartitionState, int]] = {}
+    for index in indexes:
+        partition = TopicPartition(topic, index)
+        found = await _get(store, znodes.partition_state_path(partition))
+        if found is not None:
+            states[index] = znodes.PartitionState.decode(partition, found[0]), found[1]
+    return states
+
+
+async def _refresh_broker(
+    store: MetadataStore, image: MetadataImage, broker_id: int, delta: ImageDelta
+) -> None:
+    found = await _get(store, znodes.broker_path(broker_id))
+    if found is None:
+        changed = image.drop_broker(broker_id)
+    else:
+        changed = image.put_broker(znodes.BrokerRegistration.decode(broker_id, found[0]))
+    if changed:
+        delta.brokers.add(broker_id)
+
+
+async def _config(store: MetadataStore, path: str) -> dict[str, str]:
+    found = await _get(store, path)
+    return znodes.decode_config(path, found[0]) if found is not None else {}
+
+
+async def _refresh_topic_config(
+    store: MetadataStore, image: MetadataImage, topic: str, delta: ImageDelta
+) -> None:
+    if image.put_topic_config(topic, await _config(store, znodes.topic_config_path(topic))):
+        delta.topic_configs.add(topic)
+
+
+async def _refresh_broker_config(
+    store: MetadataStore, image: MetadataImage, entity: str, delta: ImageDelta
+) -> None:
+    if entity != znodes.DEFAULT_ENTITY and not entity.isdecimal():
+        raise StorageError(f"metadata node {znodes.config_path('brokers', entity)} is named after no broker")
+    broker_id = None if entity == znodes.DEFAULT_ENTITY else int(entity)
+    if image.put_broker_config(broker_id, await _config(store, znodes.broker_config_path(broker_id))):
+        delta.broker_configs.add(broker_id)
+
+
+async def _refresh_deleting(
+    store: MetadataStore, image: MetadataImage, topic: str, delta: ImageDelta
+) -> None:
+    deleting = await store.exists(znodes.delete_topic_path(topic))
+    if deleting != (topic in image.deleting):
+        (image.deleting.add if deleting else image.deleting.discard)(topic)
+        delta.topics.add(topic)

@@ -1,0 +1,194 @@
+"""The cluster's metadata as one broker sees it: plain dictionaries that every request reads.
+
+The store is the truth, the image its copy in memory, shaped for look-ups: topics by name and by id,
+partitions by number. Topic and partition objects are immutable; a change puts a new object in the old
+one's place, so a handler may keep one over an ``await`` and see a consistent, if old, state.
+
+Invariant: ``topic_by_id`` holds exactly the topics of ``topics`` that have an id. Only ``feed`` (and
+tests) call the ``put_*`` and ``drop_*`` methods; each says whether anything changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, ZERO_UUID, Uuid
+from tidelog.metadata.znodes import NO_LEADER, BrokerRegistration, PartitionState, TopicAssignment
+
+_K = TypeVar("_K")
+
+
+class PartitionImage(msgspec.Struct, frozen=True, gc=False):
+    """One partition: where its replicas are and who leads."""
+
+    replicas: tuple[int, ...]
+    leader: int = NO_LEADER
+    leader_epoch: int = NO_LEADER_EPOCH
+    isr: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    leader_recovery_state: int = 0
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    state_version: int = -1
+    """The version of the state node, for a conditional write; -1 while there is none."""
+
+    def state(self) -> PartitionState:
+        """What the state node holds."""
+        return PartitionState(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.isr,
+            controller_epoch=self.controller_epoch,
+            leader_recovery_state=self.leader_recovery_state,
+        )
+
+
+class TopicImage(msgspec.Struct, frozen=True, gc=False):
+    """One topic; ``partitions`` is never changed in place."""
+
+    name: str
+    id: Uuid
+    partitions: Mapping[int, PartitionImage]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether Kafka keeps this topic for itself."""
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataImage:
+    """Everything the broker knows of its cluster."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id: int = -1
+        self.controller_epoch: int = 0
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.topic_by_id: dict[Uuid, TopicImage] = {}
+        self.topic_configs: dict[str, dict[str, str]] = {}
+        """A topic's own overrides, as text."""
+        self.broker_configs: dict[int, dict[str, str]] = {}
+        """Dynamic options of single brokers, as text."""
+        self.default_broker_config: dict[str, str] = {}
+        """Dynamic options of every broker, as text."""
+        self.features: dict[str, int] = {}
+        self.deleting: set[str] = set()
+        """Topics on their way out: still here, but not to be used."""
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """A partition, or None if the topic or the partition is not there."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        """A topic's own overrides; empty for an unknown topic."""
+        return self.topic_configs.get(topic, {})
+
+    def broker_config(self, broker_id: int | None) -> dict[str, str]:
+        """The dynamic options of one broker, or with None of every broker."""
+        return self.default_broker_config if broker_id is None else self.broker_configs.get(broker_id, {})
+
+    def put_topic(
+        self, name: str, assignment: TopicAssignment, states: Mapping[int, tuple[PartitionState, int]]
+    ) -> bool:
+        """Install a topic; ``states`` gives each partition's state and the version of its node."""
+        partitions = {
+            index: _partition(
+                replicas,
+                assignment.adding_replicas.get(index, ()),
+                assignment.removing_replicas.get(index, ()),
+                states.get(index),
+            )
+            for index, replicas in assignment.partitions.items()
+        }
+        return self._install(TopicImage(name, assignment.topic_id or ZERO_UUID, partitions))
+
+    def put_partition_states(self, topic: str, states: Mapping[int, tuple[PartitionState, int]]) -> bool:
+        """Replace leaders and in-sync replicas of those partitions that have an assignment."""
+        found = self.topics.get(topic)
+        if found is None:
+            return False
+        partitions = dict(found.partitions)
+        for index, state in states.items():
+            old = partitions.get(index)
+            if old is not None:
+                partitions[index] = _partition(
+                    old.replicas, old.adding_replicas, old.removing_replicas, state
+                )
+        return self._install(TopicImage(topic, found.id, partitions))
+
+    def _install(self, topic: TopicImage) -> bool:
+        old = self.topics.get(topic.name)
+        if old == topic:
+            return False
+        if old is not None and old.id != topic.id:
+            self.topic_by_id.pop(old.id, None)
+        self.topics[topic.name] = topic
+        if topic.id != ZERO_UUID:
+            self.topic_by_id[topic.id] = topic
+        return True
+
+    def drop_topic(self, name: str) -> bool:
+        """Forget a topic; its overrides go when their own node does."""
+        old = self.topics.pop(name, None)
+        if old is None:
+            return False
+        self.topic_by_id.pop(old.id, None)
+        return True
+
+    def put_broker(self, registration: BrokerRegistration) -> bool:
+        """Install a live broker."""
+        changed = self.brokers.get(registration.broker_id) != registration
+        self.brokers[registration.broker_id] = registration
+        return changed
+
+    def drop_broker(self, broker_id: int) -> bool:
+        """Forget a broker that is gone."""
+        return self.brokers.pop(broker_id, None) is not None
+
+    def put_topic_config(self, topic: str, config: dict[str, str]) -> bool:
+        """Replace a topic's overrides; empty ones are forgotten."""
+        return _put(self.topic_configs, topic, config)
+
+    def put_broker_config(self, broker_id: int | None, config: dict[str, str]) -> bool:
+        """Replace the dynamic options of one broker, or with None of every broker."""
+        if broker_id is not None:
+            return _put(self.broker_configs, broker_id, config)
+        changed = self.default_broker_config != config
+        self.default_broker_config = config
+        return changed
+
+
+def _put(table: dict[_K, dict[str, str]], key: _K, config: dict[str, str]) -> bool:
+    changed = table.get(key, {}) != config
+    if config:
+        table[key] = config
+    else:
+        table.pop(key, None)
+    return changed
+
+
+def _partition(
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+    state: tuple[PartitionState, int] | None,
+) -> PartitionImage:
+    if state is None:
+        return PartitionImage(replicas, adding_replicas=adding, removing_replicas=removing)
+    known, version = state
+    return PartitionImage(
+        replicas,
+        known.leader,
+        known.leader_epoch,
+        known.isr,
+        known.controller_epoch,
+        known.leader_recovery_state,
+        adding,
+        removing,
+        version,
+    )

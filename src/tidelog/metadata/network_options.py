@@ -1,0 +1,176 @@
+"""Broker options about identity, listeners, sockets and connections.
+
+Part of the table in ``broker_options``; names, types, defaults and bounds are Kafka 4's.
+"""
+
+from __future__ import annotations
+
+from tidelog.options import MAX_INT, Option, at_least, distinct_items, one_of, option
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+IDENTITY_OPTIONS: tuple[Option, ...] = (
+    option(
+        "node.id",
+        "int",
+        1,
+        "The id of this broker, unique in its cluster. Kafka has no default here and refuses to start "
+        "without.",
+        at_least(0),
+        importance="high",
+    ),
+    option(
+        "broker.id",
+        "int",
+        -1,
+        "The older name of node.id. Each takes the other's value where only one is set; if both are, they "
+        "must be equal.",
+        importance="high",
+    ),
+    option(
+        "broker.rack",
+        "string",
+        None,
+        "The rack, zone or room this broker stands in, which replica placement and consumers' choice of the "
+        "nearest replica go by.",
+    ),
+)
+
+LISTENER_OPTIONS: tuple[Option, ...] = (
+    option(
+        "listeners",
+        "list",
+        ("PLAINTEXT://:9092",),
+        "Addresses to accept connections on, each as NAME://HOST:PORT. An empty host or "
+        "0.0.0.0 means every interface. Names and ports are unique, except that an IPv4 and an IPv6 "
+        "listener may share a port.",
+        distinct_items(empty_ok=False),
+        importance="high",
+    ),
+    option(
+        "advertised.listeners",
+        "list",
+        None,
+        "The addresses that clients are told to connect to, where they differ from listeners (behind NAT, in "
+        "containers). Every name must also be in listeners; 0.0.0.0 cannot be advertised.",
+        distinct_items(empty_ok=False, null_ok=True),
+        importance="high",
+    ),
+    option(
+        "listener.security.protocol.map",
+        "string",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT listeners "
+        "can be opened so far.",
+        importance="low",
+    ),
+    option(
+        "inter.broker.listener.name",
+        "string",
+        None,
+        "The listener that brokers use among themselves. Set this or security.inter.broker.protocol, not "
+        "both.",
+    ),
+    option(
+        "security.inter.broker.protocol",
+        "string",
+        "PLAINTEXT",
+        "The security protocol between brokers; it also names the listener they use unless "
+        "inter.broker.listener.name does.",
+        one_of(*SECURITY_PROTOCOLS),
+    ),
+    option(
+        "controller.listener.names",
+        "list",
+        (),
+        "Listeners that a Kafka configuration keeps for its controller quorum. Tidelog has no such quorum "
+        "and does not open them, so that a combined-mode server.properties starts unchanged.",
+        distinct_items(empty_ok=False),
+        importance="high",
+    ),
+)
+
+SOCKET_OPTIONS: tuple[Option, ...] = (
+    option(
+        "socket.send.buffer.bytes",
+        "int",
+        102400,
+        "SO_SNDBUF of client connections; -1 keeps the operating system's choice.",
+        importance="high",
+    ),
+    option(
+        "socket.receive.buffer.bytes",
+        "int",
+        102400,
+        "SO_RCVBUF of client connections; -1 keeps the operating system's choice.",
+        importance="high",
+    ),
+    option(
+        "socket.request.max.bytes",
+        "int",
+        104857600,
+        "The largest request that is read; a connection that announces a larger one is closed.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "socket.listen.backlog.size",
+        "int",
+        50,
+        "How many connections may wait to be accepted on a listener; the system's somaxconn caps it.",
+        at_least(1),
+    ),
+    option(
+        "queued.max.requests",
+        "int",
+        500,
+        "How many requests may be under way in the broker before it stops reading more from connections.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "queued.max.request.bytes",
+        "long",
+        -1,
+        "How many bytes of requests may be held in memory before the broker stops reading more from "
+        "connections; -1 for no limit, otherwise at least socket.request.max.bytes.",
+    ),
+    option(
+        "connections.max.idle.ms",
+        "long",
+        600000,
+        "A connection that carried nothing for this long is closed; negative for never.",
+    ),
+    option(
+        "max.connections",
+        "int",
+        MAX_INT,
+        "How many client connections the broker holds at most, all listeners together.",
+        at_least(0),
+        dynamic="cluster-wide",
+    ),
+    option(
+        "max.connections.per.ip",
+        "int",
+        MAX_INT,
+        "How many connections one address may hold; further ones are closed on arrival. 0 is allowed only "
+        "with max.connections.per.ip.overrides.",
+        at_least(0),
+        dynamic="cluster-wide",
+    ),
+    option(
+        "max.connections.per.ip.overrides",
+        "string",
+        "",
+        "Exceptions to max.connections.per.ip, as HOST:COUNT pairs, for example 127.0.0.1:200,build-host:10.",
+        dynamic="cluster-wide",
+    ),
+    option(
+        "max.connection.creation.rate",
+        "int",
+        MAX_INT,
+        "How many connections a second the broker accepts; the rest wait in the backlog.",
+        at_least(0),
+        dynamic="cluster-wide",
+    ),
+)

@@ -1,0 +1,244 @@
+"""Names of Kafka's broker options that Tidelog does not honour, by the reason why.
+
+A ``server.properties`` written for Kafka (3.9 with ZooKeeper, or 4) starts unchanged: the options of this
+list that it sets are named in one warning, and their values are not looked at. A star marks those that
+Kafka lets an administrator change while the broker runs: such a change is kept, and has no effect.
+Whoever makes the broker honour one of them moves its name from here to ``broker_options``; a test keeps
+the two apart.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unhonoured(NamedTuple):
+    """A group of option names and why they have no effect."""
+
+    subject: str
+    reason: str
+    names: tuple[str, ...]
+    dynamic: frozenset[str]
+
+
+def _group(subject: str, reason: str, starred: str) -> Unhonoured:
+    words = starred.split()
+    names = tuple(word.rstrip("*") for word in words)
+    return Unhonoured(subject, reason, names, frozenset(word[:-1] for word in words if word.endswith("*")))
+
+
+UNHONOURED: tuple[Unhonoured, ...] = (
+    _group(
+        "Security",
+        "Only PLAINTEXT listeners exist so far; there is nothing to authenticate or authorise with.",
+        """
+        allow.everyone.if.no.acl.found authorizer.class.name connection.failed.authentication.delay.ms
+        connections.max.reauth.ms delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+        delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
+        early.start.listeners password.encoder.cipher.algorithm password.encoder.iterations
+        password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
+        password.encoder.secret principal.builder.class* sasl.client.callback.handler.class
+        sasl.enabled.mechanisms* sasl.jaas.config* sasl.kerberos.kinit.cmd*
+        sasl.kerberos.min.time.before.relogin* sasl.kerberos.principal.to.local.rules*
+        sasl.kerberos.service.name* sasl.kerberos.ticket.renew.jitter*
+        sasl.kerberos.ticket.renew.window.factor* sasl.login.callback.handler.class sasl.login.class
+        sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds*
+        sasl.login.refresh.min.period.seconds* sasl.login.refresh.window.factor*
+        sasl.login.refresh.window.jitter* sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+        sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol*
+        sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+        sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+        sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
+        security.providers ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites* ssl.client.auth*
+        ssl.enabled.protocols* ssl.endpoint.identification.algorithm* ssl.engine.factory.class*
+        ssl.key.password* ssl.keymanager.algorithm* ssl.keystore.certificate.chain* ssl.keystore.key*
+        ssl.keystore.location* ssl.keystore.password* ssl.keystore.type* ssl.principal.mapping.rules
+        ssl.protocol* ssl.provider* ssl.secure.random.implementation* ssl.trustmanager.algorithm*
+        ssl.truststore.certificates* ssl.truststore.location* ssl.truststore.password* ssl.truststore.type*
+        super.users
+        """,
+    ),
+    _group(
+        "ZooKeeper",
+        "Metadata lives in the embedded store.",
+        """
+        zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms
+        zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+        zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms zookeeper.set.acl
+        zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
+        zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
+        zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
+        zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+        zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.time.ms
+        """,
+    ),
+    _group(
+        "Controller quorum",
+        "The embedded store needs no quorum, no elections and no registration.",
+        """
+        auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable
+        broker.session.timeout.ms config.providers* control.plane.listener.name controlled.shutdown.enable
+        controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+        controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+        controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+        controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+        controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
+        controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
+        controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+        controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+        eligible.leader.replicas.enable initial.broker.registration.timeout.ms
+        internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+        internal.metadata.max.batch.size.in.bytes leader.imbalance.check.interval.seconds
+        leader.imbalance.per.broker.percentage metadata.log.dir
+        metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
+        metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
+        metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles
+        reserved.broker.max.id server.max.startup.time.ms unclean.leader.election.interval.ms
+        unstable.api.versions.enable unstable.feature.versions.enable
+        """,
+    ),
+    _group(
+        "Groups, offsets and transactions",
+        "The coordinators are not part of this release.",
+        """
+        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+        group.consumer.assignment.interval.ms* group.consumer.assignors group.consumer.heartbeat.interval.ms
+        group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+        group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
+        group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+        group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
+        group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+        group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes*
+        group.coordinator.new.enable group.coordinator.rebalance.protocols group.coordinator.threads
+        group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+        group.min.session.timeout.ms group.share.assignment.interval.ms* group.share.assignors
+        group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
+        group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
+        group.share.max.delivery.count.limit group.share.max.groups group.share.max.heartbeat.interval.ms
+        group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms
+        group.share.max.session.timeout.ms group.share.max.share.sessions group.share.max.size
+        group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+        group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+        group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+        group.share.partition.max.record.locks group.share.persister.class.name
+        group.share.record.lock.duration.ms group.share.session.timeout.ms
+        group.streams.assignment.interval.ms* group.streams.heartbeat.interval.ms
+        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+        group.streams.num.standby.replicas group.streams.session.timeout.ms offset.metadata.max.bytes
+        offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
+        offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
+        share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes*
+        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
+        share.coordinator.snapshot.update.records.per.snapshot
+        share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+        share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+        share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
+        share.coordinator.threads share.coordinator.write.timeout.ms
+        share.fetch.purgatory.purge.interval.requests
+        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+        transaction.partition.verification.enable*
+        transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+        transaction.two.phase.commit.enable transactional.id.expiration.ms
+        """,
+    ),
+    _group(
+        "Tiered storage",
+        "Segments stay on local disk.",
+        """
+        follower.fetch.last.tiered.offset.enable* remote.fetch.max.wait.ms*
+        remote.list.offsets.request.timeout.ms* remote.log.index.file.cache.total.size.bytes*
+        remote.log.index.file.cache.ttl.ms remote.log.manager.copier.thread.pool.size*
+        remote.log.manager.copy.max.bytes.per.second* remote.log.manager.copy.quota.window.num
+        remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size*
+        remote.log.manager.fetch.max.bytes.per.second* remote.log.manager.fetch.quota.window.num
+        remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size*
+        remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms
+        remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter
+        remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
+        remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
+        remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
+        remote.log.reader.max.pending.tasks remote.log.reader.threads* remote.log.storage.manager.class.name
+        remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+        remote.log.storage.system.enable
+        """,
+    ),
+    _group(
+        "Replication",
+        "A single broker has nobody to replicate with.",
+        """
+        follower.replication.throttled.rate* inter.broker.protocol.version
+        leader.replication.throttled.rate* num.replica.alter.log.dirs.threads num.replica.fetchers*
+        replica.alter.log.dirs.io.max.bytes.per.second* replica.fetch.backoff.ms replica.fetch.max.bytes
+        replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+        replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes
+        replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds
+        request.timeout.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+        """,
+    ),
+    _group(
+        "Quotas",
+        "No client is throttled.",
+        """
+        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+        client.quota.callback.class quota.consumer.default quota.producer.default quota.window.num
+        quota.window.size.seconds
+        """,
+    ),
+    _group(
+        "Metrics",
+        "No metrics are exported yet.",
+        """
+        auto.include.jmx.reporter kafka.metrics.polling.interval.secs kafka.metrics.reporters
+        metric.reporters* metrics.num.samples metrics.recording.level metrics.sample.window.ms
+        telemetry.max.bytes
+        """,
+    ),
+    _group(
+        "Threads and purgatories",
+        "One event loop serves every connection, and waiting requests are futures: there are no such "
+        "threads or lists.",
+        """
+        delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
+        num.io.threads* num.network.threads* producer.purgatory.purge.interval.requests
+        """,
+    ),
+    _group(
+        "Other",
+        "Names of older releases, plug-ins written in Java, and limits that do not apply.",
+        """
+        advertised.host.name advertised.port alter.config.policy.class.name cordoned.log.dirs*
+        create.topic.policy.class.name host.name kafka.csv.metrics.reporter.enabled
+        log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
+        port
+        """,
+    ),
+)
+
+KNOWN_UNHONOURED: frozenset[str] = frozenset(name for group in UNHONOURED for name in group.names)
+
+DYNAMIC_UNHONOURED: frozenset[str] = frozenset(name for group in UNHONOURED for name in group.dynamic)
+"""Those that Kafka takes dynamically."""
+
+PREFIXES = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.", "kafka.csv.metrics.")
+"""Families of options whose names a configuration makes up itself."""
+
+SECURITY_SWITCHES = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+"""Options whose loss leaves a broker open that its operator believes to be closed."""
+
+
+def is_unhonoured(name: str) -> bool:
+    """Whether ``name`` is an option of Kafka's that has no effect here."""
+    return name in KNOWN_UNHONOURED or name.startswith(PREFIXES)

@@ -1,0 +1,266 @@
+"""One partition on this broker: the log, who leads it, and who waits for it to change.
+
+``Partition`` is what handlers work with: it checks leadership and epochs, appends, reads, and moves the high
+watermark. With this broker as the only in-sync replica the high watermark follows the end of the log; followers will
+move it once there are several brokers.
+
+Appends are staged and written in groups (``append_group``), so that all produce requests of one readable event cost
+one write per partition. Waiters (long polls, produce with acks=all) are told in a turn of the loop of their own after
+anything they may wait for has changed: more records, a new high watermark, a moved start, the end of the partition.
+
+Owned by ``replication/partitions``; called by handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple, Protocol
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from tidelog.metadata.image import PartitionImage
+from tidelog.storage.log import FetchSlice, Isolation, Log
+from tidelog.storage.log_append import AppendInfo
+from tidelog.storage.producer_state import AppendOrigin
+
+ACKS_ALL = -1
+
+
+class Waiter(Protocol):
+    """Somebody who waits for a partition to change."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Look at ``partition`` again."""
+
+
+class ReadResult(NamedTuple):
+    """What a read found; ``slice`` is empty where there is nothing to send."""
+
+    slice: FetchSlice | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    diverging_epoch: tuple[int, int] | None = None
+
+
+class Partition:
+    """A replica of a partition on this broker."""
+
+    __slots__ = (
+        "_loop",
+        "_waiters",
+        "_waking",
+        "broker_id",
+        "closed",
+        "is_leader",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        log: Log,
+        broker_id: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.broker_id = broker_id
+        self.leader = -1
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.is_leader = False
+        self.isr: tuple[int, ...] = ()
+        self.replicas: tuple[int, ...] = ()
+        self.closed = False
+        self._loop = loop
+        self._waiters: dict[Waiter, None] = {}
+        self._waking = False
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic_partition}, leader {self.leader}, epoch {self.leader_epoch})"
+
+    def apply(self, image: PartitionImage) -> None:
+        """Take over what the metadata say about leader, epoch and replicas."""
+        self.replicas = image.replicas
+        self.isr = image.isr
+        self.leader = image.leader
+        self.is_leader = image.leader == self.broker_id
+        if image.leader_epoch != self.leader_epoch:
+            self.leader_epoch = image.leader_epoch
+            if self.is_leader:
+                self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
+        if self.is_leader:
+            self.advance_high_watermark()
+        self._wake_soon()
+
+    # Appending
+
+    def stage(
+        self, records: memoryview, required_acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Check and number a batch; ``append_group`` writes it. Offsets are good once it has."""
+        if not self.is_leader:
+            raise self._not_leader()
+        if required_acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement "
+                f"of {self.log.config.min_insync_replicas} for partition {self.topic_partition}",
+            )
+        return self.log.stage_as_leader(records, self.leader_epoch, origin)
+
+    def write_staged(self) -> None:
+        """Write what is staged, make it readable and tell those who wait for it."""
+        self.log.write_staged()
+        self.advance_high_watermark()
+        if self._waiters and not self._waking:
+            self._wake_soon()
+
+    def append(
+        self, records: memoryview, required_acks: int = 1, origin: AppendOrigin = AppendOrigin.COORDINATOR
+    ) -> AppendInfo:
+        """Stage and write one batch, for callers inside the broker."""
+        info = self.stage(records, required_acks, origin)
+        self.write_staged()
+        return info
+
+    def advance_high_watermark(self) -> None:
+        """Move the high watermark to what all in-sync replicas have."""
+        log = self.log
+        if log.high_watermark < log.log_end_offset and self.isr == (self.broker_id,):
+            log.update_high_watermark(log.log_end_offset)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: Isolation,
+        *,
+        min_one_message: bool,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        last_fetched_epoch: int = NO_LEADER_EPOCH,
+    ) -> ReadResult:
+        """A range of records from ``offset`` on; refuses readers with another idea of who leads."""
+        if not self.is_leader or current_leader_epoch != NO_LEADER_EPOCH:
+            self.check_leader(current_leader_epoch)
+        log = self.log
+        high_watermark = log.high_watermark
+        last_stable_offset = log.last_stable_offset
+        log_start_offset = log.log_start_offset
+        if last_fetched_epoch != NO_LEADER_EPOCH:
+            diverging = self._diverging_epoch(offset, last_fetched_epoch)
+            if diverging is not None:
+                return ReadResult(None, high_watermark, last_stable_offset, log_start_offset, diverging)
+        found = log.read(offset, max_bytes, isolation=isolation, min_one_message=min_one_message)
+        return ReadResult(found, high_watermark, last_stable_offset, log_start_offset)
+
+    def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
+        """Raise unless this broker leads, in the epoch that the client believes in, if it names one."""
+        if current_leader_epoch != NO_LEADER_EPOCH:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(
+                    ErrorCode.FENCED_LEADER_EPOCH,
+                    f"Leader epoch {current_leader_epoch} of {self.topic_partition} is over, it is {self.leader_epoch}",
+                )
+            if current_leader_epoch > self.leader_epoch:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH,
+                    f"Leader epoch {current_leader_epoch} of {self.topic_partition} is yet unknown here, "
+                    f"it is {self.leader_epoch}",
+                )
+        if not self.is_leader:
+            raise self._not_leader()
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The largest epoch up to ``leader_epoch`` and where it ends; ``(-1, -1)`` if that cannot be known."""
+        return self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
+
+    def _diverging_epoch(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Where the reader's history parts from this log's, if it does (KIP-595)."""
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_LEADER_EPOCH or end_offset == NO_OFFSET:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Could not determine the end offset of the last fetched epoch {last_fetched_epoch} from the request",
+            )
+        if offset < self.log.log_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic_partition}, but we only have log "
+                f"segments in the range {self.log.log_start_offset} to {self.log.log_end_offset}.",
+            )
+        return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
+
+    # Waiting
+
+    def watch(self, waiter: Waiter) -> None:
+        """Tell ``waiter`` of every change until it is unwatched."""
+        self._waiters[waiter] = None
+
+    def unwatch(self, waiter: Waiter) -> None:
+        """Tell ``waiter`` no more."""
+        self._waiters.pop(waiter, None)
+
+    async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
+        """Wait until every in-sync replica has the records before ``offset``; ``False`` when time is up."""
+        if self.log.high_watermark >= offset:
+            return True
+        arrival = _Arrival(offset, self._loop.create_future())
+        self.watch(arrival)
+        try:
+            await asyncio.wait_for(arrival.future, timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            self.unwatch(arrival)
+        return not self.closed
+
+    def close(self) -> None:
+        """The partition is gone from this broker, or its directory is: nobody need wait any longer."""
+        self.closed = True
+        self._wake_soon()
+
+    def changed(self) -> None:
+        """Something moved that no append did: the start of the log, say."""
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        # In a turn of its own: whoever changed the partition is not made to wait for those who waited.
+        if self._waiters and not self._waking:
+            self._waking = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        for waiter in tuple(self._waiters):
+            waiter.partition_changed(self)
+
+    def _not_leader(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"Leader not local for partition {self.topic_partition} on broker {self.broker_id}",
+        )
+
+
+class _Arrival:
+    """Waits for the high watermark to reach an offset."""
+
+    __slots__ = ("future", "offset")
+
+    def __init__(self, offset: int, future: asyncio.Future[None]) -> None:
+        self.offset = offset
+        self.future = future
+
+    def partition_changed(self, partition: Partition) -> None:
+        if (partition.closed or partition.log.high_watermark >= self.offset) and not self.future.done():
+            self.future.set_result(None)

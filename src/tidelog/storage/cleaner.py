@@ -1,0 +1,243 @@
+"""The cleaner: choose the dirtiest log, have it compacted, take the result in, note how far it is clean.
+
+One log at a time. The worker process reads segments and writes ``.cleaned`` files; here, on the loop, each
+finished group is swapped in, which costs a few renames. Nothing is owed to the worker: it may be killed at
+any moment, and is, when the log that it works on is truncated, deleted or moved.
+
+A log that cannot be cleaned (a corrupt batch, an old format) is named once in the broker's log and then left
+alone until the next start, as in Kafka. A disk error takes the log directory offline. Owned by ``log_dirs``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tidelog.clock import Clock
+from tidelog.errors import LogDirOfflineError, StorageError
+from tidelog.ids import TopicPartition
+from tidelog.storage.cleanable import DirtyLog, examine
+from tidelog.storage.cleaner_process import CleanerProcess, CompactionRunner, WorkerDied
+from tidelog.storage.cleaner_worker import CompactionFailed
+from tidelog.storage.cleaning_pass import CleaningPass, LogChanged
+from tidelog.storage.compaction import CompactionDone
+from tidelog.storage.disk import log_dir_offline
+from tidelog.storage.log import Log
+from tidelog.storage.log_dir import LogDir
+from tidelog.storage.log_dirs_options import CleanerOptions
+
+_MAX_DEATHS: Final = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Cleaner:
+    """Compacts the logs of one broker whose topics ask for it."""
+
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, Log],
+        log_dirs: Mapping[Path, LogDir],
+        options: CleanerOptions,
+        *,
+        clock: Clock,
+        on_disk_error: Callable[[Path, Exception], None],
+        runner: CompactionRunner | None = None,
+    ) -> None:
+        """``logs`` and ``log_dirs`` (by path) are looked at anew in every round."""
+        self.options = options
+        self.uncleanable: set[TopicPartition] = set()
+        self._logs = logs
+        self._log_dirs = log_dirs
+        self._clock = clock
+        self._on_disk_error = on_disk_error
+        self._runner: CompactionRunner = runner or CleanerProcess()
+        self._paused: Counter[TopicPartition] = Counter()
+        self._deaths: Counter[TopicPartition] = Counter()
+        self._current: CleaningPass | None = None
+
+    def is_cleaning(self, partition: TopicPartition) -> bool:
+        """Whether a pass over this partition is under way."""
+        return self._current is not None and self._current.log.topic_partition == partition
+
+    def abort(self, partition: TopicPartition) -> None:
+        """Give up the pass over ``partition``, if there is one: its log is about to change."""
+        if self._current is not None and self.is_cleaning(partition):
+            self._current.stop()
+            self._runner.kill()
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Abort, and clean no more until as many calls of :meth:`resume`."""
+        self.abort(partition)
+        self._paused[partition] += 1
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Take back one :meth:`pause`."""
+        self._paused[partition] -= 1
+        if self._paused[partition] <= 0:
+            del self._paused[partition]
+
+    def truncated(self, log: Log) -> None:
+        """``log`` was cut: what is written there from now on is dirty."""
+        self.abort(log.topic_partition)
+        log_dir = self._log_dirs.get(log.directory.parent)
+        end = log.segments.active.base_offset
+        if log_dir is not None and log_dir.cleaned_offsets.get(log.topic_partition, 0) > end:
+            log_dir.cleaned_offsets[log.topic_partition] = end
+
+    def moved(self, partition: TopicPartition, source: LogDir | None, target: LogDir) -> None:
+        """``partition`` now lies in ``target``, with the same records."""
+        if source is not None and partition in source.cleaned_offsets:
+            target.cleaned_offsets[partition] = source.cleaned_offsets.pop(partition)
+
+    # -- choosing -------------------------------------------------------------------------------------
+
+    def choose(self) -> DirtyLog | None:
+        """The dirtiest of the logs that are worth a pass now."""
+        now_ms = self._clock.time_ms()
+        dirtiest: DirtyLog | None = None
+        for partition, log in list(self._logs.items()):
+            if not log.config.compact or partition in self.uncleanable or partition in self._paused:
+                continue
+            log_dir = self._log_dirs.get(log.directory.parent)
+            if log_dir is None:
+                continue
+            try:
+                dirty = examine(log, log_dir.cleaned_offsets.get(partition), now_ms)
+            except OSError as error:
+                self._fail(log, error)
+                continue
+            except StorageError as error:
+                self._give_up(partition, str(error))
+                continue
+            if dirty.is_due and (dirtiest is None or dirty.ratio > dirtiest.ratio):
+                dirtiest = dirty
+        return dirtiest
+
+    # -- cleaning -------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Clean whatever is due, and look again every ``log.cleaner.backoff.ms``, until ``stop``."""
+        while not stop.is_set():
+            cleaned = False
+            if self.options.enable:
+                try:
+                    cleaned = await self.clean_dirtiest()
+                except Exception:  # the next round must come whatever this one met
+                    _log.exception("a round of the cleaner failed")
+            if not cleaned:
+                try:
+                    await asyncio.wait_for(stop.wait(), self.options.backoff_ms / 1000)
+                except TimeoutError:
+                    continue
+
+    async def clean_dirtiest(self) -> bool:
+        """One pass over the log that needs it most; False if none does or the pass failed."""
+        self.uncleanable &= self._logs.keys()
+        dirty = self.choose()
+        return dirty is not None and await self._clean(dirty) is not None
+
+    async def close(self) -> None:
+        """Stop the pass that is under way, and the worker."""
+        if self._current is not None:
+            self._current.stop()
+            self._runner.kill()
+        await self._runner.close()
+
+    async def _clean(self, dirty: DirtyLog) -> CompactionDone | None:
+        log, partition = dirty.log, dirty.log.topic_partition
+        try:
+            cleaning = CleaningPass(dirty, self.options, self._clock)
+        except OSError as error:
+            self._fail(log, error)
+            return None
+        self._current = cleaning
+        started_ms = self._clock.monotonic_ms()
+        done: CompactionDone | None = None
+        try:
+            async with contextlib.aclosing(self._runner.run(cleaning.job)) as events:
+                async for event in events:
+                    if isinstance(event, CompactionFailed):
+                        self._failed(cleaning, event)
+                    elif isinstance(event, CompactionDone):
+                        done = event
+                    else:
+                        cleaning.take(event)
+        except LogChanged as change:
+            _log.info("%s; the pass is given up", change)
+        except LogDirOfflineError as error:
+            self._on_disk_error(log.directory.parent, error)
+        except WorkerDied as death:
+            self._died(cleaning, death)
+        finally:
+            self._current = None
+            if done is None:
+                await asyncio.to_thread(cleaning.clean_up)
+        if done is not None:
+            self._deaths.pop(partition, None)
+            await self._note_clean(log, done.end_offset)
+            _report(dirty, done, self._clock.monotonic_ms() - started_ms)
+        return done
+
+    async def _note_clean(self, log: Log, end_offset: int) -> None:
+        log_dir = self._log_dirs.get(log.directory.parent)
+        if log_dir is None or self._logs.get(log.topic_partition) is not log:
+            return
+        log_dir.cleaned_offsets[log.topic_partition] = end_offset
+        offsets = {
+            partition: offset
+            for partition, offset in log_dir.cleaned_offsets.items()
+            if partition in self._logs
+        }
+        try:
+            await asyncio.to_thread(log_dir.cleaned.write, offsets)
+        except OSError as error:
+            self._fail(log, error)
+
+    def _failed(self, cleaning: CleaningPass, failure: CompactionFailed) -> None:
+        log = cleaning.log
+        if cleaning.is_stopped or self._logs.get(log.topic_partition) is not log:
+            # The log went away under the worker; that is not its fault.
+            return
+        if failure.cause == "disk":
+            self._fail(log, OSError(failure.message))
+        else:
+            self._give_up(log.topic_partition, failure.message)
+
+    def _died(self, cleaning: CleaningPass, death: WorkerDied) -> None:
+        partition = cleaning.log.topic_partition
+        if cleaning.is_stopped:
+            return
+        self._deaths[partition] += 1
+        if self._deaths[partition] >= _MAX_DEATHS:
+            self._give_up(partition, f"its compaction has ended {_MAX_DEATHS} workers; {death}")
+        else:
+            _log.warning("%s while compacting %s; it is tried again later", death, partition)
+
+    def _give_up(self, partition: TopicPartition, why: str) -> None:
+        self.uncleanable.add(partition)
+        _log.error("%s is not compacted any more until the broker starts again: %s", partition, why)
+
+    def _fail(self, log: Log, error: OSError) -> None:
+        self._on_disk_error(log.directory.parent, log_dir_offline(log.directory, "compacting", error))
+
+
+def _report(dirty: DirtyLog, done: CompactionDone, elapsed_ms: float) -> None:
+    before = dirty.clean_bytes + dirty.dirty_bytes
+    _log.info(
+        "compacted %s up to offset %d in %.1f s: %d of %d records stay, %.1f of %.1f MB; %.1f MB read, %d keys",
+        dirty.log.topic_partition,
+        done.end_offset,
+        elapsed_ms / 1000,
+        done.records_kept,
+        done.records_read,
+        done.bytes_written / 1e6,
+        before / 1e6,
+        done.bytes_read / 1e6,
+        done.keys,
+    )

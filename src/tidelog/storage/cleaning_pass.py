@@ -1,0 +1,109 @@
+"""One compaction pass seen from the broker: the job it hands out, and taking the results in.
+
+Invariant: a group is swapped in only if every segment that it was made from is still in the log, unchanged.
+Segments change by truncation, leave by retention or deletion; either way the group is thrown away and the
+pass ends. Used by ``cleaner``; :func:`compact_now` does it all in one call, for tests and tools.
+"""
+
+from __future__ import annotations
+
+from tidelog.clock import Clock
+from tidelog.errors import TidelogError
+from tidelog.storage.cleanable import DirtyLog, examine
+from tidelog.storage.cleaned_segment import remove_cleaned_files
+from tidelog.storage.compaction import CleanedGroup, CompactionDone, CompactionJob, SourceSegment, compact
+from tidelog.storage.disk import offline_on_error
+from tidelog.storage.files import CLEANED_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from tidelog.storage.log import Log
+from tidelog.storage.log_dirs_options import CleanerOptions
+from tidelog.storage.record_filter import ActiveProducer
+from tidelog.storage.segment import Segment
+
+
+class LogChanged(TidelogError):
+    """The log is no longer what it was when the pass began; what the pass has made is of no use."""
+
+
+class CleaningPass:
+    """A pass over one log."""
+
+    def __init__(self, dirty: DirtyLog, options: CleanerOptions, clock: Clock) -> None:
+        self.log = dirty.log
+        self.job = _job(dirty, options, clock.time_ms())
+        self._clock = clock
+        self._sources = {segment.base_offset: (segment, segment.size) for segment in dirty.segments()}
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Take in nothing more."""
+        self.is_stopped = True
+
+    def take(self, group: CleanedGroup) -> None:
+        """Swap a finished group in; raises :class:`LogChanged` or ``LogDirOfflineError``."""
+        log = self.log
+        old: list[Segment] = []
+        for base_offset in group.sources:
+            segment, size = self._sources[base_offset]
+            if self.is_stopped or log.segments.get(base_offset) is not segment or segment.size != size:
+                raise LogChanged(f"{log.topic_partition} was changed while it was compacted")
+            old.append(segment)
+        with offline_on_error(log.directory, "taking in compacted segments"):
+            cleaned = Segment.open(
+                log.directory, group.base_offset, log.config, clock=self._clock, waiting=CLEANED_SUFFIX
+            )
+            log.replace_segments([cleaned], old)
+
+    def clean_up(self) -> None:
+        """Remove what the pass has written and nobody has taken."""
+        for base_offset in self._sources:
+            remove_cleaned_files(self.log.directory, base_offset)
+
+
+def compact_now(
+    log: Log, *, clock: Clock, cleaned_up_to: int | None = None, options: CleanerOptions | None = None
+) -> CompactionDone | None:
+    """Compact a log here and now, however little there is to gain; None if nothing may be cleaned."""
+    dirty = examine(log, cleaned_up_to, clock.time_ms())
+    if not dirty.dirty_bytes:
+        return None
+    cleaning = CleaningPass(dirty, options or CleanerOptions(), clock)
+    for event in compact(cleaning.job):
+        if isinstance(event, CompactionDone):
+            return event
+        cleaning.take(event)
+    raise AssertionError("a pass ends with its end")
+
+
+def _job(dirty: DirtyLog, options: CleanerOptions, now_ms: int) -> CompactionJob:
+    log, config = dirty.log, dirty.log.config
+    segments = dirty.segments()
+    return CompactionJob(
+        directory=str(log.directory),
+        segments=[_source(segment) for segment in segments],
+        later_segments=[each.base_offset for each in log.segments if each.base_offset >= dirty.upper_bound],
+        first_dirty_offset=dirty.first_dirty_offset,
+        upper_bound=dirty.upper_bound,
+        producers=[
+            ActiveProducer(entry.producer_id, entry.epoch, entry.last_offset)
+            for entry in log.producers.entries.values()
+        ],
+        segment_bytes=config.segment_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        delete_retention_ms=config.delete_retention_ms,
+        now_ms=now_ms,
+        dedupe_bytes=options.dedupe_buffer_bytes,
+        load_factor=options.load_factor,
+        io_buffer_bytes=options.io_buffer_bytes,
+        max_bytes_per_second=options.max_bytes_per_second,
+    )
+
+
+def _source(segment: Segment) -> SourceSegment:
+    return SourceSegment(
+        base_offset=segment.base_offset,
+        size_bytes=segment.size,
+        offset_index_bytes=segment.path(OFFSET_INDEX_SUFFIX).stat().st_size,
+        time_index_bytes=segment.path(TIME_INDEX_SUFFIX).stat().st_size,
+        modified_ns=segment.path().stat().st_mtime_ns,
+    )

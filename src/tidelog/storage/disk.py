@@ -1,0 +1,102 @@
+"""The file calls that a log makes, gathered so that tests can make any of them fail.
+
+A log, its segments and its checkpoints take one :class:`Disk` when they are built and bind its functions
+then: on the real disk a call is the ``os`` function itself and costs nothing extra. Tests hand in a
+subclass that runs out of space, writes short or forgets what was not synced. Reads through memory maps do
+not pass here; writes through them only touch pages that a ``pwrite`` has paid for (see ``mapped_index``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tidelog.errors import LogDirOfflineError
+
+
+class Disk:
+    """The machine's own file calls."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    pwritev = staticmethod(os.pwritev)
+    ftruncate = staticmethod(os.ftruncate)
+    truncate = staticmethod(os.truncate)
+    fsync = staticmethod(os.fsync)
+    rename = staticmethod(os.rename)
+    replace = staticmethod(os.replace)
+    unlink = staticmethod(os.unlink)
+
+    def sync_path(self, path: Path) -> None:
+        """Make a file's bytes, or a directory's names, outlive a power failure."""
+        fd = self.open(path, os.O_RDONLY)
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """Replace a small file: readers and crashes see the old bytes or the new ones, never a mixture."""
+        temporary = path.with_name(path.name + ".tmp")
+        fd = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            self.write_all(fd, data, 0)
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+        self.replace(temporary, path)
+        self.sync_path(path.parent)
+
+    def write_all(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write every byte of ``data`` at ``position``, however many calls the kernel wants for it."""
+        view = memoryview(data)
+        while view:
+            written = self.pwrite(fd, view, position)
+            position += written
+            view = view[written:]
+
+
+REAL_DISK: Final = Disk()
+
+
+class LogFile:
+    """An open file whose descriptor lives as long as anybody holds this object.
+
+    A fetch answer may still be on its way out of a segment that retention has just deleted. It keeps the
+    ``LogFile``, so the descriptor is neither closed under it nor handed out again for another file.
+    """
+
+    __slots__ = ("__weakref__", "_disk_close", "fd")
+
+    def __init__(self, fd: int, disk: Disk) -> None:
+        self.fd = fd
+        self._disk_close = disk.close
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def __del__(self) -> None:
+        self._disk_close(self.fd)
+
+
+@contextmanager
+def offline_on_error(directory: Path, doing: str) -> Iterator[None]:
+    """Turn an ``OSError`` inside the block into the log directory's going offline."""
+    try:
+        yield
+    except OSError as error:
+        raise log_dir_offline(directory, doing, error) from error
+
+
+def log_dir_offline(directory: Path, doing: str, error: OSError) -> LogDirOfflineError:
+    """The error that takes the log directory of the partition directory ``directory`` away."""
+    return LogDirOfflineError(
+        f"{doing} in {directory} failed ({error.strerror or error}); the log directory {directory.parent} "
+        "goes offline: mend the disk and start the broker again",
+        str(directory.parent),
+    )

@@ -1,0 +1,282 @@
+"""Taking batches into a log: as leader, which judges and numbers them, and as follower, which does neither.
+
+The leader's way is the hot path of the broker: one look at the header, a checksum, the producer's sequence,
+three numbers written in place. Whatever is unusual about a batch goes to ``validation``. What staging and
+writing mean, and what a failure leaves, is told in ``log_staging``. Built upon by ``log``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.errors import CorruptRecordError, StorageError, TidelogError
+from tidelog.ids import NO_TIMESTAMP
+from tidelog.records.batch import (
+    ATTRIBUTES_AT,
+    CONTROL_BIT,
+    CREATE_TIME,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    iter_batches,
+)
+from tidelog.records.compression import Codec
+from tidelog.storage import validation
+from tidelog.storage.log_staging import LogStaging
+from tidelog.storage.producer_replay import aborted_entry, read_marker, replay_batch
+from tidelog.storage.producer_state import AppendOrigin
+
+_unpack_header = HEADER.unpack_from
+# Base offset, length and leader epoch lie side by side and outside the CRC: one call writes all three.
+_pack_assigned = struct.Struct(">qii").pack_into
+_new_tuple = tuple.__new__
+
+# The attributes of an ordinary batch: any codec, transactional or not, nothing else.
+_ORDINARY: Final = frozenset(int(codec) | bit for codec in Codec for bit in (0, TRANSACTIONAL_BIT))
+
+
+class UnexpectedOffsetError(StorageError):
+    """A follower was given batches that do not continue its log; it must truncate or fetch again."""
+
+
+class AppendInfo(NamedTuple):
+    """What became of a batch."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    last_leader_epoch: int
+    max_timestamp: int
+    duplicate: bool
+    size_bytes: int
+
+
+class LogAppend(LogStaging):
+    """The appending side of a log."""
+
+    # -- appending as leader --------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: Buffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Check, number, write and index the one batch in ``records``; raises ``KafkaError``.
+
+        A repetition of a batch that is already there is answered with that batch's offsets.
+        """
+        info = self.stage_as_leader(records, leader_epoch, origin)
+        if self._staged:
+            self.write_staged()
+        return info
+
+    def stage_as_leader(
+        self, records: Buffer, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """The first half of an append; :meth:`write_staged` is the second.
+
+        Offsets are written into ``records`` if it is writable, else into a copy.
+        """
+        size = len(records)
+        if size < HEADER_SIZE:
+            validation.only_batch(records, self.topic_partition)
+        (
+            base_offset,
+            batch_length,
+            _,
+            magic,
+            crc,
+            attributes,
+            offset_delta,
+            _,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        ) = _unpack_header(records, 0)
+        log_append_time_ms = NO_TIMESTAMP
+        if (
+            magic != MAGIC_V2
+            or batch_length + LOG_OVERHEAD != size
+            or size > self._max_message_bytes
+            or base_offset
+            or offset_delta != record_count - 1
+            or offset_delta < 0
+            or attributes not in _ORDINARY
+            or (producer_id >= 0 and base_sequence < 0)
+            or not self._header_suffices
+            or max_timestamp > self._timestamp_ceiling
+            or crc32c(records[ATTRIBUTES_AT:]) != crc
+        ):
+            records, size, max_timestamp, log_append_time_ms = self._examine(records, origin)
+            batch_length = size - LOG_OVERHEAD
+
+        first_offset = self._next_offset
+        last_offset = first_offset + offset_delta
+        if (
+            self._active.size + self._staged_bytes + size > self._roll_bytes
+            or max_timestamp > self._roll_timestamp
+            or last_offset > self._roll_offset
+            or self._index_room <= len(self._staged)
+        ):
+            self._make_room(size, max_timestamp, first_offset, last_offset)
+        if leader_epoch != self.epochs.latest_epoch:
+            self._assign_epoch(leader_epoch, first_offset)
+        if producer_id >= 0:
+            known = None
+            if attributes & CONTROL_BIT:
+                self._stage_marker(records, producer_id, producer_epoch, first_offset, max_timestamp, origin)
+            else:
+                known = self.producers.stage_batch(
+                    producer_id,
+                    producer_epoch,
+                    base_sequence,
+                    offset_delta,
+                    attributes & TRANSACTIONAL_BIT != 0,
+                    first_offset,
+                    max_timestamp,
+                    origin,
+                )
+            if known is not None:
+                return AppendInfo(
+                    known.first_offset,
+                    known.last_offset,
+                    known.timestamp,
+                    self.log_start_offset,
+                    leader_epoch,
+                    known.timestamp,
+                    True,
+                    size,
+                )
+        try:
+            _pack_assigned(records, 0, first_offset, batch_length, leader_epoch)
+        except TypeError:
+            records = bytearray(records)
+            _pack_assigned(records, 0, first_offset, batch_length, leader_epoch)
+        self._staged.append((records, size, first_offset, last_offset, max_timestamp))
+        self._staged_bytes += size
+        self._next_offset = last_offset + 1
+        return _new_tuple(
+            AppendInfo,
+            (
+                first_offset,
+                last_offset,
+                log_append_time_ms,
+                self.log_start_offset,
+                leader_epoch,
+                max_timestamp,
+                False,
+                size,
+            ),
+        )
+
+    def _examine(self, records: Buffer, origin: AppendOrigin) -> tuple[Buffer, int, int, int]:
+        """Judge a batch that is not plainly all right; gives its bytes, size, highest and append time."""
+        partition = self.topic_partition
+        config = self.config
+        size = validation.only_batch(records, partition)
+        view = memoryview(records)[:size]
+        header = BatchHeader._make(_unpack_header(view, 0))
+        validation.check_header(header, view, partition, config, origin)
+        now_ms = self._clock.time_ms()
+        if config.timestamp_type == CREATE_TIME:
+            self._timestamp_ceiling = now_ms + config.message_timestamp_after_max_ms
+        plain = header.attributes in _ORDINARY and self._header_suffices
+        if plain and header.max_timestamp <= self._timestamp_ceiling:
+            return view, size, header.max_timestamp, NO_TIMESTAMP
+        writable = memoryview(bytearray(view)) if view.readonly else view
+        valid = validation.validate_records(header, writable, partition, config, now_ms)
+        if valid.size > config.max_message_bytes:
+            raise validation.too_large(valid.size, partition, config)
+        append_time = now_ms if config.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
+        return valid.records, valid.size, valid.max_timestamp, append_time
+
+    # -- appending as follower ------------------------------------------------------------------------
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo | None:
+        """Append batches that a leader has numbered, as they are; None if there is no whole one.
+
+        Raises ``CorruptRecordError`` or ``UnexpectedOffsetError``.
+        """
+        view = memoryview(records)
+        batches = list(iter_batches(view))
+        self._check_replicated(view, batches)
+        if not batches:
+            return None
+        self.write_staged()
+        max_timestamp = NO_TIMESTAMP
+        try:
+            for pos, header in batches:
+                self._stage_replicated(view[pos : pos + header.size_bytes], header)
+                max_timestamp = max(max_timestamp, header.max_timestamp)
+        except TidelogError:
+            self._forget_staged()
+            raise
+        self.write_staged()
+        first, last = batches[0][1], batches[-1][1]
+        return AppendInfo(
+            first.base_offset,
+            last.last_offset,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            last.partition_leader_epoch,
+            max_timestamp,
+            False,
+            batches[-1][0] + last.size_bytes,
+        )
+
+    def _check_replicated(self, view: memoryview, batches: list[tuple[int, BatchHeader]]) -> None:
+        expected = self._next_offset
+        for pos, header in batches:
+            if header.magic != MAGIC_V2 or not check_crc(view, pos, header.size_bytes):
+                raise CorruptRecordError(
+                    f"the batch at offset {header.base_offset} fetched for {self.topic_partition} is corrupt"
+                )
+            if header.base_offset < expected:
+                raise UnexpectedOffsetError(
+                    f"a batch from offset {header.base_offset} cannot be appended to "
+                    f"{self.topic_partition}, where offset {expected} is next"
+                )
+            expected = header.next_offset
+
+    def _stage_replicated(self, batch: memoryview, header: BatchHeader) -> None:
+        size, max_timestamp = header.size_bytes, header.max_timestamp
+        first_offset, last_offset = header.base_offset, header.last_offset
+        self._make_room(size, max_timestamp, first_offset, last_offset)
+        if header.partition_leader_epoch != self.epochs.latest_epoch:
+            self._assign_epoch(header.partition_leader_epoch, first_offset)
+        if header.has_producer_id:
+            self._stage_producer(batch, header)
+        self._staged.append((batch, size, first_offset, last_offset, max_timestamp))
+        self._staged_bytes += size
+        self._next_offset = last_offset + 1
+
+    def _stage_producer(self, batch: memoryview, header: BatchHeader) -> None:
+        ended = replay_batch(self.producers, header, lambda: batch)
+        if ended is not None and ended[0].aborted:
+            self._staged_aborts.append(aborted_entry(*ended))
+
+    def _stage_marker(
+        self,
+        batch: Buffer,
+        producer_id: int,
+        producer_epoch: int,
+        offset: int,
+        timestamp: int,
+        origin: AppendOrigin,
+    ) -> None:
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        ended = self.producers.stage_marker(producer_id, producer_epoch, marker, offset, timestamp, origin)
+        if ended is not None and ended[0].aborted:
+            self._staged_aborts.append(aborted_entry(*ended))

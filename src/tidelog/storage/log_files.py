@@ -1,0 +1,168 @@
+"""A log as files: its segments, rolling to a new one, syncing them, taking old ones away.
+
+Invariants: ``recovery_point`` is never behind what a crash could lose: everything before it was synced, with
+its indexes. Segments that go are first renamed ``.deleted`` and leave ``segments`` at once; the files go when
+:attr:`LogFiles.on_segments_deleted` says so, so that answers under way can still be sent from them. What a
+crash leaves is for ``recovery``. Built upon by ``log_append`` and ``log``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tidelog.clock import Clock
+from tidelog.errors import LogDirOfflineError
+from tidelog.ids import TopicPartition
+from tidelog.storage.disk import Disk, log_dir_offline
+from tidelog.storage.files import DELETED_SUFFIX
+from tidelog.storage.leader_epochs import LeaderEpochCache
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.segment import Segment
+from tidelog.storage.segments import Segments
+
+
+class LogFiles:
+    """The files of one partition and what has become of them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        *,
+        clock: Clock,
+        disk: Disk,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = partition
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.last_flush_ms = clock.time_ms()
+        self.on_rolled: Callable[[int], None] | None = None
+        self.on_segments_deleted: Callable[[list[Path]], None] | None = None
+        self._clock = clock
+        self._disk = disk
+        self._active = segments.active
+        # A flush in a thread must not move the recovery point behind a truncation that came after it began.
+        self._recovery_lock = threading.Lock()
+        self._truncations = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    def _offline(self, doing: str, error: OSError) -> LogDirOfflineError:
+        return log_dir_offline(self.directory, doing, error)
+
+    # -- rolling --------------------------------------------------------------------------------------
+
+    def _roll(self, first_offset: int) -> None:
+        """Make a new active segment from ``first_offset`` on; one that is empty already will do."""
+        base_offset = max(first_offset, self.log_end_offset)
+        active = self._active
+        if active.base_offset == base_offset and active.size == 0:
+            return
+        active.become_inactive()
+        segment = Segment.create(self.directory, base_offset, self.config, clock=self._clock, disk=self._disk)
+        self.segments.add(segment)
+        self._active = segment
+        # Taken at the new base offset, so that recovering the new segment need not read the one before.
+        self.producers.end_offset = base_offset
+        self.producers.take_snapshot(sync=False)
+        if self.on_rolled is None:
+            self.flush_up_to(base_offset)
+        else:
+            self.on_rolled(base_offset)
+
+    # -- syncing --------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Bring everything that was written to the disk; may run in a thread."""
+        self._flush(self.log_end_offset, include_empty=False)
+
+    def flush_up_to(self, offset: int) -> None:
+        """Bring everything before ``offset`` to the disk; may run in a thread."""
+        self._flush(offset, include_empty=False)
+
+    def _flush(self, offset: int, *, include_empty: bool) -> None:
+        start = self.recovery_point
+        truncations = self._truncations
+        if offset <= start and not include_empty:
+            return
+        try:
+            self._sync(start, offset + include_empty)
+        except FileNotFoundError:
+            if self.directory.exists():
+                raise
+            # The partition's directory was renamed to be deleted: nothing in it needs to last.
+            return
+        except OSError as error:
+            raise self._offline("syncing", error) from error
+        with self._recovery_lock:
+            if truncations == self._truncations and offset > self.recovery_point:
+                self.recovery_point = offset
+                self.last_flush_ms = self._clock.time_ms()
+
+    def _sync(self, start: int, end: int) -> None:
+        segments = self.segments.between(start, end)
+        for segment in segments:
+            segment.flush()
+        new_segments = [segment for segment in segments if segment.base_offset >= start]
+        for segment in new_segments:
+            if segment.base_offset in self.producers.snapshots.offsets:
+                self._disk.sync_path(self.producers.snapshots.path(segment.base_offset))
+        self.epochs.flush()
+        if new_segments:
+            # The names of new files are kept in the directory, which is synced by itself.
+            self._disk.sync_path(self.directory)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        with self._recovery_lock:
+            self._truncations += 1
+            self.recovery_point = min(self.recovery_point, offset)
+
+    # -- taking segments away -------------------------------------------------------------------------
+
+    def _remove_segments(self, segments: Iterable[Segment]) -> None:
+        """Take segments out of the log and let their files, and their snapshots, wait for deletion."""
+        waiting: list[Path] = []
+        for segment in segments:
+            if segment in self.segments:
+                self.segments.remove(segment.base_offset)
+            waiting += self._mark_deleted(segment)
+            snapshot = self.producers.snapshots.mark_deleted(segment.base_offset)
+            if snapshot is not None:
+                waiting.append(snapshot)
+        self._hand_over(waiting)
+
+    def _mark_deleted(self, segment: Segment) -> list[Path]:
+        segment.close_handles()
+        segment.rename(DELETED_SUFFIX)
+        return segment.existing_paths()
+
+    def _hand_over(self, paths: list[Path]) -> None:
+        if not paths:
+            return
+        if self.on_segments_deleted is not None:
+            self.on_segments_deleted(paths)
+            return
+        for path in paths:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,62 @@
+"""Bringing a producer state up to date with batches that are already in a log.
+
+Followers do it with what they fetch, recovery and loading with what they read back: nothing is refused, the
+leader has judged it. Only control batches need their bytes. Called by ``log_append`` and ``recovery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tidelog.records.batch import BatchHeader, Buffer
+from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
+from tidelog.records.record import decode_batch
+from tidelog.storage.producer_state import AppendOrigin, CompletedTxn, ProducerState
+from tidelog.storage.transaction_index import AbortedTxn
+
+_ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
+
+
+def read_marker(batch: Buffer) -> EndTxnMarker | None:
+    """The end of a transaction in a control batch, None for other control records and emptied batches."""
+    records = decode_batch(batch, verify_crc=False)
+    if not records or parse_control_type(records[0].key) not in _ENDS:
+        return None
+    return parse_end_txn_marker(records[0])
+
+
+def replay_batch(
+    state: ProducerState, header: BatchHeader, read: Callable[[], Buffer]
+) -> tuple[CompletedTxn, int] | None:
+    """Stage a batch that has a producer id; gives back a transaction that it ends, as ``stage_marker``."""
+    if not header.is_control:
+        state.stage_batch(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            header.is_transactional,
+            header.base_offset,
+            header.max_timestamp,
+            AppendOrigin.REPLICATION,
+        )
+        return None
+    marker = read_marker(read())
+    if marker is None:
+        return None
+    return state.stage_marker(
+        header.producer_id,
+        header.producer_epoch,
+        marker,
+        header.base_offset,
+        header.max_timestamp,
+        AppendOrigin.REPLICATION,
+    )
+
+
+def aborted_entry(completed: CompletedTxn, last_stable_offset: int) -> AbortedTxn:
+    """The entry of the transaction index for a transaction that was aborted."""
+    return AbortedTxn(
+        completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
+    )

@@ -1,0 +1,403 @@
+"""One segment of a log: a ``.log`` file of record batches and its three indexes.
+
+The ``.log`` file holds batches back to back (layout in ``records/batch``), nothing else, except that with
+``preallocate`` an active segment's file is as long as ``segment.bytes`` and zeros follow the last batch.
+
+Invariant: ``size`` is the end of the last whole batch that was written; nobody reads behind it. A write that
+fails or falls short is cut off again before the error leaves, so memory and file agree. A crash can leave a
+torn batch or zeros behind the last whole one: ``recovery`` cuts them off.
+
+Called by ``log`` and, for segments still named ``.cleaned``, by the cleaner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.clock import Clock
+from tidelog.ids import NO_TIMESTAMP
+from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
+from tidelog.storage import batch_scan
+from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.files import LOG_SUFFIX, segment_path
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.segment_files import SegmentFiles
+from tidelog.storage.time_index import TimestampOffset
+
+# How many batch positions are remembered, twice: readers at the end of the log then need no index.
+_REMEMBERED_POSITIONS = 64
+_MAX_BUFFERS = 1024
+
+
+class WrittenBatch(NamedTuple):
+    """What a segment must know of a batch that it is given to write."""
+
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class SegmentMark(NamedTuple):
+    """How a segment was before an append, to take the append back."""
+
+    size: int
+    max_timestamp: TimestampOffset
+    first_timestamp: int | None
+    bytes_since_index: int
+    offset_entries: int
+    time_entries: int
+
+
+class Segment(SegmentFiles):
+    """The batches from ``base_offset`` on, up to the next segment."""
+
+    __slots__ = (
+        "_fd",
+        "_first_timestamp",
+        "_highest",
+        "_highest_offset",
+        "_older_positions",
+        "_positions",
+        "_pwrite",
+        "bytes_since_index",
+        "created_ms",
+        "index_interval",
+        "jitter_ms",
+        "size",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        size: int,
+        clock: Clock,
+        disk: Disk = REAL_DISK,
+        waiting: str = "",
+        has_txn_index: bool | None = None,
+    ) -> None:
+        super().__init__(
+            directory,
+            base_offset,
+            config.segment_index_bytes,
+            disk=disk,
+            waiting=waiting,
+            has_txn_index=has_txn_index,
+        )
+        self.size = size
+        self.index_interval = config.index_interval_bytes
+        self.jitter_ms = config.random_segment_jitter_ms()
+        self.created_ms = clock.time_ms()
+        self.bytes_since_index = 0
+        self._pwrite = disk.pwrite
+        self._fd = -1
+        self._highest: int | None = None
+        self._highest_offset = base_offset
+        self._first_timestamp: int | None = None
+        self._positions: dict[int, int] = {}
+        self._older_positions: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        clock: Clock,
+        disk: Disk = REAL_DISK,
+        waiting: str = "",
+    ) -> Segment:
+        """A new, empty segment; files of that name that are there are emptied."""
+        preallocated = config.segment_bytes if config.preallocate else 0
+        cls.make(directory, base_offset, disk, waiting=waiting, preallocated_bytes=preallocated)
+        segment = cls(
+            directory,
+            base_offset,
+            config,
+            size=0,
+            clock=clock,
+            disk=disk,
+            waiting=waiting,
+            has_txn_index=False,
+        )
+        segment._highest = NO_TIMESTAMP
+        return segment
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        clock: Clock,
+        disk: Disk = REAL_DISK,
+        waiting: str = "",
+    ) -> Segment:
+        """An existing segment; nothing but the size of its ``.log`` file is looked at."""
+        size = segment_path(directory, base_offset, LOG_SUFFIX, waiting).stat().st_size
+        return cls(directory, base_offset, config, size=size, clock=clock, disk=disk, waiting=waiting)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)}, {self.size} bytes)"
+
+    # -- timestamps -----------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> TimestampOffset:
+        """The highest timestamp and the last offset of the first batch that has it; ``(-1, …)``: none."""
+        if self._highest is None:
+            self._highest, self._highest_offset = self.time_index.last
+        return TimestampOffset(self._highest, self._highest_offset)
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention goes by: the highest timestamp, or when the file changed if records have none."""
+        timestamp = self.max_timestamp.timestamp
+        return timestamp if timestamp >= 0 else self.last_modified_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """The highest timestamp of the first batch, which starts the clock of ``segment.ms``; -1: none."""
+        if self._first_timestamp is None:
+            if self.size == 0:
+                return NO_TIMESTAMP
+            head = self._disk.pread(self.file.fd, HEADER_SIZE, 0)
+            self._first_timestamp = parse_header(head).max_timestamp
+        return self._first_timestamp
+
+    # -- appending ------------------------------------------------------------------------------------
+
+    @property
+    def index_room(self) -> int:
+        """How many more batches can be indexed before the segment must be rolled."""
+        offsets, times = self.offset_index, self.time_index
+        # The last slot of the time index is kept for the entry that finishes the segment.
+        return min(offsets.max_entries - offsets.entries, times.max_entries - times.entries - 1)
+
+    def append_one(
+        self, buffer: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """Write one batch that is checked and numbered; on an ``OSError`` file and memory are as before."""
+        fd = self._fd
+        if fd < 0:
+            fd = self._prepare()
+        if self.bytes_since_index > self.index_interval:
+            self._reserve_entries(1)
+        try:
+            written = self._pwrite(fd, buffer, self.size)
+            if written != size:
+                self._disk.write_all(fd, memoryview(buffer)[written:], self.size + written)
+        except OSError:
+            self._disk.ftruncate(fd, self.size)
+            raise
+        self._note(size, base_offset, last_offset, max_timestamp)
+
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[WrittenBatch]) -> None:
+        """Write several batches with as few calls as can be; on an ``OSError`` all is as before."""
+        fd = self._fd
+        if fd < 0:
+            fd = self._prepare()
+        entries = 0
+        since = self.bytes_since_index
+        for batch in batches:
+            if since > self.index_interval:
+                entries += 1
+                since = 0
+            since += batch.size
+        if entries:
+            self._reserve_entries(entries)
+        position = self.size
+        try:
+            for start in range(0, len(buffers), _MAX_BUFFERS):
+                position += self._write(fd, buffers[start : start + _MAX_BUFFERS], position)
+        except OSError:
+            self._disk.ftruncate(fd, self.size)
+            raise
+        for size, base_offset, last_offset, max_timestamp in batches:
+            self._note(size, base_offset, last_offset, max_timestamp)
+
+    def _write(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        total = sum(map(len, buffers))
+        written = self._disk.pwritev(fd, buffers, position)
+        if written != total:
+            self._disk.write_all(fd, b"".join(buffers)[written:], position + written)
+        return total
+
+    def _prepare(self) -> int:
+        """Open what appends need."""
+        if self._highest is None:
+            self._highest, self._highest_offset = self.time_index.last
+        self._fd = self.file.fd
+        return self._fd
+
+    def _reserve_entries(self, entries: int) -> None:
+        self.offset_index.reserve(entries)
+        # One more than needed now, so that finishing the segment later does not fail for space.
+        self.time_index.reserve(entries + 1)
+
+    def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Take a batch that has been written into the indexes and into memory; cannot fail."""
+        position = self.size
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self._highest:  # type: ignore[operator]
+            self._highest = max_timestamp
+            self._highest_offset = last_offset
+        if self.bytes_since_index > self.index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self._highest, self._highest_offset)  # type: ignore[arg-type]
+            self.bytes_since_index = size
+        else:
+            self.bytes_since_index += size
+        self.size = position + size
+        positions = self._positions
+        positions[base_offset] = position
+        if len(positions) > _REMEMBERED_POSITIONS:
+            self._older_positions = positions
+            self._positions = {}
+
+    def mark(self) -> SegmentMark:
+        """How it is now, for :meth:`restore`."""
+        return SegmentMark(
+            self.size,
+            self.max_timestamp,
+            self._first_timestamp,
+            self.bytes_since_index,
+            self.offset_index.entries,
+            self.time_index.entries,
+        )
+
+    def restore(self, mark: SegmentMark) -> None:
+        """Take back an append because something that belongs to it could not be written."""
+        self._disk.ftruncate(self.file.fd, mark.size)
+        self.offset_index.truncate_entries(mark.offset_entries)
+        self.time_index.truncate_entries(mark.time_entries)
+        self.size = mark.size
+        self._highest, self._highest_offset = mark.max_timestamp
+        self._first_timestamp = mark.first_timestamp
+        self.bytes_since_index = mark.bytes_since_index
+        self.forget_positions()
+
+    def become_inactive(self) -> None:
+        """Finish the segment: note its highest timestamp and cut all its files to what they hold."""
+        self._note_highest()
+        self.offset_index.trim()
+        self.time_index.trim()
+        self._disk.ftruncate(self.file.fd, self.size)
+
+    def _note_highest(self) -> None:
+        highest = self.max_timestamp
+        index = self.time_index
+        if highest.timestamp > index.last.timestamp:
+            index.reserve(1)
+            index.maybe_append(*highest)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch lies that ends at ``offset`` or later; None if no batch does."""
+        position = self._positions.get(offset)
+        if position is None:
+            position = self._older_positions.get(offset)
+            if position is None:
+                return self._search(offset)
+        return position
+
+    def _search(self, offset: int) -> int | None:
+        start = self.offset_index.lookup(offset).position
+        fd = self.file.fd
+        found = batch_scan.find_offset(self._disk.pread, fd, start, self.size, offset, self.path)
+        if found is not None:
+            if len(self._positions) > _REMEMBERED_POSITIONS:
+                self.forget_positions()
+            self._positions[offset] = found
+        return found
+
+    def forget_positions(self) -> None:
+        """Drop remembered positions."""
+        self._positions = {}
+        self._older_positions = {}
+
+    def batch_size_at(self, position: int) -> int:
+        """The size of the batch at ``position``."""
+        return batch_scan.size_at(self._disk.pread, self.file.fd, position, self.path)
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, found by scanning on from the last index entry."""
+        end = self.base_offset
+        for _, header in self.scan(self.offset_index.last_position):
+            end = header.next_offset
+        return end
+
+    def scan(self, position: int = 0) -> batch_scan.Scan:
+        """``(position, header)`` of every batch from ``position`` on; reads headers only."""
+        return batch_scan.headers(self._disk.pread, self.file.fd, position, self.size, self.path)
+
+    def read_bytes(self, position: int, size: int) -> bytes:
+        """The bytes at ``position``, as many as there are up to ``size``."""
+        return self._disk.pread(self.file.fd, min(size, self.size - position), position)
+
+    def finish_recovery(self, size: int, highest: TimestampOffset) -> None:
+        """Keep the first ``size`` bytes, whose highest timestamp is known, and finish the rebuilt indexes."""
+        self.size = size
+        self._highest, self._highest_offset = highest
+        self._first_timestamp = None
+        self.bytes_since_index = 0
+        self.forget_positions()
+        self.become_inactive()
+
+    # -- cutting and closing --------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batches that hold ``offset`` or later ones; gives back how many bytes went."""
+        position = self.position_of(offset)
+        self.forget_positions()
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        before = self.size
+        if position is not None:
+            self._disk.ftruncate(self.file.fd, position)
+            self.size = position
+        if self.size == 0:
+            self._first_timestamp = None
+        self.bytes_since_index = 0
+        self._highest, self._highest_offset = self._read_highest()
+        return before - self.size
+
+    def _read_highest(self) -> TimestampOffset:
+        highest = self.time_index.last
+        for _, header in self.scan(self.offset_index.lookup(highest.offset).position):
+            if header.max_timestamp > highest.timestamp:
+                highest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return highest
+
+    def flush(self) -> None:
+        """Bring everything written to the disk; may run in a thread."""
+        file = self.file
+        self._disk.fsync(file.fd)
+        self.sync_indexes()
+
+    def close(self) -> None:
+        """Note the highest timestamp, cut the files to what they hold, and let go of them."""
+        if self._highest is not None and self._highest >= 0:
+            self._note_highest()
+        if self._offset_index is not None:
+            self._offset_index.trim()
+        if self._time_index is not None:
+            self._time_index.trim()
+        if self._file is not None:
+            self._disk.ftruncate(self._file.fd, self.size)
+        self.close_handles()
+
+    def close_handles(self) -> None:
+        """Let go of files and maps without writing, as when the disk has failed."""
+        super().close_handles()
+        self._fd = -1

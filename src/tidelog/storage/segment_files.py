@@ -1,0 +1,161 @@
+"""The files of one segment: their names, and opening them no earlier than needed.
+
+A segment that nobody touches holds no descriptor and no map, only this object; what is opened stays open
+until the segment is closed or dropped. Owns no content: ``segment`` builds on it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tidelog.storage.disk import Disk, LogFile
+from tidelog.storage.files import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_path,
+)
+from tidelog.storage.offset_index import OffsetIndex
+from tidelog.storage.time_index import TimeIndex
+from tidelog.storage.transaction_index import TransactionIndex
+
+
+class SegmentFiles:
+    """The ``.log`` file and the indexes of the segment from ``base_offset`` on."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_offset_index",
+        "_time_index",
+        "base_offset",
+        "directory",
+        "index_bytes",
+        "txn_index",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        index_bytes: int,
+        *,
+        disk: Disk,
+        waiting: str = "",
+        has_txn_index: bool | None = None,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.index_bytes = index_bytes
+        self.waiting = waiting
+        self._disk = disk
+        self._file: LogFile | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        txn_path = self.path(TXN_INDEX_SUFFIX)
+        self.txn_index = TransactionIndex(txn_path, base_offset, disk, exists=has_txn_index)
+
+    @staticmethod
+    def make(
+        directory: Path, base_offset: int, disk: Disk, *, waiting: str = "", preallocated_bytes: int = 0
+    ) -> None:
+        """Make the files of an empty segment; files of that name that are there are emptied."""
+        for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = segment_path(directory, base_offset, suffix, waiting)
+            fd = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                if suffix == LOG_SUFFIX and preallocated_bytes:
+                    disk.ftruncate(fd, preallocated_bytes)
+            finally:
+                disk.close(fd)
+        segment_path(directory, base_offset, TXN_INDEX_SUFFIX, waiting).unlink(missing_ok=True)
+
+    def make_indexes(self) -> None:
+        """Make both indexes anew and empty, whatever their files held."""
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+            self._disk.close(self._disk.open(self.path(suffix), flags, 0o644))
+
+    def path(self, suffix: str = LOG_SUFFIX) -> Path:
+        """The path of one of its files."""
+        return segment_path(self.directory, self.base_offset, suffix, self.waiting)
+
+    @property
+    def file(self) -> LogFile:
+        """The open ``.log`` file."""
+        if self._file is None:
+            self._file = LogFile(self._disk.open(self.path(), os.O_RDWR), self._disk)
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            path = self.path(OFFSET_INDEX_SUFFIX)
+            self._offset_index = OffsetIndex(path, self.base_offset, self.index_bytes, self._disk)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            path = self.path(TIME_INDEX_SUFFIX)
+            self._time_index = TimeIndex(path, self.base_offset, self.index_bytes, self._disk)
+        return self._time_index
+
+    @property
+    def last_modified_ms(self) -> int:
+        return self.path().stat().st_mtime_ns // 1_000_000
+
+    def existing_paths(self) -> list[Path]:
+        """The files that it has."""
+        return [path for path in map(self.path, SEGMENT_SUFFIXES) if path.exists()]
+
+    def rename(self, waiting: str) -> None:
+        """Give all its files another second suffix (``.swap``, ``.deleted``, none).
+
+        The ``.log`` file goes first: whatever a crash leaves unrenamed is an index, which loading either
+        renames after it (``.swap``) or removes as an orphan.
+        """
+        for suffix in SEGMENT_SUFFIXES:
+            source = self.path(suffix)
+            target = segment_path(self.directory, self.base_offset, suffix, waiting)
+            try:
+                self._disk.rename(source, target)
+            except FileNotFoundError:
+                if suffix == LOG_SUFFIX:
+                    raise
+        self.waiting = waiting
+        self._follow()
+
+    def move_to(self, directory: Path) -> None:
+        """Follow the partition's directory, which has been renamed."""
+        self.directory = directory
+        self._follow()
+
+    def _follow(self) -> None:
+        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
+        if self._offset_index is not None:
+            self._offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
+        if self._time_index is not None:
+            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
+
+    def sync_indexes(self) -> None:
+        """Bring the indexes to the disk; may run in a thread."""
+        for suffix in SEGMENT_SUFFIXES[1:]:
+            try:
+                self._disk.sync_path(self.path(suffix))
+            except FileNotFoundError:
+                # No transaction was aborted here, or the segment has just been renamed for deletion.
+                continue
+
+    def close_handles(self) -> None:
+        """Let go of files and maps without writing, as when the disk has failed."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.close()
+        self._offset_index = None
+        self._time_index = None
+        self._file = None

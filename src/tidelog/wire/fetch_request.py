@@ -1,0 +1,235 @@
+"""Reading FetchRequest by hand, versions 4 to 18, as the broker does for every poll of every consumer.
+
+Owns the light tuples that a request becomes. Gives what the generic codec gives, which the tests compare.
+Versions before 12 use the old encoding; from 13 on topics are named by id; from 15 on the replica that
+asks is a tagged field.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from tidelog.errors import WireError
+from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.wire.plain import read_array_count, read_nullable_string, read_string
+from tidelog.wire.varint import read_tag, read_uvarint, require_tag_size, skip_tags
+
+SESSION_SINCE = 7
+FLEXIBLE_SINCE = 12
+TOPIC_ID_SINCE = 13
+REPLICA_STATE_SINCE = 15
+
+MAX_LONG = 2**63 - 1
+
+
+class WantedPartition(NamedTuple):
+    """What is wanted of one partition."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+    replica_directory_id: Uuid = ZERO_UUID
+    high_watermark: int = MAX_LONG
+
+
+WantedTopic = tuple[str | None, Uuid | None, list[WantedPartition]]
+"""Topic name (before version 13) or id (from 13 on), and its partitions."""
+ForgottenTopic = tuple[str | None, Uuid | None, list[int]]
+
+
+class ParsedFetch(NamedTuple):
+    """A whole request; fields that the version lacks have Kafka's defaults."""
+
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[WantedTopic]
+    forgotten_topics: list[ForgottenTopic]
+    rack_id: str
+    cluster_id: str | None
+
+
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_LEADING = struct.Struct(">iiib")
+_SESSION = struct.Struct(">ii")
+_PARTITION_V4 = struct.Struct(">iqi")
+_PARTITION_V5 = struct.Struct(">iqqi")
+_PARTITION_V9 = struct.Struct(">iiqqi")
+_PARTITION_V12 = struct.Struct(">iiqiqi")
+_REPLICA_STATE = struct.Struct(">iq")
+# From version 15 on, a whole request: the leading numbers, one topic, one partition, and then the tagged
+# sections of partition and topic, the count of forgotten topics, the rack and the request's tagged section.
+_SINGLE_V15 = struct.Struct(">iiibiiB16sBiiqiqiBBBBB")
+_SINGLE_V15_END = (0, 0, 1, 1, 0)
+
+
+def parse_fetch_request(buf: memoryview, pos: int, version: int) -> ParsedFetch:
+    """The body at ``pos``; raises :class:`WireError` for bytes that are no such body."""
+    try:
+        if version >= REPLICA_STATE_SINCE and len(buf) - pos >= _SINGLE_V15.size:
+            return _single(buf, pos) or _parse(buf, pos, version)
+        return _parse(buf, pos, version)
+    except (struct.error, IndexError):
+        raise WireError(f"FetchRequest v{version} ends too early") from None
+    except UnicodeDecodeError as error:
+        raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
+
+
+def _single(buf: memoryview, pos: int) -> ParsedFetch | None:
+    """A consumer's request for one partition, as most are; ``None`` for any other shape."""
+    fields = _SINGLE_V15.unpack_from(buf, pos)
+    if fields[6] != 2 or fields[8] != 2 or fields[15:] != _SINGLE_V15_END:
+        return None
+    topics: list[WantedTopic] = [(None, fields[7], [WantedPartition(*fields[9:15])])]
+    max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = fields[:6]
+    return ParsedFetch(
+        -1, -1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topics, [], "", None
+    )
+
+
+def _parse(buf: memoryview, pos: int, version: int) -> ParsedFetch:
+    flexible = version >= FLEXIBLE_SINCE
+    replica_id, replica_epoch = -1, -1
+    if version < REPLICA_STATE_SINCE:
+        (replica_id,) = _INT32.unpack_from(buf, pos)
+        pos += 4
+    max_wait_ms, min_bytes, max_bytes, isolation_level = _LEADING.unpack_from(buf, pos)
+    pos += 13
+    session_id, session_epoch = 0, -1
+    if version >= SESSION_SINCE:
+        session_id, session_epoch = _SESSION.unpack_from(buf, pos)
+        pos += 8
+    topics, pos = _parse_topics(buf, pos, version)
+    forgotten: list[ForgottenTopic] = []
+    if version >= SESSION_SINCE:
+        forgotten, pos = _parse_forgotten(buf, pos, version)
+    rack_id = ""
+    if version >= 11:
+        rack_id, pos = read_string(buf, pos, flexible)
+    cluster_id: str | None = None
+    if flexible and buf[pos]:
+        cluster_id, replica_id, replica_epoch = _parse_tags(buf, pos, version, replica_id)
+    return ParsedFetch(
+        replica_id,
+        replica_epoch,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack_id,
+        cluster_id,
+    )
+
+
+def _parse_topics(buf: memoryview, pos: int, version: int) -> tuple[list[WantedTopic], int]:
+    flexible = version >= FLEXIBLE_SINCE
+    count, pos = read_array_count(buf, pos, flexible)
+    topics: list[WantedTopic] = []
+    for _ in range(count):
+        name, topic_id, pos = _parse_topic_key(buf, pos, version)
+        partition_count, pos = read_array_count(buf, pos, flexible)
+        partitions: list[WantedPartition] = []
+        for _ in range(partition_count):
+            if flexible:
+                partition = WantedPartition(*_PARTITION_V12.unpack_from(buf, pos))
+                pos += 32
+                if buf[pos]:
+                    directory, high_watermark, pos = _parse_partition_tags(buf, pos, version)
+                    partition = partition._replace(
+                        replica_directory_id=directory, high_watermark=high_watermark
+                    )
+                else:
+                    pos += 1
+            else:
+                partition, pos = _parse_old_partition(buf, pos, version)
+            partitions.append(partition)
+        if flexible:
+            pos = skip_tags(buf, pos)
+        topics.append((name, topic_id, partitions))
+    return topics, pos
+
+
+def _parse_old_partition(buf: memoryview, pos: int, version: int) -> tuple[WantedPartition, int]:
+    epoch, log_start = -1, -1
+    if version >= 9:
+        index, epoch, offset, log_start, max_bytes = _PARTITION_V9.unpack_from(buf, pos)
+        pos += 28
+    elif version >= 5:
+        index, offset, log_start, max_bytes = _PARTITION_V5.unpack_from(buf, pos)
+        pos += 24
+    else:
+        index, offset, max_bytes = _PARTITION_V4.unpack_from(buf, pos)
+        pos += 16
+    return WantedPartition(index, epoch, offset, -1, log_start, max_bytes), pos
+
+
+def _parse_topic_key(buf: memoryview, pos: int, version: int) -> tuple[str | None, Uuid | None, int]:
+    if version >= TOPIC_ID_SINCE:
+        return None, Uuid(bytes(buf[pos : pos + 16])), pos + 16
+    name, pos = read_string(buf, pos, version >= FLEXIBLE_SINCE)
+    return name, None, pos
+
+
+def _parse_forgotten(buf: memoryview, pos: int, version: int) -> tuple[list[ForgottenTopic], int]:
+    flexible = version >= FLEXIBLE_SINCE
+    count, pos = read_array_count(buf, pos, flexible)
+    forgotten: list[ForgottenTopic] = []
+    for _ in range(count):
+        name, topic_id, pos = _parse_topic_key(buf, pos, version)
+        partition_count, pos = read_array_count(buf, pos, flexible)
+        end = pos + 4 * partition_count
+        if end > len(buf):
+            raise WireError(
+                f"{partition_count} forgotten partitions are announced, more than the request holds"
+            )
+        partitions = [_INT32.unpack_from(buf, at)[0] for at in range(pos, end, 4)]
+        pos = skip_tags(buf, end) if flexible else end
+        forgotten.append((name, topic_id, partitions))
+    return forgotten, pos
+
+
+def _parse_partition_tags(buf: memoryview, pos: int, version: int) -> tuple[Uuid, int, int]:
+    directory, high_watermark = ZERO_UUID, MAX_LONG
+    count, pos = read_uvarint(buf, pos)
+    for _ in range(count):
+        tag, size, pos = read_tag(buf, pos)
+        if tag == 0 and version >= 17:
+            require_tag_size(size, 16)
+            directory = Uuid(bytes(buf[pos : pos + 16]))
+        elif tag == 1 and version >= 18:
+            require_tag_size(size, 8)
+            (high_watermark,) = _INT64.unpack_from(buf, pos)
+        pos += size
+    return directory, high_watermark, pos
+
+
+def _parse_tags(buf: memoryview, pos: int, version: int, replica_id: int) -> tuple[str | None, int, int]:
+    """Cluster id, replica id and replica epoch from the request's own tagged section."""
+    cluster_id: str | None = None
+    replica_epoch = -1
+    count, pos = read_uvarint(buf, pos)
+    for _ in range(count):
+        tag, size, pos = read_tag(buf, pos)
+        end = pos + size
+        if tag == 0:
+            cluster_id, pos = read_nullable_string(buf, pos, True)
+            require_tag_size(size, size + pos - end)
+        elif tag == 1 and version >= REPLICA_STATE_SINCE:
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(buf, pos)
+            require_tag_size(size, skip_tags(buf, pos + 12) - pos)
+        pos = end
+    return cluster_id, replica_id, replica_epoch

@@ -1,0 +1,222 @@
+"""Compiles a message's schema into a function that reads one version of it.
+
+Called by ``wire/codec`` once per (class, version). Every reader has the shape
+``read(buf: bytes, pos: int) -> (message, pos)`` and trusts nothing: a length or count is checked against
+the bytes that remain before anything is allocated for it. Running off the end surfaces as ``IndexError``
+or ``struct.error``, which ``codec.decode`` turns into :class:`WireError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from tidelog.errors import WireError
+from tidelog.wire.schema import Field, Message
+from tidelog.wire.source import MAX_STRING_BYTES, STRUCT_CODES, Source, is_fixed
+from tidelog.wire.varint import read_uvarint, skip_tags
+
+Reader = Callable[[bytes, int], tuple[Message, int]]
+
+_readers: dict[tuple[type[Message], int, bool], Reader] = {}
+
+
+def reader_of(message: type[Message], version: int, flexible: bool) -> Reader:
+    """The reader for one version of a message or of a structure nested in it."""
+    key = (message, version, flexible)
+    found = _readers.get(key)
+    if found is None:
+        found = _readers[key] = _ReaderSource(message, version, flexible).build()
+    return found
+
+
+def smallest_size(field: Field, version: int, flexible: bool) -> int:
+    """Fewest bytes that one value of the field can take, an array's elements each on their own."""
+    if isinstance(field.type, str):
+        if field.type in STRUCT_CODES:
+            return struct.calcsize(">" + STRUCT_CODES[field.type])
+        if flexible:
+            return 1
+        return 2 if field.type == "string" else 4
+    return _smallest_struct(field.type, version, flexible)
+
+
+def _smallest_struct(message: type[Message], version: int, flexible: bool) -> int:
+    size = 1 if flexible else 0
+    for field in message.FIELDS:
+        if not field.present_in(version) or field.tagged_in(version):
+            continue
+        if field.array:
+            size += 1 if flexible else 4
+        elif not isinstance(field.type, str) and field.nullable_in(version):
+            size += 1
+        else:
+            size += smallest_size(field, version, flexible)
+    return size
+
+
+def refuse_null(owner: str, name: str) -> WireError:
+    """What to raise for a null that the version does not allow."""
+    return WireError(f"{owner}.{name} is null or has a negative length")
+
+
+def refuse_size(owner: str, name: str, size: int) -> WireError:
+    """What to raise for a length or count that the remaining bytes cannot hold."""
+    return WireError(f"{owner}.{name} claims {size}, more than its message holds or the protocol allows")
+
+
+class _ReaderSource:
+    """Source of one reader; fields become local variables ``f0``, ``f1`` … in wire order."""
+
+    def __init__(self, message: type[Message], version: int, flexible: bool) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = flexible
+        self.source = Source("def read(buf, pos):")
+        self.source.names.update(
+            read_uvarint=read_uvarint,
+            skip_tags=skip_tags,
+            refuse_null=refuse_null,
+            refuse_size=refuse_size,
+            unpack_from=struct.unpack_from,
+            WireError=WireError,
+            Message=message,
+        )
+        present = [field for field in message.FIELDS if field.present_in(version)]
+        self.plain = [field for field in present if not field.tagged_in(version)]
+        self.tagged = [field for field in present if field.tagged_in(version)]
+
+    def build(self) -> Reader:
+        self._plain_fields()
+        if self.tagged:
+            self._tagged_section()
+        elif self.flexible:
+            self.source.add("if buf[pos]:", "    pos = skip_tags(buf, pos)", "else:", "    pos += 1")
+        given = ", ".join(f"{field.name}=f{i}" for i, field in enumerate(self.plain))
+        if self.tagged:
+            given = f"{given}, **tagged" if given else "**tagged"
+        self.source.add(f"return Message({given}), pos")
+        return self.source.function("read", f"reader of {self.message.__name__} v{self.version}")
+
+    def _plain_fields(self) -> None:
+        index = 0
+        while index < len(self.plain):
+            run = index
+            while run < len(self.plain) and is_fixed(self.plain[run]):
+                run += 1
+            if run > index:
+                codes = [STRUCT_CODES[str(field.type)] for field in self.plain[index:run]]
+                layout, size = self.source.bind_struct(codes)
+                targets = "".join(f"f{i}, " for i in range(index, run))
+                self.source.add(f"({targets}) = {layout}.unpack_from(buf, pos)", f"pos += {size}")
+                index = run
+            else:
+                self._value(self.plain[index], f"f{index}")
+                index += 1
+
+    def _value(self, field: Field, target: str) -> None:
+        """Code that reads one value of any type into a local variable."""
+        if field.array:
+            self._array(field, target)
+        elif not isinstance(field.type, str):
+            self._struct(field, target)
+        elif is_fixed(field):
+            layout, size = self.source.bind_struct([STRUCT_CODES[field.type]])
+            self.source.add(f"({target},) = {layout}.unpack_from(buf, pos)", f"pos += {size}")
+        else:
+            self._blob(field, target, nullable=field.nullable_in(self.version))
+
+    def _length(self, code: str) -> None:
+        """Code that reads a length or count into ``n``; null is -1."""
+        if self.flexible:
+            self.source.add(
+                "n = buf[pos] - 1",
+                "pos += 1",
+                "if n > 126:",
+                "    n, pos = read_uvarint(buf, pos - 1)",
+                "    n -= 1",
+            )
+        else:
+            layout, size = self.source.bind_struct([code])
+            self.source.add(f"(n,) = {layout}.unpack_from(buf, pos)", f"pos += {size}")
+
+    def _refuse_null(self, field: Field) -> str:
+        return f"raise refuse_null({self.message.__name__!r}, {field.name!r})"
+
+    def _refuse_size(self, field: Field) -> str:
+        return f"raise refuse_size({self.message.__name__!r}, {field.name!r}, n)"
+
+    def _null_check(self, field: Field, target: str, nullable: bool) -> None:
+        """Code that deals with a negative ``n``; what follows is the body of its ``else``."""
+        if nullable:
+            # Kafka takes every negative length for null where null is allowed.
+            self.source.add("if n < 0:", f"    {target} = None", "else:")
+        else:
+            self.source.add("if n < 0:", f"    {self._refuse_null(field)}", "else:")
+        self.source.depth += 1
+
+    def _blob(self, field: Field, target: str, nullable: bool) -> None:
+        self._length("h" if field.type == "string" else "i")
+        self._null_check(field, target, nullable)
+        too_long = "end > len(buf)"
+        if field.type == "string" and self.flexible:
+            too_long += f" or n > {MAX_STRING_BYTES}"
+        decode = ".decode()" if field.type == "string" else ""
+        self.source.add(
+            "end = pos + n",
+            f"if {too_long}:",
+            f"    {self._refuse_size(field)}",
+            f"{target} = buf[pos:end]{decode}",
+            "pos = end",
+        )
+        self.source.depth -= 1
+
+    def _struct(self, field: Field, target: str) -> None:
+        assert not isinstance(field.type, str)
+        read = self.source.bind(reader_of(field.type, self.version, self.flexible))
+        if not field.nullable_in(self.version):
+            self.source.add(f"{target}, pos = {read}(buf, pos)")
+            return
+        self.source.add(
+            "pos += 1",
+            "if buf[pos - 1] > 127:",
+            f"    {target} = None",
+            "else:",
+            f"    {target}, pos = {read}(buf, pos)",
+        )
+
+    def _array(self, field: Field, target: str) -> None:
+        self._length("i")
+        self._null_check(field, target, nullable=field.nullable_in(self.version))
+        least = smallest_size(field, self.version, self.flexible)
+        self.source.add(f"if n * {max(least, 1)} > len(buf) - pos:", f"    {self._refuse_size(field)}")
+        if isinstance(field.type, str) and field.type in STRUCT_CODES and field.type != "uuid":
+            code = STRUCT_CODES[field.type]
+            self.source.add(f"{target} = list(unpack_from(f'>{{n}}{code}', buf, pos))", f"pos += n * {least}")
+        else:
+            self.source.add(f"{target} = []", "for _ in range(n):")
+            self.source.depth += 1
+            element = Field(field.name, field.type)
+            self._value(element, "item")
+            self.source.add(f"{target}.append(item)")
+            self.source.depth -= 1
+        self.source.depth -= 1
+
+    def _tagged_section(self) -> None:
+        """Code that collects known tags into ``tagged`` and steps over the others."""
+        add = self.source.add
+        add("tagged = {}", "count, pos = read_uvarint(buf, pos)", "for _ in range(count):")
+        self.source.depth += 1
+        add("tag, pos = read_uvarint(buf, pos)", "size, pos = read_uvarint(buf, pos)", "stop = pos + size")
+        add("if stop > len(buf):", "    raise WireError('a tagged field is longer than its message')")
+        keyword = "if"
+        for field in self.tagged:
+            add(f"{keyword} tag == {field.tag}:")
+            self.source.depth += 1
+            self._value(field, "value")
+            add(f"tagged[{field.name!r}] = value")
+            self.source.depth -= 1
+            keyword = "elif"
+        add("else:", "    pos = stop")
+        add("if pos != stop:", "    raise WireError('a tagged field is not as long as it says')")
+        self.source.depth -= 1

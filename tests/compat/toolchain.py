@@ -1,0 +1,128 @@
+"""The foreign toolchains: what Maven, Go, npm and apt bring, fetched once and kept in `.compat/` of the checkout.
+
+Each function returns something runnable or raises `Missing` with the reason, which the fixtures turn into a
+skip. A thing is fetched or built again only when the file that describes it changes: its stamp holds the hash.
+Called by the fixtures in conftest.py and by the benchmarks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+CACHE = ROOT / ".compat"
+
+FETCH_TIMEOUT_S = 900
+
+
+class Missing(Exception):
+    """A toolchain is not on this machine, or its registry did not answer: the reason to skip."""
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Missing(f"`{name}` is not installed")
+    return found
+
+
+def classpath(name: str) -> str:
+    """The class path of the jars that maven/<name>.xml asks for."""
+    pom = HERE / "maven" / f"{name}.xml"
+    directory = CACHE / "jars" / name
+    with _up_to_date(directory, [pom]) as stale:
+        if stale:
+            _run([program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+                  f"-DoutputDirectory={directory}"])  # fmt: skip
+    return f"{directory}/*"
+
+
+def java(name: str, *options: str) -> list[str]:
+    """A command line that runs a main class with the jars of maven/<name>.xml; add the class and its arguments."""
+    return [program("java"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *options, "-cp", classpath(name)]
+
+
+def java_driver(jars: str) -> list[str]:
+    sources = sorted((HERE / "drivers" / "java").glob("*.java"))
+    classes = CACHE / "classes" / jars
+    path = classpath(jars)
+    with _up_to_date(classes, [*sources, HERE / "maven" / f"{jars}.xml"]) as stale:
+        if stale:
+            _run([program("javac"), "-d", str(classes), "-cp", path, *map(str, sources)])
+    return [program("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp", f"{classes}:{path}", "Driver"]  # fmt: skip
+
+
+def go_driver(name: str) -> list[str]:
+    source = HERE / "drivers" / name
+    directory = CACHE / "go" / name
+    with _up_to_date(directory, sorted(source.iterdir())) as stale:
+        if stale:
+            _run([program("go"), "build", "-buildvcs=false", "-o", str(directory / "driver"), "."], cwd=source)
+    return [str(directory / "driver")]
+
+
+def kafkajs_driver() -> list[str]:
+    files = sorted((HERE / "drivers" / "kafkajs").iterdir())
+    directory = CACHE / "kafkajs"
+    with _up_to_date(directory, files) as stale:
+        if stale:
+            for file in files:
+                shutil.copy(file, directory)
+            _run([program("npm"), "install", "--no-audit", "--no-fund", "--no-package-lock"], cwd=directory)
+    return [program("node"), str(directory / "driver.js")]
+
+
+def kcat() -> str:
+    """kcat, from Debian's package when it is absent and we may install it."""
+    for name in ("kcat", "kafkacat"):
+        if found := shutil.which(name):
+            return found
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise Missing("kcat is not installed, and only root with apt-get may install it")
+    with _exclusive(CACHE / "kcat"):
+        if shutil.which("kcat") is None:
+            _run(["apt-get", "install", "-y", "--no-install-recommends", "kcat"])
+    return program("kcat")
+
+
+@contextmanager
+def _exclusive(directory: Path) -> Iterator[None]:
+    """One process at a time fetches into a directory (pytest-xdist runs several)."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _up_to_date(directory: Path, inputs: list[Path]) -> Iterator[bool]:
+    """Yields whether the directory must be filled anew, and stamps it when that went well."""
+    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in inputs)).hexdigest()
+    stamp = directory / ".stamp"
+    with _exclusive(directory):
+        stale = not stamp.exists() or stamp.read_text() != digest
+        if stale:
+            for old in directory.iterdir():
+                if old.name != ".lock":
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
+        yield stale
+        stamp.write_text(digest)
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired as failure:
+        raise Missing(f"`{command[0]}` did not end within {FETCH_TIMEOUT_S} s") from failure
+    if done.returncode != 0:
+        tail = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise Missing(f"`{' '.join(command[:3])} …` failed: {' / '.join(tail)}")

@@ -1,0 +1,173 @@
+"""Data directories as Apache Kafka leaves them, and what is taken over from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidelog.controller.adopt import find_topics
+from tidelog.controller.kraft_metadata import METADATA_DIRECTORY, read_kraft_metadata
+from tidelog.errors import StorageError
+from tidelog.ids import Uuid, uuid_to_text
+from tidelog.records.record import Record, encode_batch
+
+ORDERS = Uuid(bytes(range(16)))
+OTHER = Uuid(bytes(range(16, 32)))
+
+
+def _partition(log_dir: Path, name: str, topic_id: Uuid | None, epochs: str | None = None) -> Path:
+    directory = log_dir / name
+    directory.mkdir(parents=True)
+    if topic_id is not None:
+        (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_to_text(topic_id)}\n")
+    if epochs is not None:
+        (directory / "leader-epoch-checkpoint").write_text(epochs)
+    return directory
+
+
+def _string(text: str | None) -> bytes:
+    return b"\0" if text is None else bytes([len(text) + 1]) + text.encode()
+
+
+def _topic(name: str, topic_id: Uuid) -> bytes:
+    return b"\x01\x02\x00" + _string(name) + topic_id + b"\0"
+
+
+def _partition_record(topic_id: Uuid, partition: int) -> bytes:
+    return b"\x01\x03\x01" + partition.to_bytes(4, "big") + topic_id + b"rest of the record"
+
+
+def _config(kind: int, resource: str, name: str, value: str | None) -> bytes:
+    return b"\x01\x04\x00" + bytes([kind]) + _string(resource) + _string(name) + _string(value) + b"\0"
+
+
+def _removed(topic_id: Uuid) -> bytes:
+    return b"\x01\x09\x00" + topic_id + b"\0"
+
+
+def _batch(values: list[bytes], base_offset: int = 0) -> bytes:
+    return encode_batch([Record(timestamp=1, value=value) for value in values], base_offset=base_offset)
+
+
+def _metadata_log(log_dir: Path, values: list[bytes]) -> Path:
+    directory = log_dir / METADATA_DIRECTORY
+    directory.mkdir(parents=True)
+    (directory / f"{0:020}.log").write_bytes(_batch(values))
+    return directory
+
+
+def test_topics_keep_their_ids_and_partition_counts(tmp_path: Path) -> None:
+    for n in range(3):
+        _partition(tmp_path, f"orders-{n}", ORDERS)
+    _partition(tmp_path, "a-b.c_d-0", OTHER)
+    found = find_topics([tmp_path])
+    assert [(topic.name, topic.id, topic.partitions) for topic in found] == [
+        ("a-b.c_d", OTHER, 1),
+        ("orders", ORDERS, 3),
+    ]
+
+
+def test_partitions_of_one_topic_may_lie_in_several_log_dirs_and_gaps_are_filled(tmp_path: Path) -> None:
+    _partition(tmp_path / "d1", "orders-0", ORDERS)
+    _partition(tmp_path / "d2", "orders-3", ORDERS)
+    (topic,) = find_topics([tmp_path / "d1", tmp_path / "d2", tmp_path / "missing"])
+    assert (topic.name, topic.partitions) == ("orders", 4)
+
+
+def test_the_next_leader_epoch_follows_those_on_disk(tmp_path: Path) -> None:
+    _partition(tmp_path, "orders-0", ORDERS, "0\n2\n3 0\n7 120\n")
+    _partition(tmp_path, "orders-1", ORDERS, "0\n0\n")
+    _partition(tmp_path, "orders-2", ORDERS)
+    (topic,) = find_topics([tmp_path])
+    assert topic.epochs == {0: 8, 1: 0, 2: 0}
+
+
+def test_what_is_no_partition_is_left_alone(tmp_path: Path) -> None:
+    _partition(tmp_path, "gone-0.0123456789abcdef0123456789abcdef-delete", ORDERS)
+    _partition(tmp_path, "moving-0.0123456789abcdef0123456789abcdef-future", ORDERS)
+    _partition(tmp_path, "stray-0.0123456789abcdef0123456789abcdef-stray", ORDERS)
+    _partition(tmp_path, "no partition", ORDERS)
+    _partition(tmp_path, "-5", ORDERS)
+    (tmp_path / "file-0").write_text("a file")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert find_topics([tmp_path]) == []
+
+
+def test_a_topic_without_a_readable_id_gets_a_new_one(tmp_path: Path) -> None:
+    _partition(tmp_path, "old-0", None)
+    (_partition(tmp_path, "damaged-0", None) / "partition.metadata").write_text("version: 0\ntopic_id: ???\n")
+    damaged, old = find_topics([tmp_path])
+    assert len({damaged.id, old.id}) == 2
+    assert len(damaged.id) == len(old.id) == 16
+
+
+def test_the_commonest_id_wins_where_partitions_disagree(tmp_path: Path) -> None:
+    _partition(tmp_path, "orders-0", OTHER)
+    _partition(tmp_path, "orders-1", ORDERS)
+    _partition(tmp_path, "orders-2", ORDERS)
+    (topic,) = find_topics([tmp_path])
+    assert topic.id == ORDERS
+
+
+def test_topic_configs_come_from_the_kraft_metadata_log(tmp_path: Path) -> None:
+    _metadata_log(
+        tmp_path,
+        [
+            b"\x01\x1b\x00some other record",
+            _topic("orders", ORDERS),
+            _partition_record(ORDERS, 0),
+            _config(2, "orders", "cleanup.policy", "compact"),
+            _config(2, "orders", "retention.ms", "5"),
+            _config(2, "orders", "retention.ms", None),
+            _config(4, "1", "message.max.bytes", "7"),
+        ],
+    )
+    _partition(tmp_path, "orders-0", ORDERS)
+    (topic,) = find_topics([tmp_path])
+    assert topic.configs == {"cleanup.policy": "compact"}
+
+
+def test_partitions_of_a_topic_that_kraft_deleted_are_not_taken_over(tmp_path: Path) -> None:
+    _metadata_log(tmp_path, [_topic("gone", OTHER), _topic("orders", ORDERS), _removed(OTHER)])
+    _partition(tmp_path, "gone-0", OTHER)
+    _partition(tmp_path, "orders-0", ORDERS)
+    assert [topic.name for topic in find_topics([tmp_path])] == ["orders"]
+
+
+def test_a_kraft_snapshot_replaces_what_came_before_it(tmp_path: Path) -> None:
+    directory = tmp_path / METADATA_DIRECTORY
+    directory.mkdir()
+    log = _batch([_topic("orders", ORDERS), _config(2, "orders", "retention.ms", "1")])
+    log += _batch([_config(2, "orders", "segment.ms", "9")], base_offset=2)
+    (directory / f"{0:020}.log").write_bytes(log)
+    (directory / f"{1:020}-{1:010}.checkpoint").write_bytes(_batch([_topic("older", OTHER)]))
+    (directory / f"{2:020}-{1:010}.checkpoint").write_bytes(_batch([_topic("orders", ORDERS)]))
+    (directory / f"{3:020}-{1:010}.checkpoint.part").write_bytes(b"half written")
+    metadata = read_kraft_metadata(directory)
+    assert metadata.topics == {ORDERS: "orders"}
+    assert metadata.configs == {(2, "orders"): {"segment.ms": "9"}}
+
+
+def test_a_torn_end_of_the_kraft_log_is_where_reading_stops(tmp_path: Path) -> None:
+    directory = _metadata_log(tmp_path, [_topic("orders", ORDERS)])
+    path = directory / f"{0:020}.log"
+    path.write_bytes(path.read_bytes() + _batch([_topic("torn", OTHER)], base_offset=1)[:-3])
+    assert read_kraft_metadata(directory).topics == {ORDERS: "orders"}
+
+
+def test_topics_are_taken_over_even_if_the_kraft_log_is_unreadable(tmp_path: Path) -> None:
+    directory = _metadata_log(tmp_path, [b"\x07no such frame"])
+    with pytest.raises(StorageError):
+        read_kraft_metadata(directory)
+    _partition(tmp_path, "orders-0", ORDERS)
+    (topic,) = find_topics([tmp_path])
+    assert (topic.name, topic.configs) == ("orders", {})
+
+
+def test_finding_topics_changes_nothing_on_disk(tmp_path: Path) -> None:
+    _metadata_log(tmp_path, [_topic("orders", ORDERS)])
+    _partition(tmp_path, "orders-0", ORDERS, "0\n1\n0 0\n")
+    before = {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")}
+    find_topics([tmp_path])
+    assert {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")} == before
