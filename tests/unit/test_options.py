@@ -214,7 +214,9 @@ def test_a_printed_double_reads_back_the_same(value: float) -> None:
     assert parse_text("x", OptionType.DOUBLE, double_to_text(value)) == value
 
 
-_items = st.lists(st.text(st.characters(codec="ascii", exclude_characters=", \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"), min_size=1))
+_items = st.lists(
+    st.text(st.characters(codec="ascii", exclude_characters=", \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"), min_size=1)
+)
 
 
 @given(_items)

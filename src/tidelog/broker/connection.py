@@ -23,7 +23,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.broker.outbox import Outbox
+from tidelog.broker.outbox import Outbox, in_memory
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
@@ -104,8 +104,8 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being handled or an answer being sent."""
-        return bool(self._queue) or bool(self._outbox)
+        """Whether a request is being worked on, rather than waiting, or an answer being sent."""
+        return bool(self._outbox) or not all(pending.cancellable for pending in self._queue)
 
     @property
     def muted(self) -> bool:
@@ -321,13 +321,14 @@ class Connection:
                 outcome.when_done(self._advance)
         elif self._queue:
             slot = PendingAnswer(pipelined=True)
-            slot.resolve(outcome)
+            slot.resolve(in_memory(outcome) if isinstance(outcome, list) else outcome)
             self._queue.append(slot)
         elif isinstance(outcome, bytes):
             self._outbox.put(outcome)
             self._unsent_bytes += len(outcome)
         elif isinstance(outcome, list):
             self._outbox.put_all(outcome)
+            self._flush()
 
     def _advance(self) -> None:
         """A pending answer is there: send it and those behind it that waited for their turn."""
@@ -343,6 +344,9 @@ class Connection:
                 self._unsent_bytes += len(answer)
             elif isinstance(answer, list):
                 self._outbox.put_all(answer)
+        for pending in queue:
+            if isinstance(pending.answer, list):
+                pending.answer = in_memory(pending.answer)
         if self._outbox:
             self._flush()
         self._unblocked()

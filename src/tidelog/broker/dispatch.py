@@ -3,7 +3,7 @@
 Produce and fetch have entrances of their own (``handle_frame`` in their handlers) that read the frame in place. All
 other requests are decoded, handed to ``handle(context, request)`` of the module in ``broker/handlers`` that bears the
 API's name, and the response is encoded; modules are imported when the first request for them comes, or by
-``warm_up``. ``handle`` may be a coroutine function; the connection then waits for it.
+``warm_up``. ``handle`` gives the response or an awaitable for it (it may be a coroutine function).
 
 Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code`` (and
 ``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
@@ -92,14 +91,13 @@ class FrameHandler(Protocol):
 class Route:
     """One API's handler, loaded."""
 
-    __slots__ = ("api", "handle", "refuse", "waits")
+    __slots__ = ("api", "handle", "refuse")
 
     def __init__(self, api: Api) -> None:
         module = importlib.import_module(f"tidelog.broker.handlers.{api.key.name.lower()}")
         self.api = api
         self.handle: Handle = module.handle
         self.refuse: Refuse = getattr(module, "refuse", self._refuse)
-        self.waits = inspect.iscoroutinefunction(module.handle)
 
     def _refuse(self, request: Payload, error: KafkaError) -> Payload:
         response = self.api.response
@@ -167,12 +165,12 @@ class Dispatcher:
             return self._encode(route, header, route.refuse(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION)))
         request, _ = decode(route.api.request, version, frame, pos)
         context = RequestContext(self._broker, connection, version, correlation_id, client_id)
-        if route.waits:
-            return self._start(route, header, context, request)
         try:
-            response = cast(Payload, route.handle(context, request))
+            response = route.handle(context, request)
         except Exception as error:
             response = self._failed(route, header, context, request, error)
+        if not isinstance(response, Payload):
+            return self._start(route, header, context, request, response)
         return self._encode(route, header, response)
 
     def _route(self, key: int) -> Route:
@@ -183,19 +181,34 @@ class Dispatcher:
             route = self._routes[key] = Route(API_TABLE[ApiKey(key)])
         return route
 
-    def _start(self, route: Route, header: RequestHeader, context: RequestContext, request: Payload) -> PendingAnswer:
+    def _start(
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        request: Payload,
+        response: Awaitable[Payload],
+    ) -> PendingAnswer:
         pending = PendingAnswer()
-        task = asyncio.get_running_loop().create_task(self._finish(route, header, context, request, pending))
+        task = asyncio.get_running_loop().create_task(
+            self._finish(route, header, context, request, response, pending)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return pending
 
     async def _finish(
-        self, route: Route, header: RequestHeader, context: RequestContext, request: Payload, pending: PendingAnswer
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        request: Payload,
+        awaited: Awaitable[Payload],
+        pending: PendingAnswer,
     ) -> None:
         try:
             async with self._slots:
-                response = await cast(Awaitable[Payload], route.handle(context, request))
+                response = await awaited
         except Exception as error:
             response = self._failed(route, header, context, request, error)
         try:

@@ -57,13 +57,18 @@ def set_level(logger: str, level: str) -> None:
     _logger(logger).setLevel(_LEVELS[level])
 
 
-def unset_level(logger: str) -> None:
-    """Let a logger follow its ancestors again; the root logger has none and is refused."""
+def check_unset(logger: str) -> None:
+    """Raise unless the logger exists and has ancestors to follow, which the root logger has not."""
     check_logger(logger)
     if logger == ROOT_LOGGER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT_LOGGER} logger is not allowed"
         )
+
+
+def unset_level(logger: str) -> None:
+    """Let a logger follow its ancestors again."""
+    check_unset(logger)
     _logger(logger).setLevel(logging.NOTSET)
 
 

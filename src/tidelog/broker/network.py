@@ -98,6 +98,10 @@ class Network:
         """A connection has closed itself."""
         self.connections.discard(connection)
         self.quotas.leave(connection.listener, connection.peer[0])
+        self.quotas_changed()
+
+    def quotas_changed(self) -> None:
+        """There may be room for connections that was not there before."""
         if not self.stopping:
             for acceptor in self._acceptors:
                 acceptor.resume()

@@ -3,7 +3,7 @@
 Parts are ``bytes`` or ranges of log files. Neighbouring ``bytes`` leave in one system call, file ranges leave with
 ``sendfile`` and never enter this process. A file range is only good for the turn of the loop in which it was made
 (its segment may be deleted and the descriptor used for another file), so what cannot be sent at once gets a
-descriptor of its own.
+descriptor of its own, and an answer that has to wait for others before it is read into memory (``in_memory``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Outbox:
         budget = _BYTES_PER_TURN
         try:
             while parts and budget > 0:
-                budget -= self._send_bytes() if type(parts[0]) is bytes else self._send_file()
+                part = parts[0]
+                budget -= self._send_bytes() if isinstance(part, bytes) else self._send_file(part)
         except (BlockingIOError, InterruptedError):
             pass
         if not parts:
@@ -64,41 +65,27 @@ class Outbox:
         self._owned.clear()
 
     def _send_bytes(self) -> int:
+        """Send the bytes in front, all that are not behind a file, and drop what has gone."""
         parts = self._parts
-        if len(parts) == 1:
-            data = parts[0]
-            sent = self._sock.send(data)  # type: ignore[arg-type]
-            if sent == len(data):  # type: ignore[arg-type]
-                parts.popleft()
-                return sent
-        else:
-            sent = self._send_run()
-        left = sent
-        while parts and left >= (size := len(parts[0])):  # type: ignore[arg-type]
-            parts.popleft()
-            left -= size
-            if left == 0:
-                return sent
-        parts[0] = parts[0][left:]  # type: ignore[index]
-        return sent
-
-    def _send_run(self) -> int:
         run: list[bytes] = []
         flags = 0
-        for part in self._parts:
-            if type(part) is not bytes:
+        for part in parts:
+            if not isinstance(part, bytes):
                 flags = _MORE
                 break
             run.append(part)
             if len(run) == _GATHER:
                 break
-        if len(run) == 1:
-            return self._sock.send(run[0], flags)
-        return self._sock.sendmsg(run, (), flags)
+        sent = left = self._sock.send(run[0], flags) if len(run) == 1 else self._sock.sendmsg(run, (), flags)
+        for data in run:
+            if left < len(data):
+                parts[0] = data[left:]
+                break
+            parts.popleft()
+            left -= len(data)
+        return sent
 
-    def _send_file(self) -> int:
-        part = self._parts[0]
-        assert isinstance(part, FileRange)
+    def _send_file(self, part: FileRange) -> int:
         sent = os.sendfile(self._sock.fileno(), part.fd, part.position, part.length)
         if sent == 0:
             raise OSError(f"the file ended {part.length} bytes before the range that was promised to the peer")
@@ -117,3 +104,10 @@ class Outbox:
                 fd = os.dup(part.fd)
                 self._owned.add(fd)
                 self._parts[index] = FileRange(fd, part.position, part.length)
+
+
+def in_memory(parts: list[Part]) -> bytes:
+    """The parts of an answer as bytes, files read."""
+    return b"".join(
+        part if isinstance(part, bytes) else os.pread(part.fd, part.length, part.position) for part in parts
+    )

@@ -117,7 +117,7 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("TIDELOG_DEBUG"):
             raise
         complain(failure.sentence(error))
-        return 1
+        return 2 if isinstance(error, failure.WrongUsage) else 1
 
 
 def _usage(error: Any) -> int:

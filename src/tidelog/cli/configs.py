@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
-from tidelog.cli.failure import report_failures
+from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import is_terminal, print_json, print_table, remark
 from tidelog.client.admin import Admin
 from tidelog.client.resources import (
@@ -105,7 +105,7 @@ def alter(
     ]
     ops += [AlterConfigOp(name, None, AlterConfigOpType.DELETE) for name in delete or []]
     if not ops:
-        raise typer.BadParameter("nothing to change: give --set, --delete, --append or --subtract")
+        raise WrongUsage("nothing to change: give --set, --delete, --append or --subtract")
     changes = dict.fromkeys(resources, ops)
     results = with_cluster(
         bootstrap, lambda cluster: Admin(cluster).alter_configs(changes, validate_only=dry_run)
@@ -124,7 +124,7 @@ def _resources(
     if broker_defaults:
         resources.append(ConfigResource(ResourceType.BROKER, ""))
     if not resources:
-        raise typer.BadParameter("say whose configs: --topic NAME, --broker ID or --broker-defaults")
+        raise WrongUsage("say whose configs: --topic NAME, --broker ID or --broker-defaults")
     return resources
 
 
@@ -175,6 +175,8 @@ def _print_configs(result: ConfigResult, everything: bool, docs: bool) -> None:
         (entry.name, _value(entry), _source(entry), *((entry.documentation,) if docs else ()))
         for entry in entries
     ]
-    if not is_terminal() and len(rows) > 0:
-        rows = [(result.resource.name, *row) for row in rows]
-    print_table(columns, rows, title=str(result.resource))
+    if is_terminal():
+        print_table(columns, rows, title=str(result.resource))
+    else:
+        named = [(result.resource.name or "defaults", *row) for row in rows]
+        print_table((result.resource.type.name.lower(), *columns), named)

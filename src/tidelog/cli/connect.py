@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from tidelog.cli.failure import WrongUsage
 from tidelog.client.cluster import Cluster
 
 T = TypeVar("T")
@@ -45,6 +46,6 @@ def parse_assignments(texts: list[str] | None, option: str) -> dict[str, str]:
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+            raise WrongUsage(f"{option} {text!r} is not of the form NAME=VALUE")
         parsed[name.strip()] = value
     return parsed

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import msgspec
 import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, with_cluster
+from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import counted, is_terminal, remark, time_text
 from tidelog.cli.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.cli.start_offsets import StartOffset, parse_start_offset, resolve_start_offsets
@@ -96,7 +99,7 @@ def command(
 ) -> None:
     """Print the records of a topic. Follows the topic until Ctrl-C, unless an option says when to stop."""
     if from_beginning and offset is not None:
-        raise typer.BadParameter("give either --offset or --from-beginning", param_hint="--offset")
+        raise WrongUsage("give either --offset or --from-beginning, not both")
     start = StartOffset.earliest() if from_beginning else parse_start_offset(offset or "latest")
     as_text = text_line(key=key, headers=headers, meta=meta, separator=unescape(separator))
     reading = Reading(_json_line if json else as_text, max_messages, timeout)
@@ -144,11 +147,14 @@ class Reading:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
+        if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+            # Readable is what the writing end of a pipe becomes when nobody is left to read the other end.
+            loop.add_reader(sys.stdout.fileno(), task.cancel)
         try:
             await task
         except asyncio.CancelledError:
             if not self.stopped_by_signal:
-                raise
+                raise BrokenPipeError from None
 
     async def _poll(self, consumer: SimpleConsumer, ends: dict[TopicPartition, int] | None) -> None:
         quiet_since = time.monotonic()

@@ -16,6 +16,10 @@ class Failure(TidelogError):
     """A command cannot go on; the text is the sentence that a person reads."""
 
 
+class WrongUsage(TidelogError):
+    """Options that make no sense together or hold no sensible value; exit code 2."""
+
+
 MENDS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics list` shows what there is",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name or pass --if-not-exists",

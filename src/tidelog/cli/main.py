@@ -22,9 +22,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     match arguments:
         case ["start", *rest]:
-            from tidelog.cli import start
+            from tidelog.cli.start import main as start
 
-            sys.exit(start.main(rest))
+            sys.exit(start(rest))
         case ["--version" | "-V" | "version"]:
             print(f"tidelog {tidelog.__version__}")
             sys.exit(0)

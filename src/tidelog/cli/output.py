@@ -1,7 +1,7 @@
 """What commands print: tables for people, tab-separated lines for pipes, JSON for programs.
 
-Results go to stdout; remarks and errors go to stderr, so that a pipe carries results only. Piped tables
-have no header line: ``cut``, ``awk`` and ``wc -l`` see rows. rich is imported only for a terminal.
+Results go to stdout; remarks and errors go to stderr, so that a pipe carries results only. rich is
+imported only for a terminal.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ def print_table(
     *,
     title: str | None = None,
     right: Iterable[str] = (),
+    header_in_pipes: bool = True,
 ) -> None:
     """Print ``rows`` as a table on a terminal, else one tab-separated line per row.
 
-    ``right`` names the columns whose numbers are to be aligned at the right.
+    ``right`` names the columns whose numbers are to be aligned at the right. Lists that scripts read go
+    without ``header_in_pipes``.
     """
     if not is_terminal():
+        if header_in_pipes:
+            print("\t".join(columns))
         for row in rows:
             print("\t".join(_cell(value) for value in row))
         return
@@ -95,7 +99,8 @@ def silence_stdout() -> None:
 
 def counted(number: int, noun: str) -> str:
     """``1 record``, ``2 records``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -119,8 +124,8 @@ class RowStream:
         """``columns`` are names and widths; a negative width aligns at the right."""
         self._terminal = is_terminal()
         self._widths = [width for _, width in columns]
-        if self._terminal:
-            print(_painted(self._aligned([name for name, _ in columns]), _BOLD))
+        names = [name for name, _ in columns]
+        print(_painted(self._aligned(names), _BOLD) if self._terminal else "\t".join(names))
 
     def row(self, values: Sequence[object], *, bad: bool = False) -> None:
         """Print one row, in red where it is ``bad``."""

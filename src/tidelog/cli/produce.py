@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, parse_assignments, with_cluster
-from tidelog.cli.failure import Failure
+from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.input_lines import input_lines
 from tidelog.cli.output import counted, print_row, remark
 from tidelog.cli.record_text import bytes_from_json, headers_from_json
@@ -95,9 +95,9 @@ def command(
 ) -> None:
     """Write records to a topic: one per line of stdin or of a file."""
     if acks not in _ACKS:
-        raise typer.BadParameter(f"{acks!r} is none of 0, 1, all", param_hint="--acks")
+        raise WrongUsage(f"--acks {acks!r} is none of 0, 1, all")
     if json and key_separator is not None:
-        raise typer.BadParameter("with --json the key is in the objects", param_hint="--key-separator")
+        raise WrongUsage("with --json the key is in the objects: leave --key-separator out")
     fixed_headers = parse_assignments(header, "--header")
     fallback = OutgoingRecord(
         None,
@@ -200,7 +200,7 @@ def line_parser(key_separator: str | None, null: str | None) -> LineParser:
     """Reads plain lines: ``VALUE``, or ``KEY<separator>VALUE``; ``null`` stands for no key and no value."""
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
-        raise typer.BadParameter("it must not be empty", param_hint="--key-separator")
+        raise WrongUsage("--key-separator must not be empty")
     nothing = None if null is None else null.encode()
 
     def parse(line: bytes) -> OutgoingRecord:

@@ -43,6 +43,7 @@ class ScannedBatch:
     base_offset: int
     last_offset: int
     max_timestamp: int
+    record_count: int
     header: BatchHeader | LegacyMessage
     problem: str | None = None
 
@@ -75,10 +76,8 @@ def map_file(path: Path) -> Iterator[memoryview]:
             yield view
 
 
-def scan(data: memoryview, base_offset: int) -> Iterator[ScannedBatch | TornTail]:
-    """Every batch of the segment that starts at ``base_offset``; a ``TornTail`` is always the last item."""
-    position = 0
-    expected = base_offset
+def scan(data: memoryview, expected: int, position: int = 0) -> Iterator[ScannedBatch | TornTail]:
+    """Every batch from ``position`` on, where offset ``expected`` is due; a ``TornTail`` is the last item."""
     while position < len(data):
         problem = _length_problem(data, position)
         if problem is not None:
@@ -131,6 +130,7 @@ def _scan_batch(data: memoryview, position: int, expected: int) -> ScannedBatch:
         header.base_offset,
         header.last_offset,
         header.max_timestamp,
+        header.record_count,
         header,
         problem,
     )
@@ -143,15 +143,18 @@ def _scan_legacy(data: memoryview, position: int, expected: int) -> ScannedBatch
         message = parse_legacy(entry)
     except CorruptRecordError as error:
         unreadable = LegacyMessage(expected, size, 0, False, data[position + MAGIC_AT], 0, -1, None, None)
-        return ScannedBatch(position, size, expected, expected, -1, unreadable, str(error))
-    base_offset, problem = message.offset, None
+        return ScannedBatch(position, size, expected, expected, -1, 0, unreadable, str(error))
+    base_offset, count, problem = message.offset, 1, None
     if not message.crc_valid:
         problem = "bad CRC"
     elif message.codec:
         try:
-            base_offset = unwrap_legacy(message)[0].offset
+            inner = unwrap_legacy(message)
+            base_offset, count = inner[0].offset, len(inner)
         except CorruptRecordError as error:
             problem = str(error)
     if problem is None and base_offset < expected:
         problem = f"offset {base_offset} where at least {expected} was due"
-    return ScannedBatch(position, size, base_offset, message.offset, message.timestamp, message, problem)
+    return ScannedBatch(
+        position, size, base_offset, message.offset, message.timestamp, count, message, problem
+    )

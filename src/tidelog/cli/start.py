@@ -34,10 +34,10 @@ def main(arguments: list[str]) -> int:
         return _refuse(error)
     for warning in warnings_for(raw):
         logger.warning("%s", warning)
-    from tidelog.broker import process
+    from tidelog.broker.process import run
 
     try:
-        process.run(config, announce=lambda address: _announce(address, options))
+        run(config, announce=lambda address: _announce(address, options))
     except (TidelogError, OSError) as error:
         return _refuse(error)
     return 0

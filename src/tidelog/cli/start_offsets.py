@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import typer
-
+from tidelog.cli.failure import WrongUsage
 from tidelog.cli.values import parse_time_ms
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import list_offsets
@@ -45,9 +44,8 @@ def parse_start_offset(text: str) -> StartOffset:
         return StartOffset(time_ms=parse_time_ms(text[1:], "--offset"))
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit():
-        raise typer.BadParameter(
-            f"{text!r} is no place: write earliest, latest, 42, -10 or @2024-05-01T12:00:00Z",
-            param_hint="--offset",
+        raise WrongUsage(
+            f"--offset {text!r} is no place: write earliest, latest, 42, -10 or @2024-05-01T12:00:00Z"
         )
     return StartOffset(last=int(digits)) if text.startswith("-") else StartOffset(offset=int(digits))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
-from tidelog.cli.failure import report_failures
+from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, is_terminal, print_json, print_table, remark
 from tidelog.cli.topic_description import describe_topics, print_description
 from tidelog.client.admin import Admin
@@ -104,6 +104,7 @@ def list_topics(
             ("topic", "partitions", "replicas"),
             [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics],
             right=("partitions", "replicas"),
+            header_in_pipes=False,
         )
 
 
@@ -140,7 +141,7 @@ def alter(
     ops = [AlterConfigOp(name, value) for name, value in parse_assignments(config, "--config").items()]
     ops += [AlterConfigOp(name, None, AlterConfigOpType.DELETE) for name in delete_config or []]
     if partitions is None and not ops:
-        raise typer.BadParameter("nothing to alter: give --partitions, --config or --delete-config")
+        raise WrongUsage("nothing to alter: give --partitions, --config or --delete-config")
 
     async def action(cluster: Cluster) -> None:
         admin = Admin(cluster)

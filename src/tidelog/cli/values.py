@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from datetime import UTC, datetime
 
-import typer
-
+from tidelog.cli.failure import WrongUsage
 from tidelog.records.compression import Codec
 
 
@@ -31,8 +30,8 @@ def parse_time_ms(text: str, option: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time: write milliseconds since 1970, or 2024-05-01T12:00:00Z", param_hint=option
+        raise WrongUsage(
+            f"{option} {text!r} is no time: write milliseconds since 1970, or 2024-05-01T12:00:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

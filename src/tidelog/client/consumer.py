@@ -40,10 +40,19 @@ class _Assigned:
     log_start_offset: int = -1
 
 
+@dataclass(slots=True)
+class _Trouble:
+    """Since when polls fail, and how long to wait before the next."""
+
+    deadline: Deadline
+    backoff: Backoff
+
+
 class SimpleConsumer:
     """Fetches assigned partitions; ``cluster`` stays the caller's to close.
 
     ``offset_reset`` says where to go on when a position has fallen out of the log; None raises instead.
+    Errors that may pass are waited out; one that lasts for ``patience_ms`` is raised.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class SimpleConsumer:
         max_partition_bytes: int = 1_048_576,
         offset_reset: OffsetSpec | None = None,
         check_crcs: bool = True,
+        patience_ms: int = 60_000,
     ) -> None:
         self._cluster = cluster
         self._isolation_level = isolation_level
@@ -67,7 +77,8 @@ class SimpleConsumer:
         self._offset_reset = offset_reset
         self._check_crcs = check_crcs
         self._assigned: dict[TopicPartition, _Assigned] = {}
-        self._backoff: Backoff | None = None
+        self._patience_ms = patience_ms
+        self._trouble: _Trouble | None = None
 
     async def assign(self, positions: Mapping[TopicPartition, int | OffsetSpec]) -> None:
         """Read these partitions from now on, from offsets or from ``OffsetSpec.EARLIEST``/``LATEST``."""
@@ -104,11 +115,12 @@ class SimpleConsumer:
             )
             records = [record for answer in answers for record in await self._accept(answer)]
         except Exception as error:
-            if not is_retriable(error):
+            self._trouble = self._trouble or _Trouble(Deadline(self._patience_ms), self._cluster.backoff())
+            if not is_retriable(error) or self._trouble.deadline.expired:
                 raise
-            await self._recover()
+            await self._recover(self._trouble)
             return []
-        self._backoff = None
+        self._trouble = None
         return records
 
     def _by_leader(self) -> dict[Node, dict[TopicPartition, PartitionMetadata]]:
@@ -125,12 +137,11 @@ class SimpleConsumer:
             raise problem
         return by_leader
 
-    async def _recover(self) -> None:
-        """Wait a moment, then learn anew who leads what; failing to is no error until somebody asks again."""
-        self._backoff = self._backoff or self._cluster.backoff()
-        await asyncio.sleep(self._backoff.next_ms() / 1000)
+    async def _recover(self, trouble: _Trouble) -> None:
+        """Wait a moment, then learn anew who leads what."""
+        await asyncio.sleep(trouble.backoff.next_ms() / 1000)
         topics = {partition.topic for partition in self._assigned}
-        await self._cluster.refresh(topics)
+        await self._cluster.refresh(topics, deadline=trouble.deadline)
 
     async def _fetch(
         self, node: Node, partitions: Mapping[TopicPartition, PartitionMetadata], deadline: Deadline

@@ -58,6 +58,10 @@ class BrokerConfig:
         """The typed value of any honoured option."""
         return self._values[name]
 
+    def values(self) -> dict[builtins.str, object]:
+        """The typed values of all honoured options."""
+        return dict(self._values)
+
     def int(self, name: builtins.str) -> builtins.int:
         """A short, int or long option that has a value."""
         value = self._values[name]

@@ -60,13 +60,9 @@ def _log_times(values: Values) -> Iterator[str]:
 
 
 def _cleaner_memory(values: Values) -> Iterator[str]:
-    threads = _number(values, "log.cleaner.threads")
-    if threads and _number(values, "log.cleaner.dedupe.buffer.size") // threads <= 1024 * 1024:
-        yield (
-            "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread: "
-            f"raise it from {values['log.cleaner.dedupe.buffer.size']} "
-            f"or lower log.cleaner.threads from {threads}"
-        )
+    size = _number(values, "log.cleaner.dedupe.buffer.size")
+    if size <= 1024 * 1024:
+        yield f"log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread, not {size} bytes"
 
 
 def _request_memory(values: Values) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.errors import ConfigError, StorageError
+from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
@@ -148,7 +148,7 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
                     await _refresh_deleting(store, image, topic, delta)
                 case _:
                     await _refresh_single(store, image, path, delta)
-        except (StorageError, ConfigError, ValueError) as error:
+        except (StorageError, ValueError) as error:
             # Somebody else wrote what nobody can read: keep what was known, and go on with the rest.
             log.error("Metadata node %s is passed over: %s", path, error)
     for topic, indexes in states.items():
@@ -197,6 +197,7 @@ async def _refresh_single(store: MetadataStore, image: MetadataImage, path: str,
         features = znodes.decode_feature(raw) if raw else {}
         delta.features |= features != image.features
         image.features = features
+        image.features_epoch = found[1] if found is not None else -1
 
 
 async def _refresh_topic(store: MetadataStore, image: MetadataImage, topic: str, delta: ImageDelta) -> None:

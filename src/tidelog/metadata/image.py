@@ -76,6 +76,8 @@ class MetadataImage:
         self.default_broker_config: dict[str, str] = {}
         """Dynamic options of every broker, as text."""
         self.features: dict[str, int] = {}
+        self.features_epoch: int = -1
+        """The version of the feature node, by which clients tell old feature levels from new ones."""
         self.deleting: set[str] = set()
         """Topics on their way out: still here, but not to be used."""
 

@@ -208,11 +208,12 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
     _group(
         "Threads and purgatories",
-        "One event loop serves every connection, and waiting requests are futures: there are no such "
-        "threads or lists.",
+        "One event loop serves every connection, waiting requests are futures, and one worker process "
+        "compacts one log at a time: there are no such threads or lists.",
         """
-        delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
-        num.io.threads* num.network.threads* producer.purgatory.purge.interval.requests
+        background.threads* delete.records.purgatory.purge.interval.requests
+        fetch.purgatory.purge.interval.requests log.cleaner.threads* num.io.threads* num.network.threads*
+        producer.purgatory.purge.interval.requests
         """,
     ),
     _group(
@@ -221,8 +222,8 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         """
         advertised.host.name advertised.port alter.config.policy.class.name cordoned.log.dirs*
         create.topic.policy.class.name host.name kafka.csv.metrics.reporter.enabled
-        log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
-        port
+        log.dir.failure.timeout.ms log.initial.task.delay.ms log.message.downconversion.enable
+        log.message.format.version log.message.timestamp.difference.max.ms port
         """,
     ),
 )

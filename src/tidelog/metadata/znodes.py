@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tidelog.errors import StorageError
+from tidelog.errors import ConfigError, StorageError
 from tidelog.ids import TopicPartition, Uuid, uuid_from_text, uuid_to_text
 from tidelog.metadata.listeners import Listener, parse_listeners
 
@@ -152,15 +152,22 @@ class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True):
             protocols = payload.listener_security_protocol_map or {
                 name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
             }
-            endpoints = parse_listeners(broker_path(broker_id), payload.endpoints, protocols)
+            endpoints = _endpoints(broker_path(broker_id), payload.endpoints, protocols)
         return cls(
             broker_id=broker_id,
             endpoints=endpoints,
             rack=payload.rack,
             features=payload.features or {},
-            timestamp_ms=int(payload.timestamp),
+            timestamp_ms=int(payload.timestamp) if payload.timestamp.isdecimal() else 0,
             jmx_port=payload.jmx_port,
         )
+
+
+def _endpoints(path: str, texts: list[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    try:
+        return parse_listeners("endpoints", texts, protocols)
+    except ConfigError as error:
+        raise StorageError(f"metadata node {path} has bad endpoints: {error}") from error
 
 
 class _BrokerPayload(msgspec.Struct):
@@ -326,7 +333,10 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(raw: bytes) -> int:
     """The inverse of :func:`encode_controller_epoch`."""
-    return int(raw)
+    try:
+        return int(raw)
+    except ValueError as error:
+        raise StorageError(f"metadata node {CONTROLLER_EPOCH} holds {raw!r}, which is no number") from error
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -368,14 +378,16 @@ def encode_feature(features: Mapping[str, int]) -> bytes:
 def decode_feature(raw: bytes) -> dict[str, int]:
     """Finalized feature levels; none while the feature is disabled."""
     payload = _decode(_FeaturePayload, FEATURE, raw)
-    return (
-        {name: levels["max_version_level"] for name, levels in payload.features.items()}
-        if payload.status
-        else {}
-    )
+    if not payload.status:
+        return {}
+    return {name: levels.max_version_level for name, levels in payload.features.items()}
+
+
+class _FeatureLevels(msgspec.Struct):
+    max_version_level: int
 
 
 class _FeaturePayload(msgspec.Struct):
     version: int
     status: int
-    features: dict[str, dict[str, int]] = {}
+    features: dict[str, _FeatureLevels] = {}

@@ -145,7 +145,6 @@ class Partition:
         offset: int,
         max_bytes: int,
         isolation: Isolation,
-        *,
         min_one_message: bool,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = NO_LEADER_EPOCH,
@@ -163,6 +162,10 @@ class Partition:
                 return ReadResult(None, high_watermark, last_stable_offset, log_start_offset, diverging)
         found = log.read(offset, max_bytes, isolation=isolation, min_one_message=min_one_message)
         return ReadResult(found, high_watermark, last_stable_offset, log_start_offset)
+
+    def has_rolled_past(self, offset: int) -> bool:
+        """Whether a reader at ``offset`` is in an older segment, so that no append gives it more to read."""
+        return self.log.segments.active.base_offset > offset
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise unless this broker leads, in the epoch that the client believes in, if it names one."""
@@ -183,12 +186,12 @@ class Partition:
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to ``leader_epoch`` and where it ends; ``(-1, -1)`` if that cannot be known."""
-        return self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
+        return self.log.end_offset_for_epoch(leader_epoch) or (NO_LEADER_EPOCH, NO_OFFSET)
 
     def _diverging_epoch(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the reader's history parts from this log's, if it does (KIP-595)."""
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == NO_LEADER_EPOCH or end_offset == NO_OFFSET:
+        if epoch == NO_LEADER_EPOCH:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"Could not determine the end offset of the last fetched epoch {last_fetched_epoch} from the request",

@@ -19,6 +19,7 @@ Used by ``log_dir`` and ``cleaner``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -36,21 +37,28 @@ _VERSION: Final = "0"
 
 
 class OffsetCheckpoint:
-    """One checkpoint file. Writing what it already holds does nothing."""
+    """One checkpoint file. Writing what it already holds does nothing. May be used from any thread."""
 
-    __slots__ = ("_disk", "_written", "path")
+    __slots__ = ("_disk", "_lock", "_offsets", "path")
 
     def __init__(self, path: Path, disk: Disk = REAL_DISK) -> None:
         self.path = path
         self._disk = disk
-        self._written: bytes | None = None
+        self._lock = threading.Lock()
+        self._offsets: dict[TopicPartition, int] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets in the file, none if it does not exist; :class:`StorageError` if it is malformed."""
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return {}
+        with self._lock:
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                return {}
+            offsets = self._parse(data)
+            self._offsets = dict(offsets)
+        return offsets
+
+    def _parse(self, data: bytes) -> dict[TopicPartition, int]:
         try:
             lines = data.decode("utf-8").splitlines()
         except UnicodeDecodeError as error:
@@ -73,13 +81,20 @@ class OffsetCheckpoint:
         return offsets
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file; on disk when this returns. May run in a thread, one call at a time."""
-        lines = [_VERSION, str(len(offsets))]
-        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-        data = ("\n".join(lines) + "\n").encode("utf-8")
-        if data != self._written:
-            self._disk.write_atomically(self.path, data)
-            self._written = data
+        """Replace the file; on disk when this returns."""
+        with self._lock:
+            if offsets == self._offsets:
+                return
+            lines = [_VERSION, str(len(offsets))]
+            lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+            self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("utf-8"))
+            self._offsets = dict(offsets)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Take one partition out of the file, if it is in there."""
+        offsets = self._offsets
+        if offsets is not None and partition in offsets:
+            self.write({other: offset for other, offset in offsets.items() if other != partition})
 
     def _malformed(self, why: str) -> StorageError:
         return StorageError(

@@ -230,7 +230,7 @@ class Cleaner:
 def _report(dirty: DirtyLog, done: CompactionDone, elapsed_ms: float) -> None:
     before = dirty.clean_bytes + dirty.dirty_bytes
     _log.info(
-        "compacted %s up to offset %d in %.1f s: %d of %d records stay, %.1f of %.1f MB; %.1f MB read, %d keys",
+        "compacted %s up to offset %d in %.1f s: %d of %d records and %.1f of %.1f MB stay (%d keys)",
         dirty.log.topic_partition,
         done.end_offset,
         elapsed_ms / 1000,
@@ -238,6 +238,5 @@ def _report(dirty: DirtyLog, done: CompactionDone, elapsed_ms: float) -> None:
         done.records_read,
         done.bytes_written / 1e6,
         before / 1e6,
-        done.bytes_read / 1e6,
         done.keys,
     )

@@ -49,7 +49,12 @@ class CleaningPass:
             old.append(segment)
         with offline_on_error(log.directory, "taking in compacted segments"):
             cleaned = Segment.open(
-                log.directory, group.base_offset, log.config, clock=self._clock, waiting=CLEANED_SUFFIX
+                log.directory,
+                group.base_offset,
+                log.config,
+                clock=self._clock,
+                disk=log.disk,
+                waiting=CLEANED_SUFFIX,
             )
             log.replace_segments([cleaned], old)
 

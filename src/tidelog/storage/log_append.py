@@ -64,6 +64,8 @@ class AppendInfo(NamedTuple):
 class LogAppend(LogStaging):
     """The appending side of a log."""
 
+    __slots__ = ()
+
     # -- appending as leader --------------------------------------------------------------------------
 
     def append_as_leader(
@@ -187,7 +189,7 @@ class LogAppend(LogStaging):
         view = memoryview(records)[:size]
         header = BatchHeader._make(_unpack_header(view, 0))
         validation.check_header(header, view, partition, config, origin)
-        now_ms = self._clock.time_ms()
+        now_ms = self.clock.time_ms()
         if config.timestamp_type == CREATE_TIME:
             self._timestamp_ceiling = now_ms + config.message_timestamp_after_max_ms
         plain = header.attributes in _ORDINARY and self._header_suffices

@@ -139,6 +139,13 @@ class LogDir:
             _log.warning("%s; %s", error, meaning)
             return {}
 
+    def checkpoint(self, logs: Iterable[Log]) -> None:
+        """Write all checkpoints that are about offsets of logs; may run in a thread."""
+        every = list(logs)
+        self.checkpoint_recovery_points(every)
+        self.checkpoint_log_starts(every)
+        self.checkpoint_high_watermarks(every)
+
     def checkpoint_recovery_points(self, logs: Iterable[Log]) -> None:
         """Write how far each log is flushed; may run in a thread."""
         self.recovery_points.write({log.topic_partition: log.recovery_point for log in logs})
@@ -156,6 +163,12 @@ class LogDir:
     def checkpoint_high_watermarks(self, logs: Iterable[Log]) -> None:
         """Write the high watermarks; may run in a thread."""
         self.high_watermarks.write({log.topic_partition: log.high_watermark for log in logs})
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Take a partition out of all checkpoints: a new log must not begin with an old one's offsets."""
+        self.cleaned_offsets.pop(partition, None)
+        for checkpoint in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned):
+            checkpoint.forget(partition)
 
     def release(self) -> None:
         """Give the lock back."""

@@ -43,6 +43,11 @@ class LogDirsOptions:
     threads_per_dir: int = 2
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
+    @property
+    def cleaner_interval_ms(self) -> int:
+        """How often compacted logs are looked at."""
+        return self.cleaner.backoff_ms
+
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> LogDirsOptions:
         """The options among ``options``, which have Kafka's names; other names are passed over."""

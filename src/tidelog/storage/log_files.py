@@ -27,6 +27,26 @@ from tidelog.storage.segments import Segments
 class LogFiles:
     """The files of one partition and what has become of them."""
 
+    __slots__ = (
+        "_active",
+        "_recovery_lock",
+        "_truncations",
+        "clock",
+        "config",
+        "directory",
+        "disk",
+        "epochs",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "on_rolled",
+        "on_segments_deleted",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic_partition",
+    )
+
     def __init__(
         self,
         directory: Path,
@@ -54,8 +74,8 @@ class LogFiles:
         self.last_flush_ms = clock.time_ms()
         self.on_rolled: Callable[[int], None] | None = None
         self.on_segments_deleted: Callable[[list[Path]], None] | None = None
-        self._clock = clock
-        self._disk = disk
+        self.clock = clock
+        self.disk = disk
         self._active = segments.active
         # A flush in a thread must not move the recovery point behind a truncation that came after it began.
         self._recovery_lock = threading.Lock()
@@ -81,7 +101,7 @@ class LogFiles:
         if active.base_offset == base_offset and active.size == 0:
             return
         active.become_inactive()
-        segment = Segment.create(self.directory, base_offset, self.config, clock=self._clock, disk=self._disk)
+        segment = Segment.create(self.directory, base_offset, self.config, clock=self.clock, disk=self.disk)
         self.segments.add(segment)
         self._active = segment
         # Taken at the new base offset, so that recovering the new segment need not read the one before.
@@ -119,7 +139,7 @@ class LogFiles:
         with self._recovery_lock:
             if truncations == self._truncations and offset > self.recovery_point:
                 self.recovery_point = offset
-                self.last_flush_ms = self._clock.time_ms()
+                self.last_flush_ms = self.clock.time_ms()
 
     def _sync(self, start: int, end: int) -> None:
         segments = self.segments.between(start, end)
@@ -128,11 +148,11 @@ class LogFiles:
         new_segments = [segment for segment in segments if segment.base_offset >= start]
         for segment in new_segments:
             if segment.base_offset in self.producers.snapshots.offsets:
-                self._disk.sync_path(self.producers.snapshots.path(segment.base_offset))
+                self.disk.sync_path(self.producers.snapshots.path(segment.base_offset))
         self.epochs.flush()
         if new_segments:
             # The names of new files are kept in the directory, which is synced by itself.
-            self._disk.sync_path(self.directory)
+            self.disk.sync_path(self.directory)
 
     def _lower_recovery_point(self, offset: int) -> None:
         with self._recovery_lock:
@@ -141,24 +161,32 @@ class LogFiles:
 
     # -- taking segments away -------------------------------------------------------------------------
 
-    def _remove_segments(self, segments: Iterable[Segment]) -> None:
+    def remove_segments(self, segments: Iterable[Segment]) -> None:
         """Take segments out of the log and let their files, and their snapshots, wait for deletion."""
         waiting: list[Path] = []
         for segment in segments:
             if segment in self.segments:
                 self.segments.remove(segment.base_offset)
-            waiting += self._mark_deleted(segment)
+            waiting += self.mark_deleted(segment)
             snapshot = self.producers.snapshots.mark_deleted(segment.base_offset)
             if snapshot is not None:
                 waiting.append(snapshot)
-        self._hand_over(waiting)
+        self.hand_over(waiting)
 
-    def _mark_deleted(self, segment: Segment) -> list[Path]:
+    def mark_deleted(self, segment: Segment) -> list[Path]:
+        """Rename the files of a segment nobody may read any more; gives back their new paths."""
         segment.close_handles()
         segment.rename(DELETED_SUFFIX)
         return segment.existing_paths()
 
-    def _hand_over(self, paths: list[Path]) -> None:
+    def set_end_offset(self, offset: int) -> None:
+        """Note that the log was cut to ``offset``."""
+        self._active = self.segments.active
+        self.log_end_offset = offset
+        self._lower_recovery_point(offset)
+
+    def hand_over(self, paths: list[Path]) -> None:
+        """Have files that wait for deletion deleted in time."""
         if not paths:
             return
         if self.on_segments_deleted is not None:

@@ -34,6 +34,23 @@ _ALWAYS_ASK: Final = -2
 class LogStaging(LogFiles):
     """A log with room for batches that are about to be written."""
 
+    __slots__ = (
+        "_epochs_before",
+        "_header_suffices",
+        "_index_room",
+        "_max_message_bytes",
+        "_next_offset",
+        "_roll_bytes",
+        "_roll_offset",
+        "_roll_timestamp",
+        "_staged",
+        "_staged_aborts",
+        "_staged_bytes",
+        "_timestamp_ceiling",
+        "flush_on_append",
+        "high_watermark",
+    )
+
     def __init__(
         self,
         directory: Path,
@@ -62,6 +79,7 @@ class LogStaging(LogFiles):
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
         )
+        self.high_watermark = log_start_offset
         self.flush_on_append = True
         self._next_offset = log_end_offset
         self._staged: list[tuple[Buffer, int, int, int, int]] = []
@@ -85,6 +103,11 @@ class LogStaging(LogFiles):
         self._roll_offset = self._active.base_offset + MAX_INT32
         self._roll_timestamp = _ALWAYS_ASK
         self._index_room = 0
+
+    def set_end_offset(self, offset: int) -> None:
+        super().set_end_offset(offset)
+        self._next_offset = offset
+        self._arm()
 
     # -- room and epochs ------------------------------------------------------------------------------
 
@@ -129,7 +152,7 @@ class LogStaging(LogFiles):
         if first_timestamp >= 0:
             waited = max_timestamp - first_timestamp
         else:
-            waited = self._clock.time_ms() - segment.created_ms
+            waited = self.clock.time_ms() - segment.created_ms
         return waited > self.config.max_segment_ms - segment.jitter_ms
 
     def _assign_epoch(self, epoch: int, first_offset: int) -> None:

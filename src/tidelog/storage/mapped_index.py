@@ -111,6 +111,11 @@ class MappedIndex:
         finally:
             self._disk.close(fd)
 
+    @property
+    def reserved_entries(self) -> int:
+        """How many more entries there is room for on disk, up to the file's full size."""
+        return self._reserved // self.ENTRY_SIZE - self.entries
+
     def truncate_entries(self, entries: int) -> None:
         """Forget all but the first ``entries``."""
         self.entries = entries

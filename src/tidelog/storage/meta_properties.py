@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.errors import StorageError
-from tidelog.ids import Uuid, uuid_from_text, uuid_to_text
+from tidelog.ids import Uuid, random_uuid, uuid_from_text, uuid_to_text
 from tidelog.storage.disk import REAL_DISK, Disk
 
 META_PROPERTIES_FILE: Final = "meta.properties"
@@ -119,6 +119,26 @@ def agreed_identity(
                 )
             cluster_id, cluster_source = meta.cluster_id, str(path)
     return Identity(broker_id, cluster_id)
+
+
+def settled(
+    found: Mapping[Path, MetaProperties | None], *, broker_id: int, cluster_id: str
+) -> dict[Path, MetaProperties]:
+    """What each directory's file is to say from now on; :class:`StorageError` if one is somebody else's."""
+    agreed_identity(found, broker_id=broker_id, cluster_id=cluster_id)
+    settled_metas: dict[Path, MetaProperties] = {}
+    known: dict[Uuid, Path] = {}
+    for directory, meta in found.items():
+        before = meta or MetaProperties()
+        directory_id = before.directory_id or random_uuid()
+        if directory_id in known:
+            raise StorageError(
+                f"{known[directory_id]} and {directory} have the same directory.id "
+                f"{uuid_to_text(directory_id)}: one is a copy of the other, take it out of log.dirs"
+            )
+        known[directory_id] = directory
+        settled_metas[directory] = MetaProperties(before.version, broker_id, cluster_id, directory_id)
+    return settled_metas
 
 
 def _number(path: Path, fields: Mapping[str, str], name: str, default: int | None) -> int | None:

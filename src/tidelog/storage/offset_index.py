@@ -15,12 +15,12 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.records.batch import MAX_INT32
 from tidelog.storage.disk import Disk
 from tidelog.storage.mapped_index import CorruptIndexError, MappedIndex
 
 _ENTRY = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
+_pack_entry = _ENTRY.pack_into
 _unpack_entry = _ENTRY.unpack_from
 _unpack_int = _INT32.unpack_from
 # Lookups near the end touch the same last pages again and again: search those first, as Kafka does.
@@ -74,13 +74,13 @@ class OffsetIndex(MappedIndex):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry; room for it was made with :meth:`reserve`."""
-        if self.entries and offset <= self.last_offset:
+        entries = self.entries
+        if offset <= self.last_offset and entries:
             raise CorruptIndexError(f"{self.path} ends at {self.last_offset}, so {offset} cannot follow")
-        if offset - self.base_offset > MAX_INT32:
-            raise CorruptIndexError(f"offset {offset} is too far from the base of {self.path}")
-        _ENTRY.pack_into(self._mapped(), self.entries * 8, offset - self.base_offset, position)
-        self.entries += 1
-        self.last_offset, self.last_position = offset, position
+        _pack_entry(self._mapped(), entries * 8, offset - self.base_offset, position)
+        self.entries = entries + 1
+        self.last_offset = offset
+        self.last_position = position
 
     def entry(self, slot: int) -> OffsetPosition:
         """The entry number ``slot``."""

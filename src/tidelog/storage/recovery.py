@@ -5,7 +5,7 @@ file is cut: a torn write, a preallocated or power-lost tail of zeros, or rot al
 indexes, the producers and the leader epochs are built anew from what is left. A batch of format 0 or 1 that
 is sound is no damage and is not cut: the load fails with a sentence that says what to do.
 
-Called by ``loading`` for the segments at and behind the recovery point, and for any that lost an index.
+Called by ``log_loader`` for the segments at and behind the recovery point, and for any that lost an index.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def recover_segment(
             if header.max_timestamp > highest.timestamp:
                 highest = TimestampOffset(header.max_timestamp, header.last_offset)
             if position - last_entry_at > segment.index_interval and segment.index_room > 0:
-                _add_entry(segment, header, position, highest)
+                segment.add_index_entry(header.last_offset, position, highest)
                 last_entry_at = position
             _replay(segment, producers, epochs, header, batch)
             valid_bytes = position + header.size_bytes
@@ -85,13 +85,6 @@ def _empty_indexes(segment: Segment) -> None:
     segment.close_handles()
     segment.make_indexes()
     segment.txn_index.reset()
-
-
-def _add_entry(segment: Segment, header: BatchHeader, position: int, highest: TimestampOffset) -> None:
-    segment.offset_index.reserve(1)
-    segment.time_index.reserve(2)
-    segment.offset_index.append(header.last_offset, position)
-    segment.time_index.maybe_append(*highest)
 
 
 def _replay(

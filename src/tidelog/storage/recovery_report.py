@@ -21,16 +21,14 @@ class RecoveryReport:
     log_end_offset: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        counts = (
-            self.segments_scanned,
-            self.bytes_truncated,
-            self.segments_dropped,
-            self.indexes_rebuilt,
-            self.swaps_completed,
-            self.files_removed,
-        )
+    @property
+    def changed_anything(self) -> bool:
+        """Whether the log is not as its last writer left it, indexes apart."""
+        counts = self.bytes_truncated, self.segments_dropped, self.swaps_completed, self.files_removed
         return any(counts) or bool(self.notes)
+
+    def __bool__(self) -> bool:
+        return bool(self.segments_scanned) or self.changed_anything
 
     def __str__(self) -> str:
         parts = [f"checked {self.segments_scanned} segments ({self.bytes_scanned} bytes)"]

@@ -12,6 +12,7 @@ Called by ``log`` and, for segments still named ``.cleaned``, by the cleaner.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +24,15 @@ from tidelog.storage import batch_scan
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.files import LOG_SUFFIX, segment_path
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.mapped_index import CorruptIndexError
 from tidelog.storage.segment_files import SegmentFiles
 from tidelog.storage.time_index import TimestampOffset
 
+_log = logging.getLogger(__name__)
 # How many batch positions are remembered, twice: readers at the end of the log then need no index.
 _REMEMBERED_POSITIONS = 64
 _MAX_BUFFERS = 1024
+_UNREAD = -2
 
 
 class WrittenBatch(NamedTuple):
@@ -62,6 +66,7 @@ class Segment(SegmentFiles):
         "_older_positions",
         "_positions",
         "_pwrite",
+        "_reserved_entries",
         "bytes_since_index",
         "created_ms",
         "index_interval",
@@ -96,7 +101,8 @@ class Segment(SegmentFiles):
         self.bytes_since_index = 0
         self._pwrite = disk.pwrite
         self._fd = -1
-        self._highest: int | None = None
+        self._reserved_entries = 0
+        self._highest = _UNREAD
         self._highest_offset = base_offset
         self._first_timestamp: int | None = None
         self._positions: dict[int, int] = {}
@@ -152,7 +158,7 @@ class Segment(SegmentFiles):
     @property
     def max_timestamp(self) -> TimestampOffset:
         """The highest timestamp and the last offset of the first batch that has it; ``(-1, …)``: none."""
-        if self._highest is None:
+        if self._highest == _UNREAD:
             self._highest, self._highest_offset = self.time_index.last
         return TimestampOffset(self._highest, self._highest_offset)
 
@@ -188,16 +194,17 @@ class Segment(SegmentFiles):
         fd = self._fd
         if fd < 0:
             fd = self._prepare()
-        if self.bytes_since_index > self.index_interval:
+        if self.bytes_since_index > self.index_interval and not self._reserved_entries:
             self._reserve_entries(1)
+        position = self.size
         try:
-            written = self._pwrite(fd, buffer, self.size)
+            written = self._pwrite(fd, buffer, position)
             if written != size:
-                self._disk.write_all(fd, memoryview(buffer)[written:], self.size + written)
+                self._disk.write_all(fd, memoryview(buffer)[written:], position + written)
         except OSError:
-            self._disk.ftruncate(fd, self.size)
+            self._disk.ftruncate(fd, position)
             raise
-        self._note(size, base_offset, last_offset, max_timestamp)
+        self._note(position, size, base_offset, last_offset, max_timestamp)
 
     def append(self, buffers: Sequence[Buffer], batches: Sequence[WrittenBatch]) -> None:
         """Write several batches with as few calls as can be; on an ``OSError`` all is as before."""
@@ -211,7 +218,7 @@ class Segment(SegmentFiles):
                 entries += 1
                 since = 0
             since += batch.size
-        if entries:
+        if entries > self._reserved_entries:
             self._reserve_entries(entries)
         position = self.size
         try:
@@ -221,7 +228,7 @@ class Segment(SegmentFiles):
             self._disk.ftruncate(fd, self.size)
             raise
         for size, base_offset, last_offset, max_timestamp in batches:
-            self._note(size, base_offset, last_offset, max_timestamp)
+            self._note(self.size, size, base_offset, last_offset, max_timestamp)
 
     def _write(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         total = sum(map(len, buffers))
@@ -232,30 +239,33 @@ class Segment(SegmentFiles):
 
     def _prepare(self) -> int:
         """Open what appends need."""
-        if self._highest is None:
+        if self._highest == _UNREAD:
             self._highest, self._highest_offset = self.time_index.last
         self._fd = self.file.fd
         return self._fd
 
     def _reserve_entries(self, entries: int) -> None:
-        self.offset_index.reserve(entries)
+        """Make room in both indexes, at least for ``entries``; what is reserved is paid for on disk."""
+        offsets, times = self.offset_index, self.time_index
+        offsets.reserve(entries)
         # One more than needed now, so that finishing the segment later does not fail for space.
-        self.time_index.reserve(entries + 1)
+        times.reserve(entries + 1)
+        self._reserved_entries = min(offsets.reserved_entries, times.reserved_entries - 1)
 
-    def _note(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+    def _note(self, position: int, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Take a batch that has been written into the indexes and into memory; cannot fail."""
-        position = self.size
         if position == 0:
             self._first_timestamp = max_timestamp
-        if max_timestamp > self._highest:  # type: ignore[operator]
+        if max_timestamp > self._highest:
             self._highest = max_timestamp
             self._highest_offset = last_offset
-        if self.bytes_since_index > self.index_interval:
+        since = self.bytes_since_index
+        if since > self.index_interval:
+            self._reserved_entries -= 1
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self._highest, self._highest_offset)  # type: ignore[arg-type]
-            self.bytes_since_index = size
-        else:
-            self.bytes_since_index += size
+            self.time_index.maybe_append(self._highest, self._highest_offset)
+            since = 0
+        self.bytes_since_index = since + size
         self.size = position + size
         positions = self._positions
         positions[base_offset] = position
@@ -283,6 +293,7 @@ class Segment(SegmentFiles):
         self._highest, self._highest_offset = mark.max_timestamp
         self._first_timestamp = mark.first_timestamp
         self.bytes_since_index = mark.bytes_since_index
+        self._reserved_entries = 0
         self.forget_positions()
 
     def become_inactive(self) -> None:
@@ -290,6 +301,7 @@ class Segment(SegmentFiles):
         self._note_highest()
         self.offset_index.trim()
         self.time_index.trim()
+        self._reserved_entries = 0
         self._disk.ftruncate(self.file.fd, self.size)
 
     def _note_highest(self) -> None:
@@ -344,6 +356,41 @@ class Segment(SegmentFiles):
         """The bytes at ``position``, as many as there are up to ``size``."""
         return self._disk.pread(self.file.fd, min(size, self.size - position), position)
 
+    # -- indexes --------------------------------------------------------------------------------------
+
+    def _open_indexes(self) -> None:
+        try:
+            super()._open_indexes()
+            self.offset_index.check(self.size)
+            self.time_index.check()
+        except CorruptIndexError as error:
+            _log.warning("%s; both indexes are rebuilt from the log", error)
+            self._rebuild_indexes()
+
+    def _rebuild_indexes(self) -> None:
+        """Read the headers of all batches and index them anew."""
+        super().close_handles()
+        self.make_indexes()
+        super()._open_indexes()
+        highest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        last_entry_at = 0
+        for position, header in self.scan():
+            if header.max_timestamp > highest.timestamp:
+                highest = TimestampOffset(header.max_timestamp, header.last_offset)
+            if position - last_entry_at > self.index_interval and self.index_room > 0:
+                self.add_index_entry(header.last_offset, position, highest)
+                last_entry_at = position
+        self._highest, self._highest_offset = highest
+        self._note_highest()
+        self.offset_index.trim()
+        self.time_index.trim()
+
+    def add_index_entry(self, last_offset: int, position: int, highest: TimestampOffset) -> None:
+        """Index one batch while rebuilding."""
+        self._reserve_entries(1)
+        self.offset_index.append(last_offset, position)
+        self.time_index.maybe_append(*highest)
+
     def finish_recovery(self, size: int, highest: TimestampOffset) -> None:
         """Keep the first ``size`` bytes, whose highest timestamp is known, and finish the rebuilt indexes."""
         self.size = size
@@ -387,7 +434,7 @@ class Segment(SegmentFiles):
 
     def close(self) -> None:
         """Note the highest timestamp, cut the files to what they hold, and let go of them."""
-        if self._highest is not None and self._highest >= 0:
+        if self._highest >= 0:
             self._note_highest()
         if self._offset_index is not None:
             self._offset_index.trim()
@@ -401,3 +448,4 @@ class Segment(SegmentFiles):
         """Let go of files and maps without writing, as when the disk has failed."""
         super().close_handles()
         self._fd = -1
+        self._reserved_entries = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import cast
 
 from tidelog.storage.disk import Disk, LogFile
 from tidelog.storage.files import (
@@ -94,16 +95,20 @@ class SegmentFiles:
     @property
     def offset_index(self) -> OffsetIndex:
         if self._offset_index is None:
-            path = self.path(OFFSET_INDEX_SUFFIX)
-            self._offset_index = OffsetIndex(path, self.base_offset, self.index_bytes, self._disk)
-        return self._offset_index
+            self._open_indexes()
+        return cast("OffsetIndex", self._offset_index)
 
     @property
     def time_index(self) -> TimeIndex:
         if self._time_index is None:
-            path = self.path(TIME_INDEX_SUFFIX)
-            self._time_index = TimeIndex(path, self.base_offset, self.index_bytes, self._disk)
-        return self._time_index
+            self._open_indexes()
+        return cast("TimeIndex", self._time_index)
+
+    def _open_indexes(self) -> None:
+        """Open both; raises ``CorruptIndexError`` where a file's size gives it away."""
+        place = self.base_offset, self.index_bytes, self._disk
+        self._offset_index = OffsetIndex(self.path(OFFSET_INDEX_SUFFIX), *place)
+        self._time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), *place)
 
     @property
     def last_modified_ms(self) -> int:

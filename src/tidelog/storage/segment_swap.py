@@ -9,7 +9,7 @@ the first; the old ones become ``.deleted``; the new ones lose their suffix. At 
   new ones lose their suffix;
 - ``.deleted`` files go.
 
-Called by ``log`` (:func:`replace_segments`) and by ``loading`` (:func:`finish_interrupted_swap`).
+Called by ``log`` (:func:`replace_segments`) and by ``log_loader`` (:func:`finish_interrupted_swap`).
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ carries no records, so it goes through the codec like any other message.
 from __future__ import annotations
 
 from tidelog.wire.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
     ForgottenTopic,
-    ParsedFetch,
-    WantedPartition,
-    WantedTopic,
     parse_fetch_request,
 )
 from tidelog.wire.fetch_response import (
@@ -25,16 +25,16 @@ from tidelog.wire.fetch_response import (
 )
 
 __all__ = [
+    "FetchPartition",
+    "FetchRequest",
     "FetchResult",
+    "FetchTopic",
     "FetchedPartition",
     "FileRange",
     "ForgottenTopic",
-    "ParsedFetch",
     "Part",
     "PartitionAnswer",
     "TopicAnswer",
-    "WantedPartition",
-    "WantedTopic",
     "decode_fetch_response",
     "encode_fetch_response",
     "parse_fetch_request",

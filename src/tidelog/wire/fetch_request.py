@@ -1,6 +1,7 @@
 """Reading FetchRequest by hand, versions 4 to 18, as the broker does for every poll of every consumer.
 
-Owns the light tuples that a request becomes. Gives what the generic codec gives, which the tests compare.
+Owns the light tuples that a request becomes, under Kafka's names for them; ``messages/fetch`` has the full
+message of the same name, for clients. Gives what the generic codec gives, which the tests compare.
 Versions before 12 use the old encoding; from 13 on topics are named by id; from 15 on the replica that
 asks is a tagged field.
 """
@@ -23,7 +24,7 @@ REPLICA_STATE_SINCE = 15
 MAX_LONG = 2**63 - 1
 
 
-class WantedPartition(NamedTuple):
+class FetchPartition(NamedTuple):
     """What is wanted of one partition."""
 
     partition: int
@@ -36,12 +37,12 @@ class WantedPartition(NamedTuple):
     high_watermark: int = MAX_LONG
 
 
-WantedTopic = tuple[str | None, Uuid | None, list[WantedPartition]]
+FetchTopic = tuple[str | None, Uuid | None, list[FetchPartition]]
 """Topic name (before version 13) or id (from 13 on), and its partitions."""
 ForgottenTopic = tuple[str | None, Uuid | None, list[int]]
 
 
-class ParsedFetch(NamedTuple):
+class FetchRequest(NamedTuple):
     """A whole request; fields that the version lacks have Kafka's defaults."""
 
     replica_id: int
@@ -52,7 +53,7 @@ class ParsedFetch(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    topics: list[WantedTopic]
+    topics: list[FetchTopic]
     forgotten_topics: list[ForgottenTopic]
     rack_id: str
     cluster_id: str | None
@@ -73,7 +74,7 @@ _SINGLE_V15 = struct.Struct(">iiibiiB16sBiiqiqiBBBBB")
 _SINGLE_V15_END = (0, 0, 1, 1, 0)
 
 
-def parse_fetch_request(buf: memoryview, pos: int, version: int) -> ParsedFetch:
+def parse_fetch_request(buf: memoryview, pos: int, version: int) -> FetchRequest:
     """The body at ``pos``; raises :class:`WireError` for bytes that are no such body."""
     try:
         if version >= REPLICA_STATE_SINCE and len(buf) - pos >= _SINGLE_V15.size:
@@ -85,19 +86,19 @@ def parse_fetch_request(buf: memoryview, pos: int, version: int) -> ParsedFetch:
         raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
 
 
-def _single(buf: memoryview, pos: int) -> ParsedFetch | None:
+def _single(buf: memoryview, pos: int) -> FetchRequest | None:
     """A consumer's request for one partition, as most are; ``None`` for any other shape."""
     fields = _SINGLE_V15.unpack_from(buf, pos)
     if fields[6] != 2 or fields[8] != 2 or fields[15:] != _SINGLE_V15_END:
         return None
-    topics: list[WantedTopic] = [(None, fields[7], [WantedPartition(*fields[9:15])])]
+    topics: list[FetchTopic] = [(None, fields[7], [FetchPartition(*fields[9:15])])]
     max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = fields[:6]
-    return ParsedFetch(
+    return FetchRequest(
         -1, -1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topics, [], "", None
     )
 
 
-def _parse(buf: memoryview, pos: int, version: int) -> ParsedFetch:
+def _parse(buf: memoryview, pos: int, version: int) -> FetchRequest:
     flexible = version >= FLEXIBLE_SINCE
     replica_id, replica_epoch = -1, -1
     if version < REPLICA_STATE_SINCE:
@@ -119,7 +120,7 @@ def _parse(buf: memoryview, pos: int, version: int) -> ParsedFetch:
     cluster_id: str | None = None
     if flexible and buf[pos]:
         cluster_id, replica_id, replica_epoch = _parse_tags(buf, pos, version, replica_id)
-    return ParsedFetch(
+    return FetchRequest(
         replica_id,
         replica_epoch,
         max_wait_ms,
@@ -135,17 +136,17 @@ def _parse(buf: memoryview, pos: int, version: int) -> ParsedFetch:
     )
 
 
-def _parse_topics(buf: memoryview, pos: int, version: int) -> tuple[list[WantedTopic], int]:
+def _parse_topics(buf: memoryview, pos: int, version: int) -> tuple[list[FetchTopic], int]:
     flexible = version >= FLEXIBLE_SINCE
     count, pos = read_array_count(buf, pos, flexible)
-    topics: list[WantedTopic] = []
+    topics: list[FetchTopic] = []
     for _ in range(count):
         name, topic_id, pos = _parse_topic_key(buf, pos, version)
         partition_count, pos = read_array_count(buf, pos, flexible)
-        partitions: list[WantedPartition] = []
+        partitions: list[FetchPartition] = []
         for _ in range(partition_count):
             if flexible:
-                partition = WantedPartition(*_PARTITION_V12.unpack_from(buf, pos))
+                partition = FetchPartition(*_PARTITION_V12.unpack_from(buf, pos))
                 pos += 32
                 if buf[pos]:
                     directory, high_watermark, pos = _parse_partition_tags(buf, pos, version)
@@ -163,7 +164,7 @@ def _parse_topics(buf: memoryview, pos: int, version: int) -> tuple[list[WantedT
     return topics, pos
 
 
-def _parse_old_partition(buf: memoryview, pos: int, version: int) -> tuple[WantedPartition, int]:
+def _parse_old_partition(buf: memoryview, pos: int, version: int) -> tuple[FetchPartition, int]:
     epoch, log_start = -1, -1
     if version >= 9:
         index, epoch, offset, log_start, max_bytes = _PARTITION_V9.unpack_from(buf, pos)
@@ -174,7 +175,7 @@ def _parse_old_partition(buf: memoryview, pos: int, version: int) -> tuple[Wante
     else:
         index, offset, max_bytes = _PARTITION_V4.unpack_from(buf, pos)
         pos += 16
-    return WantedPartition(index, epoch, offset, -1, log_start, max_bytes), pos
+    return FetchPartition(index, epoch, offset, -1, log_start, max_bytes), pos
 
 
 def _parse_topic_key(buf: memoryview, pos: int, version: int) -> tuple[str | None, Uuid | None, int]:

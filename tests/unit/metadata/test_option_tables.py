@@ -87,7 +87,13 @@ def test_an_option_has_kafkas_bounds(ours: Option, kafka: KafkaOption) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["compression.type", "log.message.timestamp.type", "security.inter.broker.protocol", "log.cleanup.policy"]
+    "name",
+    [
+        "compression.type",
+        "log.message.timestamp.type",
+        "security.inter.broker.protocol",
+        "log.cleanup.policy",
+    ],
 )
 def test_an_option_of_words_takes_kafkas_words_only(name: str) -> None:
     for word in KAFKA_BROKER[name].bounds.strip("[]").split(", "):

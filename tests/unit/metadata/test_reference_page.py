@@ -8,7 +8,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "scripts" / "generate_reference.py")
+    spec = importlib.util.spec_from_file_location(
+        "generate_reference", ROOT / "scripts" / "generate_reference.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

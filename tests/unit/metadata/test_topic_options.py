@@ -28,28 +28,41 @@ def test_a_bad_own_entry_is_refused() -> None:
     ("entries", "message"),
     [
         ({"foo": "1"}, "Unknown topic config name: foo"),
-        ({"retention.ms": "abc"}, "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
-        ({"retention.ms": "-5"}, "Invalid value -5 for configuration retention.ms: Value must be at least -1"),
-        ({"segment.bytes": "1"}, "Invalid value 1 for configuration segment.bytes: Value must be at least 1048576"),
+        (
+            {"retention.ms": "abc"},
+            "Invalid value abc for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            {"retention.ms": "-5"},
+            "Invalid value -5 for configuration retention.ms: Value must be at least -1",
+        ),
+        (
+            {"segment.bytes": "1"},
+            "Invalid value 1 for configuration segment.bytes: Value must be at least 1048576",
+        ),
         (
             {"cleanup.policy": "delete,foo"},
             "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
         ),
         (
             {"min.compaction.lag.ms": "9223372036854775807", "max.compaction.lag.ms": "5"},
-            "conflict topic config setting min.compaction.lag.ms (9223372036854775807) > max.compaction.lag.ms (5)",
+            "conflict topic config setting min.compaction.lag.ms (9223372036854775807) > "
+            "max.compaction.lag.ms (5)",
         ),
         (
             {"remote.storage.enable": "true"},
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage.",
         ),
-        ({"retention.ms": None, "flush.ms": None}, "Null value not supported for topic configs: flush.ms,retention.ms"),
+        (
+            {"retention.ms": None, "flush.ms": None},
+            "Null value not supported for topic configs: flush.ms,retention.ms",
+        ),
         (
             {"leader.replication.throttled.replicas": "0:1,*"},
             "Invalid value [0:1, *] for configuration leader.replication.throttled.replicas: "
-            "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the following "
-            "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+            "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the "
+            "following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
         ),
     ],
 )

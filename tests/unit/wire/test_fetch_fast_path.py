@@ -20,13 +20,13 @@ from tidelog.wire.fetch import (
     FetchedPartition,
     FetchResult,
     FileRange,
-    ParsedFetch,
     Part,
     TopicAnswer,
     decode_fetch_response,
     encode_fetch_response,
     parse_fetch_request,
 )
+from tidelog.wire.fetch import FetchRequest as ParsedFetch
 from tidelog.wire.headers import encode_response
 from tidelog.wire.messages.fetch import (
     AbortedTransaction,

@@ -50,10 +50,10 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         ],
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in image.finalized_features.items()
+            for name, level in image.features.items()
             if level > 0
         ],
-        finalized_features_epoch=image.finalized_features_epoch,
+        finalized_features_epoch=image.features_epoch,
     )
 
 

@@ -1,4 +1,4 @@
-"""DescribeAcls, versions 1 to 3: answered as a Kafka broker without an authorizer answers, SECURITY_DISABLED."""
+"""DescribeAcls, versions 1 to 3: SECURITY_DISABLED, as a Kafka broker without an authorizer answers."""
 
 from __future__ import annotations
 

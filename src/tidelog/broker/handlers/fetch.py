@@ -22,6 +22,7 @@ from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import Uuid
 from tidelog.replication.partition import Partition
+from tidelog.records.compression import Codec
 from tidelog.storage.log import Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
@@ -29,10 +30,10 @@ from tidelog.wire.fetch import (
     FetchRequest,
     FileRange,
     PartitionAnswer,
-    TopicAnswer,
     encode_fetch_response,
     parse_fetch_request,
 )
+from tidelog.wire.plain import Endpoint
 
 if TYPE_CHECKING:
     from tidelog.broker.app import Broker
@@ -49,6 +50,7 @@ _LEADER_SINCE = 16
 _ZSTD_SINCE = 10
 _STORAGE_ERROR_SINCE = 6
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -59,8 +61,8 @@ class FetchHandler:
         self.broker = broker
         self.sessions = sessions
         self.max_bytes = max_bytes
-        self._by_name = broker.partitions.by_name
-        self._by_id = broker.partitions.by_id
+        self.by_name = broker.partitions.by_name
+        self.by_id = broker.partitions.by_id
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
@@ -86,7 +88,7 @@ class FetchHandler:
             from_follower=request.replica_id >= 0,
         )
         fetch = Fetch(self, connection, version, correlation_id, request, context)
-        return fetch.start()
+        return fetch.start(request.max_wait_ms)
 
     def find(self, key: PartitionKey, context: FetchContext) -> Partition:
         """The partition that a client names."""
@@ -98,7 +100,7 @@ class FetchHandler:
             return partitions.get_by_id(Uuid(topic or b""), index)
         except KafkaError as error:
             name = context.topic_of(key)
-            if error.code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None and (name, index) in self._by_name:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None and (name, index) in self.by_name:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     "Topic ID in the fetch session did not match the topic ID in the log.",
@@ -107,7 +109,7 @@ class FetchHandler:
 
 
 class Fetch:
-    """One fetch request, from its first read to its answer."""
+    """One fetch request, from its first read to its answer; while it waits, a waiter of its partitions."""
 
     __slots__ = (
         "_available",
@@ -123,7 +125,6 @@ class Fetch:
         "_replica_id",
         "_timer",
         "_version",
-        "_watched",
     )
 
     def __init__(
@@ -141,9 +142,7 @@ class Fetch:
         self._correlation_id = correlation_id
         self._context = context
         self._replica_id = request.replica_id
-        self._isolation = (
-            Isolation.TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else Isolation.HIGH_WATERMARK
-        )
+        self._isolation = TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else HIGH_WATERMARK
         self._max_bytes = min(request.max_bytes, handler.max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
@@ -158,52 +157,160 @@ class Fetch:
     # Reading
 
     def _read(self) -> tuple[Answers, bool]:
-        """The answer for every partition as of now, and whether it need not wait for more."""
+        """The answer for every partition as of now, and whether it is worth sending."""
         answers: Answers = {}
         lookup = self._lookup
         isolation = self._isolation
         left = self._max_bytes
         size = 0
-        found_any = enough = False
+        readable = enough = False
         for key, wanted in self._context.partitions:
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
             partition = lookup.get(key)
             try:
-                if partition is None:
-                    partition = self._handler.find(key, self._context)
-                if self._replica_id >= 0:
-                    self._refuse_follower(partition, epoch)
+                if partition is None or self._replica_id >= 0:
+                    partition = self._examine(key, partition, epoch)
                 found, high_watermark, stable, start, diverging = partition.read(
-                    offset,
-                    max_bytes if max_bytes < left else left,
-                    isolation,
-                    min_one_message=size == 0,
-                    current_leader_epoch=epoch,
-                    last_fetched_epoch=last_epoch,
+                    offset, max_bytes if max_bytes < left else left, isolation, size == 0, epoch, last_epoch
                 )
-            except KafkaError as error:
-                known = error.code not in _NOT_FOUND
-                found_any |= known
-                enough |= known
-                answers[key] = self._error(index, partition, error)
+            except (KafkaError, LogDirOfflineError) as error:
+                answers[key], ends_wait = self._error(index, partition, error)
+                readable |= ends_wait
+                enough |= ends_wait
                 continue
-            except LogDirOfflineError as error:
-                self._handler.broker.log_dir_failed(error)
-                found_any = enough = True
-                answers[key] = self._error(index, partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
-                continue
-            found_any = True
-            if found is None or not found.length:
-                records: bytes | FileRange = b""
-                aborted = found.aborted if found is not None else None
-                enough |= diverging is not None
-            else:
-                records = FileRange(found.fd, found.position, found.length)
+            readable = True
+            records: bytes | FileRange = b""
+            aborted = None
+            if found is not None:
+                length = found.length
                 aborted = found.aborted
-                size += found.length
-                left = max(0, left - found.length)
-                enough |= partition.has_rolled_past(offset)
-            answers[key] = (
-                index, 0, high_watermark, stable, start, aborted, -1, records, diverging, None, None
-            )  # fmt: skip
-        return answers, enough or size >= self._min_bytes or not found_any
+                if length and not found.first_entry_incomplete:
+                    records = FileRange(found.fd, found.position, length)
+                    size += length
+                    left = left - length if left > length else 0
+                    enough |= partition.has_rolled_past(offset)
+            else:
+                enough = True
+            answers[key] = index, 0, high_watermark, stable, start, aborted, -1, records, diverging, None, None
+        return answers, enough or size >= self._min_bytes or not readable
+
+    def _examine(self, key: PartitionKey, partition: Partition | None, epoch: int) -> Partition:
+        """Say why a partition is not here, or that a follower is none of its replicas."""
+        if partition is None:
+            partition = self._handler.find(key, self._context)
+        if self._replica_id >= 0:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+            partition.check_leader(epoch)
+            raise KafkaError(
+                code,
+                f"Replica {self._replica_id} is not recognized as a valid replica of {partition.topic_partition} in "
+                f"leader epoch {partition.leader_epoch}",
+            )
+        return partition
+
+    def _error(
+        self, index: int, partition: Partition | None, error: KafkaError | LogDirOfflineError
+    ) -> tuple[PartitionAnswer, bool]:
+        """The answer for a partition that cannot be read, and whether it ends a wait for the others."""
+        if isinstance(error, LogDirOfflineError):
+            self._handler.broker.log_dir_failed(error)
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            code = error.code
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leader = None
+        if partition is not None and code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
+            leader = partition.leader, partition.leader_epoch
+        answer = (index, code, -1, -1, -1, None, -1, b"", None, leader, None)
+        return answer, code not in _NOT_FOUND
+
+    # Answering
+
+    def _respond(self, answers: Answers) -> Answer:
+        error, session_id, selected = self._context.select(answers)
+        version = self._version
+        topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
+        last: str | bytes | None = None
+        endpoints: list[Endpoint] = []
+        for key in selected:
+            topic = key[0]
+            answer = answers[key]
+            if version < _ZSTD_SINCE:
+                answer = self._for_old_version(key, answer)
+            if answer[9] is not None:
+                endpoints = self._handler.broker.endpoints({answer[9][0]}, self._connection.listener)
+            if topics and topic == last:
+                topics[-1][2].append(answer)
+            elif isinstance(topic, str):
+                topics.append((topic, None, [answer]))
+            else:
+                topics.append((None, Uuid(topic or b""), [answer]))
+            last = topic
+        return encode_fetch_response(
+            version,
+            self._correlation_id,
+            topics,
+            error_code=error,
+            session_id=session_id,
+            node_endpoints=endpoints,
+        )
+
+    def _for_old_version(self, key: PartitionKey, answer: PartitionAnswer) -> PartitionAnswer:
+        """Clients that speak versions before 10 may not know zstd, so topics that ask for it are kept from them."""
+        partition = self._lookup.get(key)
+        if partition is None or partition.log.config.target_codec is not Codec.ZSTD:
+            return answer
+        return (answer[0], ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1, -1, -1, None, -1, b"", None, None, None)
+
+    # Waiting
+
+    def _wait(self, answers: Answers, max_wait_ms: int) -> PendingAnswer:
+        self._available = {key: records_size(answer) for key, answer in answers.items()}
+        self._pending = PendingAnswer(self._stop)
+        for key in answers:
+            partition = self._lookup.get(key)
+            if partition is not None:
+                partition.watch(self)
+        self._timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._finish)
+        return self._pending
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Look whether there is enough now."""
+        if partition.closed or self._has_enough(partition):
+            self._finish()
+
+    def _has_enough(self, partition: Partition) -> bool:
+        topic, index = partition.topic_partition
+        key: PartitionKey = (partition.topic_id if self._version >= _TOPIC_IDS_SINCE else topic, index)
+        wanted = self._wanted(key)
+        if wanted is None:
+            return False
+        _, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
+        try:
+            found = partition.read(offset, max_bytes, self._isolation, True, epoch, last_epoch).slice
+        except (KafkaError, LogDirOfflineError):
+            # The read for the answer meets it again and says what it is.
+            return True
+        if found is None:
+            return True
+        self._available[key] = found.length
+        if found.length and partition.has_rolled_past(offset):
+            return True
+        return sum(self._available.values()) >= self._min_bytes
+
+    def _wanted(self, key: PartitionKey) -> FetchPartition | None:
+        return next((wanted for each, wanted in self._context.partitions if each == key), None)
+
+    def _finish(self) -> None:
+        self._stop()
+        answers, _ = self._read()
+        self._pending.resolve(self._respond(answers))
+
+    def _stop(self) -> None:
+        """Wait no longer: the answer is due, or its client is gone."""
+        self._timer.cancel()
+        for key in self._available:
+            partition = self._lookup.get(key)
+            if partition is not None:
+                partition.unwatch(self)

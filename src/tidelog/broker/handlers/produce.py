@@ -184,7 +184,7 @@ class StagedProduce(StagedAnswer):
         for name, topic_id, entries in self._topics:
             results: list[Result] = []
             for index, partition, info in entries:
-                if type(info) is not AppendInfo or partition in failed:
+                if type(info) is not AppendInfo or partition is None or partition in failed:
                     errors = True
                     results.append(self._refused(index, partition, info))
                     continue

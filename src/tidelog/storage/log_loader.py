@@ -33,7 +33,7 @@ from tidelog.storage.files import (
     offset_of,
 )
 from tidelog.storage.leader_epochs import LeaderEpochCache
-from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_config import MAX_INT64, LogConfig
 from tidelog.storage.mapped_index import CorruptIndexError
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_replay import replay_batch
@@ -118,6 +118,7 @@ class LogLoader:
         report: RecoveryReport,
     ) -> None:
         present = set(names)
+        first_to_check = self._first_to_check(names)
         for name in names:
             base_offset = offset_of(name)
             if base_offset is None or not name.endswith(SEGMENT_SUFFIXES):
@@ -136,13 +137,16 @@ class LogLoader:
                 disk=self.disk,
                 has_txn_index=file_name(base_offset, TXN_INDEX_SUFFIX) in present,
             )
-            if not self._will_be_recovered(base_offset, names) and not self._has_indexes(segment, present):
+            if base_offset < first_to_check and not self._has_indexes(segment, present):
                 self._rebuild(segment, segments, producers.snapshots, epochs, report)
             segments.add(segment)
 
-    def _will_be_recovered(self, base_offset: int, names: Sequence[str]) -> bool:
-        """Whether the check after an unclean stop rebuilds this segment's indexes anyway."""
-        return not self.clean_shutdown and base_offset >= self.recovery_point
+    def _first_to_check(self, names: Sequence[str]) -> int:
+        """The base offset from which on segments are checked anyway, their indexes rebuilt."""
+        if self.clean_shutdown:
+            return MAX_INT64
+        bases = [offset_of(name) or 0 for name in names if name.endswith(LOG_SUFFIX)]
+        return max((base for base in bases if base <= self.recovery_point), default=0)
 
     def _has_indexes(self, segment: Segment, present: set[str]) -> bool:
         """Whether both indexes are there and of a size that fits; Kafka looks no closer at load either."""

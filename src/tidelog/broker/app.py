@@ -1,0 +1,263 @@
+"""The broker: the one place where all rooms are wired together, and the order in which they start and stop.
+
+Start, as in Kafka: lock the log directories and find out who we are; open the metadata store and become its
+controller; load the image and the dynamic configs; load and recover the logs; bring the partitions in line with the
+image; register; accept requests. Ports are bound before logs are loaded, so that a port in use is found out at once;
+nobody is served before the end. Stop: no new requests, finish those under way, stop the background work, flush and
+close the logs, close the store.
+
+Everything below is handed what it needs by its constructor; nothing else in the package imports this module, except
+``broker/process``, which runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from tidelog.broker.dispatch import Dispatcher
+from tidelog.broker.fetch_session import FetchSessions
+from tidelog.broker.handlers.fetch import FetchHandler
+from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.network import Network
+from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
+from tidelog.broker.state import BrokerState, LifeCycle
+from tidelog.clock import Clock, SystemClock
+from tidelog.controller.controller import Controller
+from tidelog.controller.features import SUPPORTED_FEATURES
+from tidelog.controller.takeover import take_over
+from tidelog.errors import LogDirOfflineError, StorageError
+from tidelog.ids import Uuid, random_uuid, uuid_to_text
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
+from tidelog.metadata.feed import ImageDelta, MetadataFeed
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.listeners import Listener, reachable
+from tidelog.metadata.producer_ids import ProducerIds
+from tidelog.metadata.store import MetadataStore, NoNode, put
+from tidelog.metadata.topic_options import TopicConfig
+from tidelog.replication.append_group import AppendGroup
+from tidelog.replication.partitions import Partitions
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dirs import LogDirs
+from tidelog.storage.log_dirs_options import LogDirsOptions
+from tidelog.wire.plain import Endpoint
+
+logger = logging.getLogger(__name__)
+
+_DRAIN_S = 5.0
+
+
+class Broker:
+    """One broker; ``start`` it once, ``shut_down`` it once."""
+
+    config: BrokerConfig
+    clock: Clock
+    store: MetadataStore
+    image: MetadataImage
+    dynamic_configs: DynamicConfigs
+    controller: Controller
+    producer_ids: ProducerIds
+    log_dirs: LogDirs
+    partitions: Partitions
+    network: Network
+    advertised: tuple[Listener, ...]
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.on_fatal: Callable[[str], None] = lambda reason: None
+        """Told when the broker cannot go on: no log directory is left."""
+        self._life = LifeCycle()
+        self._undo: list[Callable[[], object]] = []
+
+    @property
+    def state(self) -> BrokerState:
+        """Where in its life the broker is."""
+        return self._life.state
+
+    @property
+    def broker_id(self) -> int:
+        """The id of this broker in its cluster."""
+        return self.config.node_id
+
+    def endpoints(self, broker_ids: Collection[int], listener: str) -> list[Endpoint]:
+        """The addresses of brokers on one listener, for answers that send clients elsewhere."""
+        found: list[Endpoint] = []
+        for broker in filter(None, map(self.image.brokers.get, broker_ids)):
+            found += [
+                (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+                for endpoint in broker.endpoints
+                if endpoint.name == listener
+            ]
+        return found
+
+    def log_dir_failed(self, error: LogDirOfflineError) -> None:
+        """A disk error came up while serving: its directory goes offline, the others serve on."""
+        self.log_dirs.mark_offline(Path(error.log_dir or ""), error)
+        if self.log_dirs.all_offline:
+            self.on_fatal(f"no log directory is left to serve from: {error}")
+
+    # Start
+
+    async def start(self) -> None:
+        """Bring everything up; on an error what was opened is closed again and the error is raised."""
+        self._life.enter(BrokerState.STARTING)
+        try:
+            await self._open_directories_and_store()
+            self._open_network()
+            await self._load()
+            await self._register()
+        except BaseException:
+            await self._abandon()
+            raise
+        self._life.enter(BrokerState.RUNNING_AS_BROKER)
+        self.network.start()
+
+    async def _open_directories_and_store(self) -> None:
+        config = self.config
+        self.log_dirs = LogDirs(config.log_dirs, self._log_dirs_options(), clock=self.clock)
+        self.log_dirs.open()
+        self._undo.append(self.log_dirs.close)
+        identity = self.log_dirs.stored_identity()
+        if identity.broker_id is not None and not {"node.id", "broker.id"} & config.raw.keys():
+            config.node_id = identity.broker_id
+        self.store = EmbeddedStore(self._store_directory(known=identity.cluster_id is not None))
+        self._undo.append(self.store.close)
+        cluster_id = await self._cluster_id(identity.cluster_id)
+        self.log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
+        await take_over(self.store, config, self.clock, list(self.log_dirs.online))
+        feed = self._feed = await MetadataFeed.start(self.store)
+        self._undo.append(feed.close)
+        self.image = feed.image
+        self.dynamic_configs = DynamicConfigs(self.store, feed, config)
+        self.controller = Controller(self.store, feed, config, self.dynamic_configs)
+        self.producer_ids = ProducerIds(self.store, config.node_id)
+
+    def _store_directory(self, *, known: bool) -> Path:
+        """The log directory that has the metadata, or the first one if there are none yet."""
+        for path in self.log_dirs.online:
+            if (path / JOURNAL_NAME).exists():
+                return path
+        if known and self.log_dirs.offline_dirs:
+            offline = ", ".join(map(str, self.log_dirs.offline_dirs))
+            raise StorageError(
+                f"the metadata ({JOURNAL_NAME}) is in none of the log directories that can be used, so it must be in "
+                f"{offline}: mend that disk, or restore the file from a backup into another log directory"
+            )
+        return next(iter(self.log_dirs.online))
+
+    async def _cluster_id(self, stored: str | None) -> str:
+        try:
+            raw, _ = await self.store.get(znodes.CLUSTER_ID)
+            return znodes.decode_cluster_id(raw)
+        except NoNode:
+            cluster_id = stored or uuid_to_text(random_uuid())
+            await put(self.store, znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+            return cluster_id
+
+    def _open_network(self) -> None:
+        config = self.config
+        loop = asyncio.get_running_loop()
+        self.partitions = Partitions(config.node_id, self.image, self.log_dirs, self._log_config, loop)
+        group = AppendGroup(self.log_dir_failed)
+        sessions = FetchSessions(
+            config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
+        )
+        self._dispatcher = Dispatcher(
+            self,
+            ProduceHandler(self, group),
+            FetchHandler(self, sessions, config.int("fetch.max.bytes")),
+            group.commit,
+            config.int("queued.max.requests"),
+        )
+        self.network = Network(self._dispatcher, loop, network_limits(config), self.clock)
+        self._undo.append(self.network.close)
+        ports = self.network.open(config.listeners)
+        self.advertised = reachable(config.advertised_listeners, ports)
+
+    async def _load(self) -> None:
+        if any(log_dir.last_broker_epoch() is None and log_dir.meta for log_dir in self.log_dirs.online.values()):
+            self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
+        self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray)
+        self.partitions.apply(self.image.topics)
+        self._feed.subscribe(self._on_metadata)
+        self.dynamic_configs.on_topic_change(self._on_topic_config)
+        self.dynamic_configs.on_broker_change(self._on_broker_config)
+        self.log_dirs.start()
+
+    async def _register(self) -> None:
+        registration = znodes.BrokerRegistration(
+            broker_id=self.config.node_id,
+            endpoints=self.advertised,
+            rack=self.config.rack,
+            features={
+                name: {"min_version": levels.min, "max_version": levels.max}
+                for name, levels in SUPPORTED_FEATURES.items()
+            },
+            timestamp_ms=self.clock.time_ms(),
+        )
+        await self.store.create(znodes.broker_path(self.config.node_id), registration.encode(), ephemeral=True)
+        await self._feed.caught_up()
+
+    def warm_up(self) -> None:
+        """Import the handlers that no request has asked for yet."""
+        self._dispatcher.warm_up()
+
+    # Stop
+
+    async def shut_down(self) -> None:
+        """Stop serving, finish what is under way and close everything cleanly."""
+        self._life.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        self.network.stop_requests()
+        await self.network.drain(_DRAIN_S)
+        self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
+        self.dynamic_configs.close()
+        await self._dispatcher.close()
+        self.partitions.close()
+        await self.log_dirs.close()
+        await self._feed.close()
+        await self.store.close()
+        self.network.close()
+        self._life.enter(BrokerState.NOT_RUNNING)
+
+    async def _abandon(self) -> None:
+        """Close what a start that failed has opened, last first."""
+        self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
+        for close in reversed(self._undo):
+            closing = close()
+            if asyncio.iscoroutine(closing):
+                await closing
+        self._life.enter(BrokerState.NOT_RUNNING)
+
+    # Changes while running
+
+    def _on_metadata(self, delta: ImageDelta) -> None:
+        if delta.topics:
+            self.partitions.apply(sorted(delta.topics))
+
+    def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
+        self.partitions.configure(topic, LogConfig.from_options(config))
+
+    def _on_broker_config(self, changed: frozenset[str]) -> None:
+        self.log_dirs.update_options(self._log_dirs_options())
+        if changed & QUOTA_OPTIONS:
+            apply_quotas(self.config, self.network.quotas)
+            self.network.quotas_changed()
+
+    def _log_dirs_options(self) -> LogDirsOptions:
+        return LogDirsOptions.from_options({name: self.config.get(name) for name in BROKER_OPTIONS})
+
+    def _log_config(self, topic: str) -> LogConfig:
+        return LogConfig.from_options(self.dynamic_configs.topic(topic))
+
+    def _topic_name(self, topic: str | bytes | None) -> str | None:
+        if topic is None or isinstance(topic, str):
+            return topic
+        found = self.image.topic_by_id.get(Uuid(topic))
+        return found.name if found is not None else None

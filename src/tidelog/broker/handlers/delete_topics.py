@@ -1,0 +1,103 @@
+"""DeleteTopics, versions 1 to 6: deletes topics by name, since version 6 by id too.
+
+Behaviour as a Kafka 4 controller's: topics go one by one, one that is named twice, by name or by id or by
+both, is INVALID_REQUEST. When the answer leaves the topic is gone for good and its name is free; its files
+follow after ``file.delete.delay.ms``. With ``delete.topic.enable=false`` nothing is deleted:
+TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+
+Deviation: answers are in the order of the request; Kafka shuffles them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.metadata.image import MetadataImage
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+API = ApiKey.DELETE_TOPICS
+VERSIONS = (1, 6)
+
+_DISABLED_CODE_SINCE = 3
+_ALREADY_SUPPLIED = "The provided topic name maps to an ID that was already supplied."
+
+
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete what can be deleted."""
+    broker = context.broker
+    if not broker.config.bool("delete.topic.enable"):
+        old = context.version < _DISABLED_CODE_SINCE
+        raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
+    chosen: dict[Uuid, DeletableTopicResult] = {}
+    responses = []
+    mentions = Counter(map(_key, _asked(request)))
+    for topic in {_key(topic): topic for topic in _asked(request)}.values():
+        result = _resolve(topic, mentions, broker.image)
+        if result.error_code == ErrorCode.NONE and result.topic_id in chosen:
+            chosen.pop(result.topic_id)
+            _fail(result, ErrorCode.INVALID_REQUEST, _ALREADY_SUPPLIED)
+        elif result.error_code == ErrorCode.NONE:
+            chosen[result.topic_id] = result
+        responses.append(result)
+    # A topic named both ways is answered once, with the refusal.
+    responses = [each for each in responses if each.error_code or each.topic_id in chosen]
+    outcomes = await broker.controller.delete_topics(list(chosen), timeout_ms=request.timeout_ms)
+    for topic_id, error in outcomes.items():
+        if error is not None:
+            _fail(chosen[topic_id], error.code, error.message)
+    return DeleteTopicsResponse(responses=responses)
+
+
+def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    """The same error for every topic."""
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error.code)
+            for topic in _asked(request)
+        ]
+    )
+
+
+def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+
+
+def _key(topic: DeleteTopicState) -> tuple[str | None, Uuid]:
+    return topic.name, topic.topic_id
+
+
+def _resolve(
+    topic: DeleteTopicState, mentions: Counter[tuple[str | None, Uuid]], image: MetadataImage
+) -> DeletableTopicResult:
+    """The topic's name and id, or why it cannot be deleted."""
+    result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+    by_id = topic.topic_id != ZERO_UUID
+    if topic.name is None and not by_id:
+        return _fail(result, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if topic.name is not None and by_id:
+        return _fail(result, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if mentions[_key(topic)] > 1:
+        return _fail(result, ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if by_id else 'name'}.")
+    found = image.topic_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name or "")
+    if found is None and by_id:
+        return _fail(result, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    if found is None:
+        return _fail(
+            result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    result.name, result.topic_id = found.name, found.id
+    return result
+
+
+def _fail(result: DeletableTopicResult, code: ErrorCode, message: str) -> DeletableTopicResult:
+    result.error_code, result.error_message = code, message or None
+    return result

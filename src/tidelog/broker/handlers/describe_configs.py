@@ -1,0 +1,139 @@
+"""DescribeConfigs, versions 1 to 4: options of topics and brokers, and levels of loggers.
+
+Behaviour as in Kafka: every option with its effective value and where it comes from, on request with the
+places that stand behind it (synonyms, since version 1) and its documentation (since version 3); only the
+keys asked for, all without any. A broker answers for itself, for the dynamic options of every broker (the
+empty name) and for its loggers. A resource type that does not exist refuses the whole request.
+
+Deviation: client metrics and groups have no configs in this release and are INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.broker import log_levels
+from tidelog.broker.context import RequestContext
+from tidelog.controller.config_changes import ResourceType
+from tidelog.controller.topic_names import validate_topic_name
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.config_entries import ConfigEntry, ConfigSource
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+API = ApiKey.DESCRIBE_CONFIGS
+VERSIONS = (1, 4)
+
+_MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was "
+    "sent to an incompatible broker. See the broker logs for more details."
+)
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describe resource by resource."""
+    for resource in request.resources:
+        if resource.resource_type not in ResourceType.__members__.values():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _MALFORMED)
+    return DescribeConfigsResponse(
+        results=[_describe(context, request, resource) for resource in request.resources]
+    )
+
+
+def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    """The same error for every resource."""
+    return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
+
+
+def _describe(
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        configs = _configs(context, request, resource)
+    except KafkaError as error:
+        return _refusal(resource, error)
+    wanted = set(resource.configuration_keys or ())
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[config for config in configs if not wanted or config.name in wanted],
+    )
+
+
+def _configs(
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> Iterable[DescribeConfigsResourceResult]:
+    broker, name = context.broker, resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            validate_topic_name(name)
+            if name not in broker.image.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            entries = broker.dynamic_configs.describe_topic(name)
+        case ResourceType.BROKER:
+            if name:
+                _check_broker_id(name, broker.config.node_id, " or empty string,")
+                entries = broker.dynamic_configs.describe_broker()
+            else:
+                entries = broker.dynamic_configs.describe_default_broker()
+        case ResourceType.BROKER_LOGGER:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _check_broker_id(name, broker.config.node_id, "")
+            return [_logger(logger, level) for logger, level in log_levels.levels().items()]
+        case other:
+            kind = ResourceType(other).name
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    return [_config(entry, request) for entry in entries]
+
+
+def _check_broker_id(name: str, broker_id: int, alternative: str) -> None:
+    try:
+        described = int(name)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        ) from None
+    if described != broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker_id}{alternative} but received {name}",
+        )
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _logger(name: str, level: str) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    )
+
+
+def _refusal(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

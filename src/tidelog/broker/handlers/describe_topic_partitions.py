@@ -1,0 +1,116 @@
+"""DescribeTopicPartitions, version 0: topics and their partitions, page by page.
+
+Topics are answered sorted by name, without any in the request all of them. A page ends after
+``response_partition_limit`` partitions (at most ``max.request.partition.size.limit``, at least one);
+``next_cursor`` says where the next begins, and the cursor's topic must be among those asked for.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
+from tidelog.broker.context import RequestContext
+from tidelog.controller.topic_names import reason_invalid
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+API = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+VERSIONS = (0, 0)
+
+
+def handle(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page."""
+    image = context.broker.image
+    most = context.broker.config.int("max.request.partition.size.limit")
+    room = max(min(most, request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in _names(request, image):
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        start = request.cursor.partition_index if request.cursor and request.cursor.topic_name == name else 0
+        end = min(start + room, len(topic.partitions))
+        described = [_partition(index, topic.partitions[index], image) for index in range(start, end)]
+        response.topics.append(_topic(topic, described))
+        room -= len(described)
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
+    """The same error for every topic that was named."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error.code)
+            for topic in request.topics
+        ]
+    )
+
+
+def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> list[str]:
+    """The topics from the cursor on, sorted."""
+    cursor = request.cursor
+    asked = {topic.name for topic in request.topics} if request.topics else image.topics.keys()
+    names = sorted(name for name in asked if cursor is None or name >= cursor.topic_name)
+    if cursor is not None and request.topics and cursor.topic_name not in names:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}",
+        )
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}",
+        )
+    return names
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    invalid = reason_invalid(name) is not None
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _topic(
+    topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(
+    index: int, partition: PartitionImage, image: MetadataImage
+) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=partition.leader if partition.leader in image.brokers else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[replica for replica in partition.replicas if replica not in image.brokers],
+    )

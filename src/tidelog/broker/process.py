@@ -1,0 +1,124 @@
+"""A broker as a process: the loop it runs on, signals, and the last words.
+
+SIGTERM and SIGINT shut the broker down cleanly; a second one ends the process at once. After the broker is ready
+handlers that were not needed yet are imported, and the garbage collector is told that what is there stays: the
+objects of a broker live long, and looking through them again and again would cost more than it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+from tidelog.broker.app import Broker
+from tidelog.errors import StorageError
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.listeners import Listener
+
+logger = logging.getLogger(__name__)
+
+_FORCED_EXIT_CODE = 130
+_GC_THRESHOLDS = (50_000, 20, 50)
+_REACH_TIMEOUT_S = 3.0
+
+
+def run(config: BrokerConfig, announce: Callable[[str], None]) -> None:
+    """Run a broker until a signal ends it; ``announce`` is called with its address when it is ready."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(config, announce))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: BrokerConfig, announce: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    fatal: list[str] = []
+    signals = 0
+
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            logger.warning("Stopping at once after a second %s", number.name)
+            logging.shutdown()
+            os._exit(_FORCED_EXIT_CODE)
+        logger.info("Shutting down after %s", number.name)
+        stopping.set()
+
+    def on_fatal(reason: str) -> None:
+        fatal.append(reason)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    broker = Broker(config)
+    broker.on_fatal = on_fatal
+    await broker.start()
+    first = broker.advertised[0]
+    logger.info(
+        "Broker %d of cluster %s serves %s", broker.broker_id, broker.image.cluster_id, _listed(broker.advertised)
+    )
+    announce(_address(first))
+    settling = loop.create_task(_settle(broker))
+    await stopping.wait()
+    settling.cancel()
+    await broker.shut_down()
+    logger.info("The broker has shut down")
+    if fatal:
+        raise StorageError(fatal[0])
+
+
+async def _settle(broker: Broker) -> None:
+    """What can wait until the broker serves."""
+    broker.warm_up()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    for listener in broker.advertised:
+        reason = await _unreachable(listener)
+        if reason is not None:
+            logger.warning(
+                "Clients are told to connect to %s, but %s: set advertised.listeners (or --advertise) to an address "
+                "that they can reach",
+                listener,
+                reason,
+            )
+
+
+async def _unreachable(listener: Listener) -> str | None:
+    """Why an advertised address cannot be reached from here, which is where it most easily could."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_REACH_TIMEOUT_S):
+            found = await loop.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = found[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setblocking(False)
+                await loop.sock_connect(probe, address)
+    except socket.gaierror:
+        return f"the host {listener.host} cannot be resolved here"
+    except TimeoutError:
+        return "nothing answers there within a few seconds"
+    except OSError as error:
+        return f"it cannot be reached from here ({error.strerror or error})"
+    return None
+
+
+def _address(listener: Listener) -> str:
+    return str(listener).partition("://")[2]
+
+
+def _listed(listeners: tuple[Listener, ...]) -> str:
+    return ", ".join(map(str, listeners))

@@ -1,0 +1,66 @@
+"""The common part of AlterConfigs and IncrementalAlterConfigs: each resource once, each with its outcome.
+
+``alter`` takes what a request says about each resource as a function from the resource's entries to its new
+ones, checks what Kafka's brokers check before they ask the controller, and has the controller change the
+resource. Resources succeed and fail one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tidelog.controller.config_changes import ConfigResource, ResourceType
+from tidelog.controller.controller import Controller
+from tidelog.errors import ErrorCode, KafkaError
+
+Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+async def alter_each(
+    resources: Sequence[ConfigResource], alter: Callable[[int], Awaitable[None]]
+) -> list[KafkaError | None]:
+    """Run ``alter`` for the position of every resource that is named once; returns all outcomes in order."""
+    counts = Counter(resources)
+    outcomes: list[KafkaError | None] = []
+    for position, resource in enumerate(resources):
+        try:
+            if counts[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await alter(position)
+        except KafkaError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+    return outcomes
+
+
+async def alter_resource(
+    controller: Controller, broker_id: int, resource: ConfigResource, edit: Edit, *, validate_only: bool
+) -> None:
+    """Change the entries of a topic, of this broker, or of every broker."""
+    if resource.type == ResourceType.TOPIC:
+        await controller.change_topic_config(resource.name, edit, validate_only=validate_only)
+    elif resource.type == ResourceType.BROKER:
+        if resource.name:
+            check_node_id(resource.name, broker_id, "Unexpected broker id, expected")
+        await controller.change_broker_config(
+            edit, every_broker=not resource.name, validate_only=validate_only
+        )
+    elif resource.type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        kind = ResourceType(resource.type).name
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
+
+
+def check_node_id(name: str, broker_id: int, unexpected: str) -> None:
+    """Refuse the name of a broker that is not this one."""
+    try:
+        named = int(name)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+        ) from None
+    if named != broker_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{unexpected} {broker_id}, but received {name}")

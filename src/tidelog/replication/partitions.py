@@ -1,0 +1,180 @@
+"""All partitions that this broker holds, found by topic name or topic id.
+
+``apply`` brings them in line with the metadata image: logs are made for partitions that are assigned here, deleted
+for those that are not any more (or whose topic was made anew under the same name), and leaders and epochs are taken
+over. ``lose`` is told when a log directory has failed: its partitions are gone for clients, with KAFKA_STORAGE_ERROR.
+
+Invariant: ``by_name`` and ``by_id`` hold the same partitions, all of them open. Handlers on the hot path look there
+first; ``get`` and ``get_by_id`` say why something is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_text
+from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.replication.partition import Partition
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dirs import LogDirs
+
+logger = logging.getLogger(__name__)
+
+PartitionKey = tuple[str | bytes | None, int]
+
+
+class Partitions:
+    """The partitions of one broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        image: MetadataImage,
+        log_dirs: LogDirs,
+        log_config: Callable[[str], LogConfig],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.by_name: dict[PartitionKey, Partition] = {}
+        self.by_id: dict[PartitionKey, Partition] = {}
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self._broker_id = broker_id
+        self._image = image
+        self._log_dirs = log_dirs
+        self._log_config = log_config
+        self._loop = loop
+        log_dirs.on_offline = self.lose
+        log_dirs.on_moved = self._replace_log
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self.by_name.values()))
+
+    def get(self, topic: str | None, index: int) -> Partition:
+        """A partition by its topic's name."""
+        partition = self.by_name.get((topic, index))
+        if partition is not None:
+            return partition
+        found = self._image.topics.get(topic) if topic is not None else None
+        raise self._missing(found, index)
+
+    def get_by_id(self, topic_id: Uuid, index: int) -> Partition:
+        """A partition by its topic's id."""
+        partition = self.by_id.get((topic_id, index))
+        if partition is not None:
+            return partition
+        found = self._image.topic_by_id.get(topic_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {_text(topic_id)}")
+        raise self._missing(found, index)
+
+    def apply(self, topics: Iterable[str]) -> None:
+        """Take over what the image says about ``topics``."""
+        for name in topics:
+            topic = self._image.topics.get(name)
+            wanted = {} if topic is None else _held_by(topic, self._broker_id)
+            for partition in self._of_topic(name):
+                index = partition.topic_partition.partition
+                if topic is None or index not in wanted or partition.topic_id != topic.id:
+                    self._delete(partition)
+            if topic is not None:
+                for index, image in wanted.items():
+                    self._update(topic, index, image)
+
+    def configure(self, topic: str, config: LogConfig) -> None:
+        """A topic's options have changed."""
+        for partition in self._of_topic(topic):
+            partition.log.update_config(config)
+
+    def lose(self, path: Path, lost: Iterable[TopicPartition]) -> None:
+        """The log directory ``path`` has failed."""
+        for topic_partition in lost:
+            partition = self.by_name.get(topic_partition)
+            if partition is not None:
+                self._forget(partition)
+
+    def is_stray(self, log: Log) -> bool:
+        """Whether a log on disk belongs to no partition that the metadata place on this broker."""
+        topic = self._image.topics.get(log.topic_partition.topic)
+        if topic is None:
+            return True
+        if log.topic_id is not None and topic.id not in (log.topic_id, ZERO_UUID):
+            return True
+        return log.topic_partition.partition not in _held_by(topic, self._broker_id)
+
+    def close(self) -> None:
+        """Nobody need wait for any partition any longer."""
+        for partition in self:
+            self._forget(partition)
+
+    def _update(self, topic: TopicImage, index: int, image: PartitionImage) -> None:
+        topic_partition = TopicPartition(topic.name, index)
+        partition = self.by_name.get(topic_partition)
+        try:
+            if partition is None:
+                is_new = topic_partition not in self._log_dirs.offline_partitions
+                log = self._log_dirs.get_or_create(
+                    topic_partition, topic.id, self._log_config(topic.name), is_new=is_new
+                )
+                partition = Partition(topic_partition, topic.id, log, self._broker_id, self._loop)
+                self.by_name[topic_partition] = partition
+                self.by_id[topic.id, index] = partition
+                self._by_topic.setdefault(topic.name, {})[index] = partition
+            partition.apply(image)
+        except LogDirOfflineError as error:
+            self._log_dirs.mark_offline(Path(error.log_dir or ""), error)
+        except (KafkaError, OSError) as error:
+            logger.error("Partition %s cannot be served: %s", topic_partition, error)
+
+    def _delete(self, partition: Partition) -> None:
+        self._forget(partition)
+        try:
+            self._log_dirs.delete(partition.topic_partition)
+        except KafkaError as error:
+            logger.error("The log of %s cannot be deleted: %s", partition.topic_partition, error)
+
+    def _forget(self, partition: Partition) -> None:
+        topic, index = partition.topic_partition
+        self.by_name.pop((topic, index), None)
+        self.by_id.pop((partition.topic_id, index), None)
+        siblings = self._by_topic.get(topic, {})
+        siblings.pop(index, None)
+        if not siblings:
+            self._by_topic.pop(topic, None)
+        partition.close()
+
+    def _replace_log(self, topic_partition: TopicPartition, log: Log) -> None:
+        """The log has moved to another directory."""
+        partition = self.by_name.get(topic_partition)
+        if partition is not None:
+            partition.log = log
+
+    def _of_topic(self, topic: str) -> list[Partition]:
+        return list(self._by_topic.get(topic, {}).values())
+
+    def _missing(self, topic: TopicImage | None, index: int) -> KafkaError:
+        image = topic.partitions.get(index) if topic is not None else None
+        if topic is None or image is None:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            )
+        name = TopicPartition(topic.name, index)
+        if self._broker_id in image.replicas:
+            return KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {name} is in an offline log directory"
+            )
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Partition {name} is on another broker")
+
+
+def _held_by(topic: TopicImage, broker_id: int) -> dict[int, PartitionImage]:
+    return {index: image for index, image in topic.partitions.items() if broker_id in image.replicas}
+
+
+def _text(topic_id: bytes) -> str:
+    return uuid_to_text(Uuid(topic_id))

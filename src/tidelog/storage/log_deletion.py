@@ -1,0 +1,142 @@
+"""Making a log shorter: retention at its start, truncation at its end, replacement in the middle.
+
+Retention never deletes a segment that reaches behind the high watermark, and never the last one unless a new
+one takes its place. The log start offset moves before the segments go, so that no reader is sent to a file
+that is not there. Functions over ``Log``, which calls them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.storage.log_loader import rebuild_producers
+from tidelog.storage.segment import Segment
+from tidelog.storage.segment_swap import replace_segments
+
+if TYPE_CHECKING:
+    from tidelog.storage.log import Log
+
+_log = logging.getLogger(__name__)
+_Breach = Callable[[Segment, Segment | None], bool]
+
+
+def note_start(log: Log, offset: int, reason: str) -> None:
+    """Let the log start at ``offset``, which lies behind its start and not behind its high watermark."""
+    log.log_start_offset = offset
+    log.epochs.truncate_from_start(offset)
+    log.producers.on_log_start_offset(offset)
+    if log.recovery_point < offset:
+        log.recovery_point = offset
+    _log.info("%s: the log start offset is now %d (%s)", log.topic_partition, offset, reason or "asked for")
+
+
+def delete_old_segments(log: Log) -> int:
+    """Drop what the topic's retention no longer keeps; gives back how many segments."""
+    deleted = _delete(log, _start_offset_breach(log), "before the log start offset")
+    if log.config.delete:
+        deleted += _delete(log, _size_breach(log), f"retention.bytes={log.config.retention_bytes}")
+        deleted += _delete(log, _time_breach(log), f"retention.ms={log.config.retention_ms}")
+    return deleted
+
+
+def _start_offset_breach(log: Log) -> _Breach:
+    def breached(_: Segment, following: Segment | None) -> bool:
+        return following is not None and following.base_offset <= log.log_start_offset
+
+    return breached
+
+
+def _size_breach(log: Log) -> _Breach:
+    limit = log.config.retention_bytes
+    excess = log.size_bytes - limit
+
+    def breached(segment: Segment, _: Segment | None) -> bool:
+        nonlocal excess
+        if limit < 0 or excess < segment.size:
+            return False
+        excess -= segment.size
+        return True
+
+    return breached
+
+
+def _time_breach(log: Log) -> _Breach:
+    limit = log.config.retention_ms
+    now_ms = log.clock.time_ms()
+
+    def breached(segment: Segment, _: Segment | None) -> bool:
+        return limit >= 0 and now_ms - segment.largest_timestamp > limit
+
+    return breached
+
+
+def _delete(log: Log, breached: _Breach, reason: str) -> int:
+    deletable: list[Segment] = []
+    segments = list(log.segments)
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        end_offset = log.log_end_offset if following is None else following.base_offset
+        empty_last = following is None and segment.size == 0
+        if empty_last or log.high_watermark < end_offset or not breached(segment, following):
+            break
+        deletable.append(segment)
+    if not deletable:
+        return 0
+    if len(deletable) == len(segments):
+        log.roll()
+    following = log.segments.higher(deletable[-1].base_offset)
+    start_offset = log.log_end_offset if following is None else following.base_offset
+    if start_offset > log.log_start_offset:
+        note_start(log, start_offset, f"segments deleted: {reason}")
+    log.remove_segments(deletable)
+    return len(deletable)
+
+
+def truncate_to(log: Log, offset: int) -> bool:
+    """Drop the batches that hold ``offset`` or later ones."""
+    if offset < 0:
+        raise ValueError(f"{log.topic_partition} cannot be truncated to offset {offset}")
+    if offset >= log.log_end_offset:
+        # An epoch may have been noted here by a leadership that then wrote nothing.
+        log.epochs.truncate_from_end(log.log_end_offset)
+        return False
+    if offset < log.segments.first.base_offset:
+        truncate_fully(log, offset, None)
+        return True
+    log.remove_segments([segment for segment in log.segments if segment.base_offset > offset])
+    log.segments.active.truncate_to(offset)
+    log.set_end_offset(offset)
+    log.epochs.truncate_from_end(offset)
+    log.log_start_offset = min(offset, log.log_start_offset)
+    rebuild_producers(log.producers, log.segments, log.log_start_offset, offset, now_ms=log.clock.time_ms())
+    if log.high_watermark > offset:
+        log.update_high_watermark(offset)
+    return True
+
+
+def truncate_fully(log: Log, offset: int, log_start_offset: int | None) -> None:
+    """Drop everything; the log goes on, empty, at ``offset``."""
+    old = list(log.segments)
+    log.remove_segments(old)
+    log.segments.add(Segment.create(log.directory, offset, log.config, clock=log.clock, disk=log.disk))
+    log.set_end_offset(offset)
+    log.epochs.clear()
+    log.producers.restart_at(offset)
+    log.log_start_offset = offset if log_start_offset is None else log_start_offset
+    log.update_high_watermark(offset)
+
+
+def replace(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+    """Swap cleaned segments in; snapshots of old ones that have no successor go with them."""
+    waiting: list[Path] = []
+    replace_segments(log.segments, new, old, lambda segment: waiting.extend(log.mark_deleted(segment)))
+    kept = {segment.base_offset for segment in new}
+    for segment in old:
+        if segment.base_offset not in kept:
+            snapshot = log.producers.snapshots.mark_deleted(segment.base_offset)
+            if snapshot is not None:
+                waiting.append(snapshot)
+    log.disk.sync_path(log.directory)
+    log.hand_over(waiting)

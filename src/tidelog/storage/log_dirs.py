@@ -1,0 +1,389 @@
+"""All logs of a broker, in one or more log directories: finding, making, deleting and losing them.
+
+The life of it: :meth:`LogDirs.open` makes and locks the directories, :meth:`~LogDirs.identify` checks whose
+they are, :meth:`~LogDirs.load` opens every log and recovers what a crash has left, :meth:`~LogDirs.start`
+begins the work in the background (``upkeep``, ``cleaner``), :meth:`~LogDirs.close` flushes, writes the
+checkpoints and the clean-shutdown mark, and lets the directories go.
+
+Invariant: a log is in ``logs`` as long as it can be served. A disk error anywhere takes its whole directory
+offline (:meth:`~LogDirs.mark_offline`): its logs leave the registry and their files are left as they are; the
+other directories go on. Everything here runs on the broker's loop; only syncing is done in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.errors import ConfigError, ErrorCode, KafkaError, LogDirOfflineError, StorageError
+from tidelog.ids import TopicPartition, Uuid
+from tidelog.storage.cleaner import Cleaner
+from tidelog.storage.cleaner_process import CompactionRunner
+from tidelog.storage.deletion import DelayedDeletion
+from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir import LogDir
+from tidelog.storage.log_dirs_loading import LoadProgress, LoadReport, LogLoading
+from tidelog.storage.log_dirs_options import LogDirsOptions
+from tidelog.storage.log_moves import LogMoves
+from tidelog.storage.meta_properties import Identity, MetaProperties, agreed_identity, settled
+from tidelog.storage.upkeep import Upkeep
+
+_log = logging.getLogger(__name__)
+
+
+class LogDirs:
+    """The log directories of one broker and the logs in them."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        options: LogDirsOptions | None = None,
+        *,
+        clock: Clock | None = None,
+        disk: Disk = REAL_DISK,
+        runner: CompactionRunner | None = None,
+    ) -> None:
+        """``runner`` carries out compactions; by default a worker process does."""
+        self.paths = [path.absolute() for path in paths]
+        self.options = options or LogDirsOptions()
+        self.clock: Clock = clock or SystemClock()
+        self.disk = disk
+        self.online: dict[Path, LogDir] = {}
+        self.offline_dirs: dict[Path, str] = {}
+        """Directories that cannot be used, and why."""
+        self.logs: dict[TopicPartition, Log] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}
+        """Logs that are being moved here from another directory."""
+        self.offline_partitions: set[TopicPartition] = set()
+        """Partitions that were lost with their directory."""
+        self.on_offline: Callable[[Path, list[TopicPartition]], None] | None = None
+        """Told of each directory that goes offline after :meth:`load`, with the partitions lost."""
+        self.on_moved: Callable[[TopicPartition, Log], None] | None = None
+        """Told of each partition whose log is now another one, in another directory."""
+        self.deletion = DelayedDeletion(self.clock)
+        self.cleaner = Cleaner(
+            self.logs,
+            self.online,
+            self.options.cleaner,
+            clock=self.clock,
+            on_disk_error=self.mark_offline,
+            runner=runner,
+        )
+        self.upkeep = Upkeep(self)
+        self.moves = LogMoves(self)
+        self._preferred: dict[TopicPartition, Path] = {}
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make and lock the directories; one that cannot be used goes offline, unless it is the last."""
+        resolved = [path.resolve() for path in self.paths]
+        if len(set(resolved)) < len(resolved):
+            raise ConfigError(
+                f"log.dirs names a directory twice: {', '.join(map(str, self.paths))}; remove one of them"
+            )
+        try:
+            for path in self.paths:
+                try:
+                    log_dir = LogDir(path, self.disk)
+                    self.online[path] = log_dir
+                    log_dir.read_meta()
+                except OSError as error:
+                    self.mark_offline(path, error)
+        except StorageError:
+            self._release()
+            raise
+        if self.all_offline:
+            reasons = "; ".join(self.offline_dirs.values())
+            raise StorageError(f"no log directory can be used ({reasons}); mend one or change log.dirs")
+
+    @property
+    def all_offline(self) -> bool:
+        """Whether no directory is left to serve from: the broker has to stop."""
+        return not self.online
+
+    def stored_identity(self) -> Identity:
+        """The broker and cluster id that the directories agree on; :class:`StorageError` if they do not."""
+        return agreed_identity(self._metas(), broker_id=None, cluster_id=None)
+
+    def identify(self, *, broker_id: int, cluster_id: str) -> None:
+        """Check that the directories are this broker's and say so in those that do not yet."""
+        metas = settled(self._metas(), broker_id=broker_id, cluster_id=cluster_id)
+        for path, meta in metas.items():
+            try:
+                self.online[path].write_meta(meta)
+            except OSError as error:
+                self.mark_offline(path, error)
+
+    def _metas(self) -> dict[Path, MetaProperties | None]:
+        return {path: log_dir.meta for path, log_dir in self.online.items()}
+
+    def directory_id(self, path: Path) -> Uuid | None:
+        """The id of an online directory."""
+        log_dir = self.online.get(path)
+        return None if log_dir is None or log_dir.meta is None else log_dir.meta.directory_id
+
+    def load(
+        self,
+        config_of: Callable[[str], LogConfig],
+        *,
+        is_stray: Callable[[Log], bool] | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> LoadReport:
+        """Open every log, recovering where the last shutdown was not clean; ``config_of`` takes a topic.
+
+        Logs for which ``is_stray`` holds are set aside under a ``-stray`` name.
+        """
+        return LogLoading(self, config_of, is_stray, progress).load()
+
+    def start(self) -> None:
+        """Begin the work in the background, and go on with unfinished moves; needs a running loop."""
+        self.upkeep.start()
+        self.moves.resume()
+
+    def move(self, partition: TopicPartition, target: Path) -> None:
+        """Move a partition to another log directory, in the background; raises ``KafkaError``."""
+        self.moves.begin(partition, target)
+
+    def update_options(self, options: LogDirsOptions) -> None:
+        """Go by other options from now on; waits that have begun end as they were."""
+        self.options = options
+        self.cleaner.options = options.cleaner
+        for log in self.all_logs():
+            log.producers.expiration_ms = options.producer_expiration_ms
+
+    # -- logs -----------------------------------------------------------------------------------------
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """The log of a partition, None if there is none that can be served."""
+        return self.logs.get(partition)
+
+    def get_or_create(
+        self, partition: TopicPartition, topic_id: Uuid | None, config: LogConfig, *, is_new: bool = False
+    ) -> Log:
+        """The log of a partition, made in the directory with the fewest logs if there is none.
+
+        While a directory is offline only partitions that ``is_new`` are made: another may be lying there.
+        """
+        log = self.logs.get(partition)
+        if log is not None:
+            if topic_id is not None and log.topic_id != topic_id:
+                self._assign_topic_id(log, topic_id)
+            return log
+        if self.offline_dirs and not is_new:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Can not create log for {partition} because log directories "
+                f"{','.join(map(str, self.offline_dirs))} are offline",
+            )
+        for path in self._directories_for(partition):
+            log_dir = self.online.get(path)
+            if log_dir is None:
+                continue
+            try:
+                log_dir.forget(partition)
+                log = self.open_log(path / str(partition), config, topic_id=topic_id)
+            except (OSError, LogDirOfflineError) as error:
+                self.mark_offline(path, error)
+                continue
+            self._preferred.pop(partition, None)
+            self.offline_partitions.discard(partition)
+            self.logs[partition] = log
+            _log.info("made the log of %s in %s", partition, path)
+            return log
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"No log directories available to create log for {partition}"
+        )
+
+    def _assign_topic_id(self, log: Log, topic_id: Uuid) -> None:
+        try:
+            log.assign_topic_id(topic_id)
+        except LogDirOfflineError as error:
+            self.mark_offline(log.directory.parent, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def open_log(
+        self,
+        directory: Path,
+        config: LogConfig,
+        *,
+        topic_id: Uuid | None = None,
+        clean_shutdown: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        """Open or make one log and have its files looked after; the caller puts it into a registry."""
+        log = Log.open(
+            directory,
+            config,
+            clock=self.clock,
+            disk=self.disk,
+            clean_shutdown=clean_shutdown,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            producer_id_expiration_ms=self.options.producer_expiration_ms,
+            topic_id=topic_id,
+            on_rolled=self.upkeep.flush_soon,
+        )
+        log.on_segments_deleted = lambda paths: self.deletion.add(paths, log.config.file_delete_delay_ms)
+        return log
+
+    def prefer(self, partition: TopicPartition, path: Path) -> None:
+        """Make the log of ``partition`` in ``path`` when it comes to be made."""
+        self._preferred[partition] = path
+
+    def _directories_for(self, partition: TopicPartition) -> list[Path]:
+        preferred = self._preferred.get(partition)
+        if preferred is not None:
+            return [preferred]
+        counts = dict.fromkeys(self.online, 0)
+        if len(counts) == 1:
+            return list(counts)
+        for log in self.all_logs():
+            counts[log.directory.parent] += 1
+        return sorted(counts, key=counts.__getitem__)
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Take a partition away: at once for everybody, from the disk after ``file.delete.delay.ms``."""
+        self.moves.cancel(partition)
+        log = self.logs.pop(partition, None)
+        self._preferred.pop(partition, None)
+        self.offline_partitions.discard(partition)
+        if log is None:
+            if self.offline_dirs:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"Failed to delete log for {partition} because it may be in one of the offline "
+                    f"directories {','.join(map(str, self.offline_dirs))}",
+                )
+            return
+        self.cleaner.abort(partition)
+        self.cleaner.uncleanable.discard(partition)
+        self.discard(log)
+
+    def discard(self, log: Log) -> None:
+        """Rename a log that is in no registry any more, and remove it after the delay."""
+        path = log.directory.parent
+        log_dir = self.online.get(path)
+        try:
+            log.rename_for_delete()
+            log.close_handles()
+        except LogDirOfflineError as error:
+            self.mark_offline(path, error)
+            return
+        self.deletion.add([log.directory], self.options.delete_delay_ms)
+        _log.info("the log of %s waits for deletion as %s", log.topic_partition, log.directory)
+        if log_dir is not None:
+            log_dir.cleaned_offsets.pop(log.topic_partition, None)
+            self.upkeep.checkpoint_soon(log_dir)
+
+    def truncate_to(self, partition: TopicPartition, offset: int) -> None:
+        """Cut a log at ``offset``; whatever the cleaner makes of it now is thrown away."""
+        log = self.logs[partition]
+        self.cleaner.abort(partition)
+        log.truncate_to(offset)
+        self.cleaner.truncated(log)
+
+    def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
+        """Empty a log and let it go on at ``offset``."""
+        log = self.logs[partition]
+        self.cleaner.abort(partition)
+        log.truncate_fully_and_start_at(offset)
+        self.cleaner.truncated(log)
+
+    def dir_of(self, path: Path) -> Path:
+        """The log directory that a file or partition lies in."""
+        return next((known for known in self.paths if known in path.parents), path.parent)
+
+    def logs_in(self, path: Path) -> list[Log]:
+        """The logs of one directory, those that are being moved there included."""
+        return [log for log in self.all_logs() if log.directory.parent == path]
+
+    def all_logs(self) -> list[Log]:
+        """Every log, those that are being moved twice."""
+        return [*self.logs.values(), *self.future_logs.values()]
+
+    # -- losing a directory ---------------------------------------------------------------------------
+
+    def mark_offline(self, path: Path, error: Exception) -> None:
+        """Stop using a directory after a disk error; its logs are gone until the next start."""
+        if path in self.offline_dirs or path not in self.paths:
+            return
+        reason = str(error)
+        self.offline_dirs[path] = reason
+        log_dir = self.online.pop(path, None)
+        lost = [partition for partition, log in self.logs.items() if log.directory.parent == path]
+        for partition in lost:
+            self.cleaner.abort(partition)
+            self.moves.interrupt(partition)
+            self.logs.pop(partition).close_handles()
+        for partition in [p for p, log in self.future_logs.items() if log.directory.parent == path]:
+            self.moves.cancel(partition)
+        self.offline_partitions.update(lost)
+        if log_dir is not None:
+            log_dir.release()
+        _log.error(
+            "log directory %s is offline with %d partitions; mend it and start the broker again: %s",
+            path,
+            len(lost),
+            reason,
+        )
+        if self.on_offline is not None:
+            self.on_offline(path, lost)
+
+    # -- closing --------------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Write recovery points, log starts and high watermarks of all directories now."""
+        await self.upkeep.checkpoint_all()
+
+    async def close(self, *, broker_epoch: int = -1) -> None:
+        """Flush and close every log; each directory where that works is marked as cleanly shut down."""
+        await self.moves.close()
+        await self.cleaner.close()
+        await self.upkeep.stop()
+        try:
+            await asyncio.gather(
+                *(self._close_dir(log_dir, broker_epoch) for log_dir in list(self.online.values()))
+            )
+        finally:
+            self.logs.clear()
+            self.future_logs.clear()
+            self._release()
+
+    async def _close_dir(self, log_dir: LogDir, broker_epoch: int) -> None:
+        if not log_dir.is_loaded:
+            return
+        logs = self.logs_in(log_dir.path)
+        slots = asyncio.Semaphore(self.options.threads_per_dir)
+
+        async def close_log(log: Log) -> None:
+            async with slots:
+                await asyncio.to_thread(log.close)
+
+        results = await asyncio.gather(*map(close_log, logs), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            _log.error(
+                "a log in %s could not be closed; the next start will recover it: %s", log_dir.path, failure
+            )
+        if failures:
+            return
+        try:
+            await asyncio.to_thread(self._finish_dir, log_dir, logs, broker_epoch)
+        except OSError as error:
+            _log.error("%s could not be marked as cleanly shut down: %s", log_dir.path, error)
+
+    @staticmethod
+    def _finish_dir(log_dir: LogDir, logs: Sequence[Log], broker_epoch: int) -> None:
+        log_dir.checkpoint(logs)
+        log_dir.write_clean_mark(broker_epoch)
+
+    def _release(self) -> None:
+        for log_dir in self.online.values():
+            log_dir.release()

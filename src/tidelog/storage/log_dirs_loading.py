@@ -1,0 +1,171 @@
+"""Loading every log of a broker at start.
+
+Per directory: take the clean-shutdown mark (from here on a crash is unclean), read the checkpoints, open each
+partition. A checkpoint that cannot be read is done without: the recovery point as 0 (more is checked), the
+log start as the first segment's (deleted records may show again), both with a warning, as in Kafka.
+Directories that wait for deletion (``-delete``) are deleted, those set aside (``-stray``) left alone.
+
+A disk error takes its directory offline and the others go on. A partition in two directories, or a log whose
+files make no sense, stops the start with a sentence about what to do: guessing would lose data.
+Used by ``log_dirs`` once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import LogDirOfflineError, StorageError
+from tidelog.ids import TopicPartition
+from tidelog.storage.files import (
+    DELETE_DIR_SUFFIX,
+    FUTURE_DIR_SUFFIX,
+    STRAY_DIR_SUFFIX,
+    suffixed_directory_name,
+)
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir import LogDir, PartitionDirectory
+
+if TYPE_CHECKING:
+    from tidelog.storage.log_dirs import LogDirs
+
+_log = logging.getLogger(__name__)
+
+
+class LoadProgress(NamedTuple):
+    """How far loading is: ``done`` of ``total`` logs, the last of them in ``directory``."""
+
+    done: int
+    total: int
+    directory: Path
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What loading found and did."""
+
+    logs: int = 0
+    unclean_dirs: list[Path] = field(default_factory=list)
+    recovered: list[Log] = field(default_factory=list)
+    """The logs that were checked or mended; each has its own report."""
+    elapsed_ms: float = 0.0
+
+
+class _Offsets(NamedTuple):
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+
+
+class LogLoading:
+    """One run over all directories."""
+
+    def __init__(
+        self,
+        dirs: LogDirs,
+        config_of: Callable[[str], LogConfig],
+        is_stray: Callable[[Log], bool] | None,
+        progress: Callable[[LoadProgress], None] | None,
+    ) -> None:
+        self._dirs = dirs
+        self._config_of = config_of
+        self._is_stray = is_stray
+        self._progress = progress
+        self._report = LoadReport()
+        self._done = 0
+        self._total = 0
+
+    def load(self) -> LoadReport:
+        """Load everything; raises :class:`StorageError` if a log must be seen to by a person first."""
+        started_ms = self._dirs.clock.monotonic_ms()
+        found: dict[Path, list[PartitionDirectory]] = {}
+        for path, log_dir in list(self._dirs.online.items()):
+            try:
+                found[path] = log_dir.partitions()
+            except OSError as error:
+                self._dirs.mark_offline(path, error)
+        self._total = sum(map(len, found.values()))
+        for path, partitions in found.items():
+            try:
+                self._load_dir(self._dirs.online[path], partitions)
+            except (OSError, LogDirOfflineError) as error:
+                self._dirs.mark_offline(path, error)
+        self._report.elapsed_ms = self._dirs.clock.monotonic_ms() - started_ms
+        if self._total:
+            _log.info("loaded %d logs in %.0f ms", self._report.logs, self._report.elapsed_ms)
+        return self._report
+
+    def _load_dir(self, log_dir: LogDir, partitions: list[PartitionDirectory]) -> None:
+        clean = log_dir.take_clean_mark()
+        offsets = self._read_checkpoints(log_dir)
+        loadable = [each for each in partitions if each.suffix in ("", FUTURE_DIR_SUFFIX)]
+        if loadable:
+            _log.info(
+                "loading %d logs from %s%s",
+                len(loadable),
+                log_dir.path,
+                "" if clean else ", recovering them as the last shutdown was not clean",
+            )
+            if not clean:
+                self._report.unclean_dirs.append(log_dir.path)
+        for each in partitions:
+            if each.suffix == DELETE_DIR_SUFFIX:
+                self._dirs.deletion.add([each.path], self._dirs.options.delete_delay_ms)
+            elif each.suffix == STRAY_DIR_SUFFIX:
+                _log.warning(
+                    "%s was set aside earlier and is left alone; delete it if nobody misses it", each.path
+                )
+            else:
+                self._load_log(log_dir, each, offsets, clean)
+            self._done += 1
+            if self._progress is not None:
+                self._progress(LoadProgress(self._done, self._total, each.path))
+        log_dir.is_loaded = True
+
+    def _read_checkpoints(self, log_dir: LogDir) -> _Offsets:
+        log_dir.cleaned_offsets = log_dir.read_offsets(log_dir.cleaned, "logs are compacted from their start")
+        return _Offsets(
+            log_dir.read_offsets(log_dir.recovery_points, "recovery starts at the beginning of every log"),
+            log_dir.read_offsets(log_dir.log_starts, "logs start with their first segment"),
+            log_dir.read_offsets(log_dir.high_watermarks, "high watermarks start at the log start"),
+        )
+
+    def _load_log(self, log_dir: LogDir, each: PartitionDirectory, offsets: _Offsets, clean: bool) -> None:
+        partition = each.partition
+        registry = self._dirs.future_logs if each.suffix == FUTURE_DIR_SUFFIX else self._dirs.logs
+        if partition in registry:
+            raise StorageError(
+                f"{partition} lies in both {registry[partition].directory} and {each.path}, perhaps as the "
+                "broker ended while moving it: delete one of the two, the one on a failing disk if any is"
+            )
+        log = self._dirs.open_log(
+            each.path,
+            self._config_of(partition.topic),
+            clean_shutdown=clean,
+            recovery_point=offsets.recovery_points.get(partition, 0),
+            log_start_offset=offsets.log_starts.get(partition, 0),
+        )
+        log.update_high_watermark(min(offsets.high_watermarks.get(partition, 0), log.log_end_offset))
+        self._tell(log)
+        if not each.suffix and self._is_stray is not None and self._is_stray(log):
+            log.rename(log_dir.path / suffixed_directory_name(partition, STRAY_DIR_SUFFIX))
+            log.close_handles()
+            _log.warning(
+                "%s belongs to no topic of this broker and is set aside as %s", each.path, log.directory
+            )
+            return
+        registry[partition] = log
+        self._report.logs += 1
+
+    def _tell(self, log: Log) -> None:
+        recovery = log.recovery
+        if not recovery:
+            return
+        self._report.recovered.append(log)
+        lost_something = recovery.bytes_truncated or recovery.segments_dropped or recovery.notes
+        level = logging.WARNING if lost_something else logging.DEBUG
+        _log.log(level, "recovered %s: %s", log.topic_partition, recovery)

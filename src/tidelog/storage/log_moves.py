@@ -1,0 +1,181 @@
+"""Moving partitions from one log directory of a broker to another (AlterReplicaLogDirs).
+
+A move makes a second log, ``topic-partition.<uuid>-future``, in the target and copies the records there as
+a follower would, while the first log goes on serving. When it has caught up, the future log's directory gets
+the partition's name, the registry is switched, and the old one waits for deletion: all in one turn of the
+loop, so nobody sees both or neither.
+
+A crash before the renames leaves a future log, from which :meth:`LogMoves.resume` goes on; between the two
+renames it leaves the partition in both directories, which loading reports, as in Kafka.
+Owned by ``log_dirs``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.ids import TopicPartition
+from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
+from tidelog.storage.log import Isolation, Log
+
+if TYPE_CHECKING:
+    from tidelog.storage.log_dirs import LogDirs
+
+_CHUNK_BYTES: Final = 1024 * 1024
+# The loop also serves clients: copying may take a part of its time, not all.
+_REST_PER_WORK: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class _SourceLost(Exception):
+    """The directory that a partition is moved out of went offline."""
+
+
+class LogMoves:
+    """The moves that are under way."""
+
+    def __init__(self, dirs: LogDirs) -> None:
+        self._dirs = dirs
+        self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+
+    def begin(self, partition: TopicPartition, target: Path) -> None:
+        """Move ``partition`` to the log directory ``target``; raises ``KafkaError``. Needs a running loop."""
+        dirs = self._dirs
+        if target not in dirs.paths:
+            raise KafkaError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {target} is not found in the config (log.dirs)"
+            )
+        if target not in dirs.online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {target} is offline")
+        log = dirs.logs.get(partition)
+        if log is None:
+            if partition in dirs.offline_partitions:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {partition} is offline")
+            # As Kafka does: remember the wish for when the partition comes to be, and say that it is not.
+            dirs.prefer(partition, target)
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"Partition {partition} is not available")
+        future = dirs.future_logs.get(partition)
+        if future is not None and future.directory.parent == target:
+            return
+        self.cancel(partition)
+        if log.directory.parent == target:
+            return
+        try:
+            future = dirs.open_log(
+                target / suffixed_directory_name(partition, FUTURE_DIR_SUFFIX),
+                log.config,
+                topic_id=log.topic_id,
+            )
+            future.truncate_fully_and_start_at(log.log_start_offset)
+        except (OSError, LogDirOfflineError) as error:
+            dirs.mark_offline(target, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {target} is offline") from error
+        dirs.future_logs[partition] = future
+        self._start(partition)
+
+    def resume(self) -> None:
+        """Go on with the moves that the last run of the broker has left."""
+        for partition, future in list(self._dirs.future_logs.items()):
+            log = self._dirs.logs.get(partition)
+            if log is None:
+                if not self._dirs.offline_dirs:
+                    _log.warning(
+                        "%s is half of a move whose source is gone; it is left alone", future.directory
+                    )
+                continue
+            if log.directory.parent == future.directory.parent:
+                self.cancel(partition)
+                continue
+            self._start(partition)
+
+    def is_moving(self, partition: TopicPartition) -> bool:
+        """Whether a move of ``partition`` is under way."""
+        return partition in self._tasks
+
+    def cancel(self, partition: TopicPartition) -> None:
+        """Give up the move of ``partition``, if there is one, and delete what it has copied."""
+        self.interrupt(partition)
+        future = self._dirs.future_logs.pop(partition, None)
+        if future is not None:
+            if future.directory.parent in self._dirs.online:
+                self._dirs.discard(future)
+            else:
+                future.close_handles()
+
+    def interrupt(self, partition: TopicPartition) -> None:
+        """Stop the move of ``partition``, whose source is lost, and keep what it has copied."""
+        task = self._tasks.pop(partition, None)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Stop; the next start goes on where this one was."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, partition: TopicPartition) -> None:
+        self._tasks[partition] = asyncio.create_task(self._move(partition))
+
+    async def _move(self, partition: TopicPartition) -> None:
+        dirs = self._dirs
+        log, future = dirs.logs[partition], dirs.future_logs[partition]
+        _log.info("moving %s from %s to %s", partition, log.directory.parent, future.directory.parent)
+        dirs.cleaner.pause(partition)
+        try:
+            await self._copy(log, future)
+            await asyncio.to_thread(future.flush)
+            while future.log_end_offset < log.log_end_offset:
+                self._copy_chunk(log, future)
+            self._tasks.pop(partition, None)
+            self._switch(partition, log, future)
+        except _SourceLost:
+            _log.info("the move of %s waits for its source to come back", partition)
+        except LogDirOfflineError as error:
+            dirs.mark_offline(future.directory.parent, error)
+        except Exception:  # the partition stays where it is, and somebody should know why
+            _log.exception("moving %s to %s failed", partition, future.directory.parent)
+            self._tasks.pop(partition, None)
+            self.cancel(partition)
+        finally:
+            dirs.cleaner.resume(partition)
+
+    async def _copy(self, log: Log, future: Log) -> None:
+        loop = asyncio.get_running_loop()
+        while future.log_end_offset < log.log_end_offset:
+            started = loop.time()
+            self._copy_chunk(log, future)
+            await asyncio.sleep((loop.time() - started) * _REST_PER_WORK)
+
+    def _copy_chunk(self, log: Log, future: Log) -> None:
+        if future.log_end_offset < log.log_start_offset:
+            future.truncate_fully_and_start_at(log.log_start_offset)
+        try:
+            records = log.read_bytes(future.log_end_offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
+        except LogDirOfflineError as error:
+            self._dirs.mark_offline(log.directory.parent, error)
+            raise _SourceLost from error
+        future.append_as_follower(memoryview(bytearray(records)))
+
+    def _switch(self, partition: TopicPartition, log: Log, future: Log) -> None:
+        dirs = self._dirs
+        source, target = dirs.online.get(log.directory.parent), dirs.online[future.directory.parent]
+        before = future.directory
+        future.rename(target.path / str(partition))
+        dirs.deletion.follow(before, future.directory)
+        future.update_high_watermark(log.high_watermark)
+        del dirs.future_logs[partition]
+        dirs.logs[partition] = future
+        dirs.cleaner.moved(partition, source, target)
+        if dirs.on_moved is not None:
+            dirs.on_moved(partition, future)
+        dirs.discard(log)
+        dirs.upkeep.checkpoint_soon(target)
+        _log.info("moved %s to %s", partition, target.path)

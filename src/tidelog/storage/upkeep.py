@@ -1,0 +1,236 @@
+"""What must be done now and then for the logs of a broker, each thing in a loop of its own.
+
+===================  =====================================================================  ===========
+what                 when                                                                   where
+===================  =====================================================================  ===========
+old segments         ``log.retention.check.interval.ms``; compacted logs with the cleaner   on the loop
+flush by time        every second, by each topic's ``flush.ms``                             in a thread
+flush after a roll   at once                                                                in a thread
+recovery points      ``log.flush.offset.checkpoint.interval.ms``                            in a thread
+log starts           ``log.flush.start.offset.checkpoint.interval.ms``                      in a thread
+high watermarks      ``replica.high.watermark.checkpoint.interval.ms``                      in a thread
+silent producers     ``producer.id.expiration.check.interval.ms``                           on the loop
+===================  =====================================================================  ===========
+
+Invariant: no failure ends a loop. A disk error takes its directory offline; anything else is logged and the
+thing tried again in its next round. What is done on the loop gives way after every few logs.
+Owned by ``log_dirs``, which also calls single rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.errors import LogDirOfflineError
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import MAX_INT64
+from tidelog.storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from tidelog.storage.log_dirs import LogDirs
+
+# A topic's flush.ms counts from its last flush, so looking once a second is near enough.
+_FLUSH_LOOK_MS: Final = 1000
+_LONGEST_WAIT_MS: Final = 24 * 60 * 60 * 1000
+_LOGS_AT_A_TIME: Final = 50
+
+_log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """The background work on the logs of :class:`LogDirs`."""
+
+    def __init__(self, dirs: LogDirs) -> None:
+        self._dirs = dirs
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stop = asyncio.Event()
+        self._rolled: dict[Log, int] = {}
+        self._has_rolled = asyncio.Event()
+        self._checkpoints: dict[LogDir, asyncio.Task[None]] = {}
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._tasks) and not self._stop.is_set()
+
+    def start(self) -> None:
+        """Begin; needs a running loop."""
+        dirs = self._dirs
+        loops: list[Coroutine[Any, Any, None]] = [
+            self._every("retention_check_interval_ms", self.delete_old_segments),
+            self._every("cleaner_interval_ms", self.delete_in_compacted_logs),
+            self._every("flush_check_interval_ms", self.flush_by_time, at_most_ms=_FLUSH_LOOK_MS),
+            self._every("recovery_point_interval_ms", self.checkpoint_recovery_points),
+            self._every("log_start_interval_ms", self.checkpoint_log_starts),
+            self._every("high_watermark_interval_ms", self.checkpoint_high_watermarks),
+            self._every("producer_expiration_check_interval_ms", self.expire_producers),
+            self._flush_rolled(),
+            dirs.deletion.run(lambda path, error: dirs.mark_offline(dirs.dir_of(path), error)),
+            dirs.cleaner.run(self._stop),
+        ]
+        self._tasks = [asyncio.create_task(loop) for loop in loops]
+
+    async def stop(self) -> None:
+        """Let what is under way finish, and end."""
+        self._stop.set()
+        self._has_rolled.set()
+        self._dirs.deletion.stop()
+        await asyncio.gather(*self._tasks, *self._checkpoints.values())
+        self._tasks = []
+
+    async def _every(
+        self, interval: str, work: Callable[[], Awaitable[object]], *, at_most_ms: int = MAX_INT64
+    ) -> None:
+        while True:
+            # Asked anew in each round, because options change while the broker runs.
+            wanted_ms: int = min(getattr(self._dirs.options, interval), at_most_ms)
+            wait_ms = min(wanted_ms, _LONGEST_WAIT_MS)
+            try:
+                await asyncio.wait_for(self._stop.wait(), wait_ms / 1000)
+                return
+            except TimeoutError:
+                if wanted_ms > _LONGEST_WAIT_MS:
+                    continue
+            try:
+                await work()
+            except Exception:  # whatever it was, the next round must come
+                _log.exception("%s failed and is tried again in %d ms", work.__name__, wanted_ms)
+
+    # -- retention ------------------------------------------------------------------------------------
+
+    async def delete_old_segments(self) -> int:
+        """Let old segments of logs that are not compacted go; gives back how many went."""
+        return await self._delete_in(log for log in self._dirs.logs.values() if not log.config.compact)
+
+    async def delete_in_compacted_logs(self) -> int:
+        """The same for compacted logs, except one that is being compacted just now."""
+        cleaner = self._dirs.cleaner
+        if not cleaner.options.enable:
+            return 0
+        return await self._delete_in(
+            log
+            for log in self._dirs.logs.values()
+            if log.config.compact and not cleaner.is_cleaning(log.topic_partition)
+        )
+
+    async def _delete_in(self, logs: Iterable[Log]) -> int:
+        deleted = 0
+
+        def work(log: Log) -> None:
+            nonlocal deleted
+            deleted += log.delete_old_segments()
+            future = self._dirs.future_logs.get(log.topic_partition)
+            if future is not None:
+                deleted += future.delete_old_segments()
+
+        await self._for_each(logs, work)
+        return deleted
+
+    async def expire_producers(self) -> int:
+        """Forget producers that have been silent for too long; gives back how many."""
+        expired = 0
+        now_ms = self._dirs.clock.time_ms()
+
+        def work(log: Log) -> None:
+            nonlocal expired
+            expired += log.producers.remove_expired(now_ms)
+
+        await self._for_each(self._dirs.logs.values(), work)
+        return expired
+
+    async def _for_each(self, logs: Iterable[Log], work: Callable[[Log], None]) -> None:
+        for count, log in enumerate(list(logs), 1):
+            if self._dirs.logs.get(log.topic_partition) is not log:
+                continue
+            try:
+                work(log)
+            except LogDirOfflineError as error:
+                self._dirs.mark_offline(log.directory.parent, error)
+            if count % _LOGS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+
+    # -- flushing -------------------------------------------------------------------------------------
+
+    async def flush_by_time(self) -> int:
+        """Flush the logs that have waited for their ``flush.ms``; gives back how many."""
+        now_ms = self._dirs.clock.time_ms()
+        due = [
+            log
+            for log in self._dirs.all_logs()
+            if now_ms - log.last_flush_ms >= log.config.flush_ms and log.unflushed_messages
+        ]
+        for log in due:
+            await self._in_thread(log, log.flush)
+        return len(due)
+
+    def flush_soon(self, log: Log, offset: int) -> None:
+        """Flush ``log`` up to ``offset``, where a new segment begins."""
+        if not self.is_running:
+            log.flush_up_to(offset)
+            return
+        self._rolled[log] = offset
+        self._has_rolled.set()
+
+    async def _flush_rolled(self) -> None:
+        while not self._stop.is_set():
+            await self._has_rolled.wait()
+            self._has_rolled.clear()
+            while self._rolled:
+                log, offset = self._rolled.popitem()
+                await self._in_thread(log, log.flush_up_to, offset)
+
+    async def _in_thread(self, log: Log, work: Callable[..., None], *args: object) -> None:
+        try:
+            await asyncio.to_thread(work, *args)
+        except LogDirOfflineError as error:
+            self._dirs.mark_offline(log.directory.parent, error)
+        except Exception:  # one log's trouble must not keep the others from being flushed
+            _log.exception("flushing %s failed", log.topic_partition)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    async def checkpoint_recovery_points(self) -> None:
+        """Write how far each log is flushed."""
+        await self._in_each_dir(LogDir.checkpoint_recovery_points)
+
+    async def checkpoint_log_starts(self) -> None:
+        """Write where logs start."""
+        await self._in_each_dir(LogDir.checkpoint_log_starts)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks."""
+        await self._in_each_dir(LogDir.checkpoint_high_watermarks)
+
+    async def checkpoint_all(self) -> None:
+        """Write all three kinds now."""
+        await self._in_each_dir(LogDir.checkpoint)
+
+    def checkpoint_soon(self, log_dir: LogDir) -> None:
+        """Write all checkpoints of a directory whose logs have changed; once for many changes in a row."""
+        if not self.is_running:
+            try:
+                log_dir.checkpoint(self._dirs.logs_in(log_dir.path))
+            except OSError as error:
+                self._dirs.mark_offline(log_dir.path, error)
+        elif log_dir not in self._checkpoints:
+            self._checkpoints[log_dir] = asyncio.create_task(self._checkpoint_once(log_dir))
+
+    async def _checkpoint_once(self, log_dir: LogDir) -> None:
+        # Whatever changes up to the next turn of the loop is still covered by this write.
+        await asyncio.sleep(0)
+        del self._checkpoints[log_dir]
+        await self._in_dir(log_dir, LogDir.checkpoint)
+
+    async def _in_each_dir(self, write: Callable[[LogDir, list[Log]], None]) -> None:
+        for log_dir in list(self._dirs.online.values()):
+            await self._in_dir(log_dir, write)
+
+    async def _in_dir(self, log_dir: LogDir, write: Callable[[LogDir, list[Log]], None]) -> None:
+        if not log_dir.is_loaded:
+            return
+        try:
+            await asyncio.to_thread(write, log_dir, self._dirs.logs_in(log_dir.path))
+        except OSError as error:
+            self._dirs.mark_offline(log_dir.path, error)

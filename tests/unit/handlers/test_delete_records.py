@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tidelog.controller.topics import NewTopic
+from tidelog.errors import ErrorCode
+from tidelog.ids import CONSUMER_OFFSETS_TOPIC
+from tidelog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+
+Run = Callable[..., None]
+
+
+async def _delete(broker: Any, topic: str, index: int, offset: int, version: int = 2) -> tuple[int, int]:
+    partition = DeleteRecordsPartition(partition_index=index, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])])
+    response = await broker.call("delete_records", request, version)
+    (result,) = response.topics[0].partitions
+    assert (response.topics[0].name, result.partition_index) == (topic, index)
+    return result.error_code, result.low_watermark
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_log_starts_where_the_client_says(run: Run, version: int) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        partition = await broker.produce("t", 0, 10)
+        assert await _delete(broker, "t", 0, 4, version) == (0, 4)
+        assert partition.log.log_start_offset == 4
+        assert await _delete(broker, "t", 0, 2, version) == (0, 4)
+        assert await _delete(broker, "t", 0, -1, version) == (0, 10)
+
+    run(body)
+
+
+def test_offsets_outside_the_log_are_out_of_range(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        partition = await broker.produce("t", 0, 3)
+        assert await _delete(broker, "t", 0, 4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await _delete(broker, "t", 0, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert partition.log.log_start_offset == 0
+
+    run(body)
+
+
+def test_compacted_topics_keep_their_records_unless_they_delete_too(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics(
+            [
+                NewTopic("compact", configs={"cleanup.policy": "compact"}),
+                NewTopic("both", configs={"cleanup.policy": "compact,delete"}),
+            ]
+        )
+        assert await _delete(broker, "compact", 0, -1) == (ErrorCode.POLICY_VIOLATION, -1)
+        assert await _delete(broker, "both", 0, -1) == (0, 0)
+
+    run(body)
+
+
+def test_unknown_partitions_and_internal_topics_are_refused(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t"), NewTopic(CONSUMER_OFFSETS_TOPIC)])
+        assert await _delete(broker, "no", 0, -1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await _delete(broker, "t", 5, -1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        refused = await _delete(broker, CONSUMER_OFFSETS_TOPIC, 0, -1)
+        assert refused == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+    run(body)
+
+
+def test_the_new_start_survives_a_restart(run: Run) -> None:
+    async def before(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        await broker.produce("t", 0, 10)
+        await _delete(broker, "t", 0, 6)
+
+    async def after(broker: Any) -> None:
+        assert broker.partitions.get("t", 0).log.log_start_offset == 6
+
+    run(before)
+    run(after)

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.config_entries import ConfigEntry, ConfigSource, ConfigSynonym
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.feed import MetadataFeed
+from tidelog.metadata.store import ensure_path, put
+from tidelog.metadata.topic_options import TopicConfig
+
+
+class Rig(NamedTuple):
+    store: EmbeddedStore
+    feed: MetadataFeed
+    config: BrokerConfig
+    configs: DynamicConfigs
+
+
+def _run(
+    tmp_path: Path, scenario: Callable[[Rig], Awaitable[None]], raw: dict[str, str] | None = None
+) -> None:
+    async def main() -> None:
+        store = EmbeddedStore(tmp_path, sync=lambda fd: None)
+        for path in znodes.PERSISTENT_PATHS:
+            await ensure_path(store, path)
+        topic = znodes.TopicAssignment(topic_id=None, partitions={0: (1,)})
+        await put(store, znodes.topic_path("t"), topic.encode())
+        feed = await MetadataFeed.start(store)
+        config = BrokerConfig(raw)
+        configs = DynamicConfigs(store, feed, config)
+        try:
+            await scenario(Rig(store, feed, config, configs))
+        finally:
+            configs.close()
+            await feed.close()
+            await store.close()
+
+    asyncio.run(main())
+
+
+def _entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:
+    [found] = [each for each in entries if each.name == name]
+    return found
+
+
+def test_a_topics_entries_take_effect_and_outlive_a_restart(tmp_path: Path) -> None:
+    async def write(rig: Rig) -> None:
+        await rig.configs.set_topic("t", {"retention.ms": "5", "cleanup.policy": "compact"})
+        await rig.feed.caught_up()
+        assert rig.configs.topic("t")["retention.ms"] == 5
+        raw, _ = await rig.store.get("/config/topics/t")
+        assert raw == b'{"version":1,"config":{"retention.ms":"5","cleanup.policy":"compact"}}'
+
+    async def read(rig: Rig) -> None:
+        assert rig.configs.topic("t")["cleanup.policy"] == ("compact",)
+        assert rig.configs.topic("other")["cleanup.policy"] == ("delete",)
+
+    _run(tmp_path, write)
+    _run(tmp_path, read)
+
+
+def test_a_brokers_entries_take_effect_and_outlive_a_restart(tmp_path: Path) -> None:
+    async def write(rig: Rig) -> None:
+        await rig.configs.set_broker({"message.max.bytes": "111", "max.connections": "5"}, every_broker=True)
+        await rig.configs.set_broker({"message.max.bytes": "222"}, every_broker=False)
+        await rig.feed.caught_up()
+        assert rig.config.int("message.max.bytes") == 222
+        assert rig.config.int("max.connections") == 5
+        assert rig.configs.topic("t")["max.message.bytes"] == 222
+
+    async def read(rig: Rig) -> None:
+        assert rig.config.int("message.max.bytes") == 222
+        await rig.configs.set_broker({}, every_broker=False)
+        await rig.feed.caught_up()
+        assert rig.config.int("message.max.bytes") == 111
+
+    _run(tmp_path, write)
+    _run(tmp_path, read)
+
+
+def test_a_topics_value_says_where_it_comes_from_at_every_level(tmp_path: Path) -> None:
+    default = ConfigSynonym("message.max.bytes", "1048588", ConfigSource.DEFAULT_CONFIG)
+    static = ConfigSynonym("message.max.bytes", "10", ConfigSource.STATIC_BROKER_CONFIG)
+    cluster = ConfigSynonym("message.max.bytes", "20", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    broker = ConfigSynonym("message.max.bytes", "30", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    topic = ConfigSynonym("max.message.bytes", "40", ConfigSource.TOPIC_CONFIG)
+
+    async def scenario(rig: Rig) -> None:
+        async def described() -> ConfigEntry:
+            await rig.feed.caught_up()
+            return _entry(rig.configs.describe_topic("t"), "max.message.bytes")
+
+        assert (await described()).synonyms == (static, default)
+        await rig.configs.set_broker({"message.max.bytes": "20"}, every_broker=True)
+        assert (await described()).synonyms == (cluster, static, default)
+        await rig.configs.set_broker({"message.max.bytes": "30"}, every_broker=False)
+        assert (await described()).synonyms == (broker, cluster, static, default)
+        await rig.configs.set_topic("t", {"max.message.bytes": "40"})
+        entry = await described()
+        assert entry.synonyms == (topic, broker, cluster, static, default)
+        assert (entry.value, entry.source, entry.read_only) == ("40", ConfigSource.TOPIC_CONFIG, False)
+
+    _run(tmp_path, scenario, {"message.max.bytes": "10"})
+
+
+def test_a_value_from_a_coarser_unit_has_no_synonyms_as_in_kafka(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        entry = _entry(rig.configs.describe_topic("t"), "retention.ms")
+        assert (entry.value, entry.source, entry.synonyms) == ("3600000", ConfigSource.DEFAULT_CONFIG, ())
+        await rig.configs.set_broker({"log.retention.ms": "9"}, every_broker=True)
+        await rig.feed.caught_up()
+        entry = _entry(rig.configs.describe_topic("t"), "retention.ms")
+        assert [(each.name, each.value) for each in entry.synonyms] == [
+            ("log.retention.ms", "9"),
+            ("log.retention.hours", "1"),
+            ("log.retention.hours", "168"),
+        ]
+
+    _run(tmp_path, scenario, {"log.retention.hours": "1"})
+
+
+def test_a_topic_has_every_option_but_internal_ones_that_are_not_set(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        names = [entry.name for entry in rig.configs.describe_topic("t")]
+        assert len(names) == 33
+        assert "internal.segment.bytes" not in names
+        await rig.configs.set_topic("t", {"internal.segment.bytes": "100"})
+        await rig.feed.caught_up()
+        assert _entry(rig.configs.describe_topic("t"), "internal.segment.bytes").value == "100"
+
+    _run(tmp_path, scenario)
+
+
+def test_a_broker_has_every_option_with_type_source_and_whether_it_can_change(tmp_path: Path) -> None:
+    raw = {"node.id": "1", "log.dirs": "/x", "num.io.threads": "4", "my.own": "5", "ssl.key.password": "pw"}
+
+    async def scenario(rig: Rig) -> None:
+        entries = rig.configs.describe_broker()
+        node_id = _entry(entries, "node.id")
+        assert (node_id.value, node_id.source, node_id.read_only, node_id.type) == (
+            "1",
+            ConfigSource.STATIC_BROKER_CONFIG,
+            True,
+            3,
+        )
+        policy = _entry(entries, "log.cleanup.policy")
+        assert (policy.value, policy.source, policy.read_only, policy.type) == (
+            "delete",
+            ConfigSource.DEFAULT_CONFIG,
+            False,
+            7,
+        )
+        assert _entry(entries, "log.retention.ms").value is None
+        threads = _entry(entries, "num.io.threads")
+        assert (threads.value, threads.sensitive, threads.read_only) == ("4", False, False)
+        for name in ("my.own", "ssl.key.password"):
+            hidden = _entry(entries, name)
+            assert (hidden.value, hidden.sensitive) == (None, True)
+            assert [each.value for each in hidden.synonyms] == [None]
+        assert "producer.id.expiration.check.interval.ms" not in [entry.name for entry in entries]
+        assert all(entry.documentation for entry in entries if entry.type)
+
+    _run(tmp_path, scenario, raw)
+
+
+def test_the_default_of_all_brokers_has_only_its_own_entries(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        assert rig.configs.describe_default_broker() == []
+        await rig.configs.set_broker({"message.max.bytes": "20", "my.own": "x"}, every_broker=True)
+        await rig.configs.set_broker({"message.max.bytes": "30"}, every_broker=False)
+        await rig.feed.caught_up()
+        [known, unknown] = rig.configs.describe_default_broker()
+        assert (known.name, known.value) == ("message.max.bytes", "20")
+        assert known.synonyms == (
+            ConfigSynonym("message.max.bytes", "20", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        )
+        assert (unknown.name, unknown.value, unknown.sensitive, unknown.type) == ("my.own", None, True, 0)
+
+    _run(tmp_path, scenario)
+
+
+# Codes and messages as Kafka 4.3 answered IncrementalAlterConfigs on a broker.
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"log.dirs": "/x"}, "Cannot update these configs dynamically: [log.dirs]"),
+        ({"node.id": "4", "listeners": "x"}, "Cannot update these configs dynamically: [listeners, node.id]"),
+        ({"process.roles": "broker"}, "Cannot update these configs dynamically: [process.roles]"),
+        (
+            {"log.retention.ms": "x"},
+            "Invalid value x for configuration log.retention.ms: Not a number of type LONG",
+        ),
+        ({"log.retention.ms": "0"}, "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
+        (
+            {"log.segment.bytes": "100"},
+            "Invalid value 100 for configuration log.segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            {"max.connections.per.ip": "0"},
+            "max.connections.per.ip can be set to zero only if "
+            "max.connections.per.ip.overrides property is set",
+        ),
+    ],
+)
+@pytest.mark.parametrize("every_broker", [True, False])
+def test_broker_entries_that_cannot_be_are_refused_and_nothing_is_written(
+    tmp_path: Path, entries: dict[str, str], message: str, every_broker: bool
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        with pytest.raises(KafkaError) as refusal:
+            await rig.configs.set_broker(entries, every_broker=every_broker)
+        assert refusal.value.code is ErrorCode.INVALID_REQUEST
+        assert refusal.value.message == message
+        assert not await rig.store.children("/config/brokers")
+
+    _run(tmp_path, scenario)
+
+
+def test_a_change_is_checked_together_with_the_other_levels(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.configs.set_broker({"log.cleaner.min.compaction.lag.ms": "100"}, every_broker=False)
+        await rig.feed.caught_up()
+        with pytest.raises(KafkaError, match=r"log\.cleaner\.min\.compaction\.lag\.ms"):
+            rig.configs.check_broker({"log.cleaner.max.compaction.lag.ms": "50"}, every_broker=True)
+        with pytest.raises(KafkaError, match="conflict topic config setting"):
+            rig.configs.check_topic({"max.compaction.lag.ms": "50"})
+
+    _run(tmp_path, scenario)
+
+
+def test_options_without_effect_that_kafka_takes_are_kept_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.configs.set_broker(
+            {"num.io.threads": "9", "leader.replication.throttled.rate": "1"}, every_broker=False
+        )
+        await rig.feed.caught_up()
+        assert _entry(rig.configs.describe_broker(), "num.io.threads").value == "9"
+        assert any(
+            "have no effect: leader.replication.throttled.rate, num.io.threads" in m for m in caplog.messages
+        )
+
+    _run(tmp_path, scenario)
+
+
+def test_those_concerned_hear_of_changes_once_they_are_in_effect(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        brokers: list[frozenset[str]] = []
+        topics: list[tuple[str, object]] = []
+
+        def on_topic(name: str, config: TopicConfig) -> None:
+            topics.append((name, config["max.message.bytes"]))
+
+        rig.configs.on_broker_change(brokers.append)
+        rig.configs.on_topic_change(on_topic)
+        await rig.configs.set_topic("t", {"max.message.bytes": "7"})
+        await rig.configs.set_topic("unknown", {"max.message.bytes": "8"})
+        await rig.feed.caught_up()
+        assert (brokers, topics) == ([], [("t", 7)])
+        await rig.configs.set_broker({"max.connections": "3"}, every_broker=True)
+        await rig.feed.caught_up()
+        assert (brokers, topics) == ([frozenset({"max.connections"})], [("t", 7)])
+        await rig.configs.set_topic("t", {})
+        await rig.configs.set_broker({"message.max.bytes": "9"}, every_broker=False)
+        await rig.feed.caught_up()
+        assert brokers[1:] == [frozenset({"message.max.bytes"})]
+        assert topics[-1] == ("t", 9)
+
+    _run(tmp_path, scenario)
+
+
+def test_what_the_store_holds_and_nobody_can_use_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def spoil(rig: Rig) -> None:
+        topic = znodes.encode_config(
+            {"segment.bytes": "14", "message.format.version": "2.0", "flush.ms": "6"}
+        )
+        broker = znodes.encode_config({"log.dirs": "/x", "message.max.bytes": "big", "max.connections": "3"})
+        await put(rig.store, znodes.topic_config_path("t"), topic)
+        await put(rig.store, znodes.broker_config_path(1), broker)
+        await rig.feed.caught_up()
+        assert rig.config.int("max.connections") == 3
+
+    async def scenario(rig: Rig) -> None:
+        topic = rig.configs.topic("t")
+        assert (topic["segment.bytes"], topic["flush.ms"]) == (1 << 30, 6)
+        assert rig.config.int("max.connections") == 3
+        assert rig.config.int("message.max.bytes") == 1048588
+        assert any("log.dirs, message.max.bytes" in message for message in caplog.messages)
+        assert any("Topic t has a config that cannot be used" in message for message in caplog.messages)
+        assert _entry(rig.configs.describe_topic("t"), "segment.bytes").source is ConfigSource.DEFAULT_CONFIG
+
+    _run(tmp_path, spoil)
+    _run(tmp_path, scenario)
+
+
+def test_stored_entries_that_contradict_each_other_are_passed_over(tmp_path: Path) -> None:
+    async def spoil(rig: Rig) -> None:
+        await put(rig.store, znodes.broker_config_path(None), znodes.encode_config({"log.retention.ms": "0"}))
+        await rig.feed.caught_up()
+
+    async def scenario(rig: Rig) -> None:
+        assert rig.config.get("log.retention.ms") is None
+
+    _run(tmp_path, spoil)
+    _run(tmp_path, scenario)
