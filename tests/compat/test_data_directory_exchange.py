@@ -38,6 +38,9 @@ def assert_same(found: Contents, expected: Contents) -> None:
     for place, records in expected.items():
         if place[0] == workload.COMPACTED:  # the cleaner may have gone on meanwhile
             assert workload.latest_by_key(found[place]) == workload.latest_by_key(records)
+        elif place[0] == "trimmed":
+            # Brokers write down where a log starts once a minute: after a crash deleted records may be back.
+            assert found[place][-len(records) :] == records
         else:
             assert found[place] == records, place
 
@@ -146,7 +149,9 @@ def transplant(source: Path, target: Path) -> None:
         shutil.copytree(partition, destination)
         (destination / "partition.metadata").write_bytes(kept)
     # DeleteRecords moved the start of one partition; where it starts is kept beside the partitions.
-    shutil.copy(source / "log-start-offset-checkpoint", target)
+    starts = source / "log-start-offset-checkpoint"
+    if starts.exists():
+        shutil.copy(starts, target)
 
 
 def load_complaints(output: str, shutdown: str) -> list[str]:

@@ -173,7 +173,7 @@ class Broker:
             self,
             ProduceHandler(self, group),
             FetchHandler(self, sessions, config.int("fetch.max.bytes")),
-            group.commit,
+            group,
             config.int("queued.max.requests"),
         )
         self.network = Network(self._dispatcher, loop, network_limits(config), self.clock)
@@ -182,7 +182,9 @@ class Broker:
         self.advertised = reachable(config.advertised_listeners, ports)
 
     async def _load(self) -> None:
-        if any(log_dir.last_broker_epoch() is None and log_dir.meta for log_dir in self.log_dirs.online.values()):
+        if any(
+            log_dir.last_broker_epoch() is None and log_dir.meta for log_dir in self.log_dirs.online.values()
+        ):
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
         self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray)
         self.partitions.apply(self.image.topics)
@@ -202,7 +204,9 @@ class Broker:
             },
             timestamp_ms=self.clock.time_ms(),
         )
-        await self.store.create(znodes.broker_path(self.config.node_id), registration.encode(), ephemeral=True)
+        await self.store.create(
+            znodes.broker_path(self.config.node_id), registration.encode(), ephemeral=True
+        )
         await self._feed.caught_up()
 
     def warm_up(self) -> None:

@@ -37,7 +37,7 @@ _GROWTH = 4
 _MAX_IN_FLIGHT = 64
 _FRAMES_PER_TURN = 256
 _UNSENT_BYTES = 512 * 1024
-_SIZE = Struct(">i")
+_unpack_size = Struct(">i").unpack_from
 
 
 class RequestHandler(Protocol):
@@ -65,10 +65,11 @@ class Connection:
         "_network",
         "_outbox",
         "_queue",
+        "_recv_into",
         "_reserved_bytes",
         "_resuming",
+        "_send",
         "_sock",
-        "_unsent_bytes",
         "_writing",
         "client_software",
         "last_active",
@@ -92,7 +93,8 @@ class Connection:
         self._awaits_memory = False
         self._queue: deque[PendingAnswer] = deque()
         self._outbox = Outbox(sock)
-        self._unsent_bytes = 0
+        self._recv_into = sock.recv_into
+        self._send = sock.send
         self._writing = False
         self._muted = False
         self._resuming = False
@@ -152,28 +154,34 @@ class Connection:
     # Receiving
 
     def _on_readable(self) -> None:
-        self.last_active = self._network.loop.time()
+        network = self._network
+        self.last_active = network.loop.time()
         try:
-            if self._is_blocked():
+            if (self._queue or self._writing or self._awaits_memory) and self._is_blocked():
                 self._mute()
-            elif self._large is None:
-                self._receive()
-            else:
+            elif self._large is not None:
                 self._receive_large(self._large)
+            elif self._held:
+                self._receive_more()
+            else:
+                buffer = network.receive_buffer
+                received = self._recv_into(buffer)
+                if received:
+                    self._process(buffer, received)
+                else:
+                    self.close()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._network.logger.debug("%s went away: %s", self, error)
+            network.logger.debug("%s went away: %s", self, error)
             self.close()
 
-    def _receive(self) -> None:
+    def _receive_more(self) -> None:
+        """Receive behind the part of a frame that is already here."""
         buffer = self._network.receive_buffer
         have = len(self._held)
-        if have:
-            buffer[:have] = self._held
-            received = self._sock.recv_into(buffer[have:])
-        else:
-            received = self._sock.recv_into(buffer)
+        buffer[:have] = self._held
+        received = self._recv_into(buffer[have:])
         if received:
             self._process(buffer, have + received)
         else:
@@ -182,7 +190,7 @@ class Connection:
     def _receive_large(self, buffer: bytearray) -> None:
         size = self._large_size
         have = self._large_have
-        received = self._sock.recv_into(memoryview(buffer)[have:size])
+        received = self._recv_into(memoryview(buffer)[have:size])
         if not received:
             self.close()
             return
@@ -204,11 +212,10 @@ class Connection:
     def _process(self, view: memoryview, end: int) -> None:
         """Handle the frames in ``view[:end]`` and hold what is left of it."""
         frames: list[memoryview] = []
-        unpack = _SIZE.unpack_from
         limit = self._network.max_request_bytes
         pos = 0
         while end - pos >= 4 and len(frames) < _FRAMES_PER_TURN:
-            (size,) = unpack(view, pos)
+            (size,) = _unpack_size(view, pos)
             stop = pos + 4 + size
             if stop > end or size < 0 or size > limit:
                 break
@@ -230,7 +237,7 @@ class Connection:
         have = end - pos - 4
         if have < 0:
             return True
-        (size,) = _SIZE.unpack_from(view, pos)
+        (size,) = _unpack_size(view, pos)
         limit = self._network.max_request_bytes
         if size < 0 or size > limit:
             self.refuse(
@@ -275,8 +282,11 @@ class Connection:
     def _run(self, frames: list[memoryview]) -> int:
         """Handle ``frames`` until one of them holds back the rest; returns how many were handled."""
         handle = self._handle
+        queue = self._queue
         staged: list[StagedAnswer] = []
         refused: str | None = None
+        out: list[bytes] = []
+        unsent = 0
         done = 0
         try:
             for frame in frames:
@@ -286,10 +296,16 @@ class Connection:
                     staged.append(outcome)
                     continue
                 if staged:
-                    self._settle(staged)
-                self._take(outcome)
-                if self._unsent_bytes >= _UNSENT_BYTES:
-                    self._flush()
+                    self._settle(staged, out)
+                if isinstance(outcome, bytes) and not queue:
+                    out.append(outcome)
+                    unsent += len(outcome)
+                    if unsent < _UNSENT_BYTES:
+                        continue
+                    unsent = 0
+                self._send_all(out)
+                if not isinstance(outcome, bytes) or queue:
+                    self._take(outcome)
                 if self._is_blocked():
                     break
         except WireError as error:
@@ -298,21 +314,28 @@ class Connection:
             self._network.logger.exception("A request of %s met a bug", self)
             refused = "its request could not be handled"
         if staged:
-            self._settle(staged)
-        if self._outbox:
-            self._flush()
+            self._settle(staged, out)
+        if out:
+            self._send_all(out)
         if refused is not None:
             self.refuse(refused)
         return done
 
-    def _settle(self, staged: list[StagedAnswer]) -> None:
+    def _settle(self, staged: list[StagedAnswer], out: list[bytes]) -> None:
+        """Write what is staged; the answers go behind those in ``out``."""
         self._network.handler.commit()
+        queue = self._queue
         for answer in staged:
-            self._take(answer.settle())
+            outcome = answer.settle()
+            if isinstance(outcome, bytes) and not queue:
+                out.append(outcome)
+            else:
+                self._send_all(out)
+                self._take(outcome)
         staged.clear()
 
     def _take(self, outcome: Answer | NoAnswer | PendingAnswer) -> None:
-        """Put an outcome in its place in the order of the answers."""
+        """Put an outcome in its place behind the answers before it."""
         if isinstance(outcome, PendingAnswer):
             self._queue.append(outcome)
             if outcome.done:
@@ -325,7 +348,7 @@ class Connection:
             self._queue.append(slot)
         elif isinstance(outcome, bytes):
             self._outbox.put(outcome)
-            self._unsent_bytes += len(outcome)
+            self._flush()
         elif isinstance(outcome, list):
             self._outbox.put_all(outcome)
             self._flush()
@@ -341,7 +364,6 @@ class Connection:
             answer = pending.answer
             if isinstance(answer, bytes):
                 self._outbox.put(answer)
-                self._unsent_bytes += len(answer)
             elif isinstance(answer, list):
                 self._outbox.put_all(answer)
         for pending in queue:
@@ -353,8 +375,30 @@ class Connection:
 
     # Sending, muting
 
+    def _send_all(self, out: list[bytes]) -> None:
+        """Send answers in one go; what the socket does not take waits in the outbox. Empties ``out``."""
+        if not out or self._closed:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        if not self._writing:
+            try:
+                sent = self._send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._network.logger.debug("%s went away: %s", self, error)
+                self.close()
+                return
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._outbox.put(data)
+        self._flush()
+
     def _flush(self) -> None:
-        self._unsent_bytes = 0
+        if self._closed:
+            return
         try:
             drained = self._outbox.flush()
         except OSError as error:

@@ -26,6 +26,7 @@ from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
 from tidelog.broker.pending import Outcome, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
+from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import RequestHeader, encode_response, parse_request_header
@@ -113,9 +114,10 @@ class Dispatcher:
     """Answers frames; the ``RequestHandler`` of all connections of one broker."""
 
     def __init__(
-        self, broker: Broker, produce: FrameHandler, fetch: FrameHandler, commit: Callable[[], None], slots: int
+        self, broker: Broker, produce: FrameHandler, fetch: FrameHandler, group: AppendGroup, slots: int
     ) -> None:
-        self.commit = commit
+        self.commit = group.commit
+        self._staged = group.staged
         self._broker = broker
         self._produce = produce.handle_frame
         self._fetch = fetch.handle_frame
@@ -132,7 +134,8 @@ class Dispatcher:
                 if version >= _PRODUCE_FLEXIBLE:
                     pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
                 return self._produce(connection, frame, pos, version, correlation_id)
-            self.commit()
+            if self._staged:
+                self.commit()
             if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
                 pos = 10 + length if length > 0 else 10
                 if version >= _FETCH_FLEXIBLE:

@@ -61,7 +61,9 @@ class _Cached:
 
     def is_news(self, answer: PartitionAnswer, size: int) -> bool:
         """Whether the partition belongs into the response; remembers what it says."""
-        _, error_code, high_watermark, _, log_start_offset, _, preferred_replica, _, diverging_epoch, _, _ = answer
+        _, error_code, high_watermark, _, log_start_offset, _, preferred_replica, _, diverging_epoch, _, _ = (
+            answer
+        )
         news = size > 0 or preferred_replica >= 0 or diverging_epoch is not None
         if self.high_watermark != high_watermark:
             self.high_watermark = high_watermark
@@ -82,7 +84,13 @@ class FetchSession:
     __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
 
     def __init__(
-        self, id: int, partitions: dict[PartitionKey, _Cached], *, privileged: bool, uses_topic_ids: bool, now_ms: float
+        self,
+        id: int,
+        partitions: dict[PartitionKey, _Cached],
+        *,
+        privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: float,
     ) -> None:
         self.id = id
         self.partitions = partitions
@@ -181,7 +189,9 @@ class IncrementalFetch(FetchContext):
 class FetchSessions:
     """The cache of sessions."""
 
-    def __init__(self, slots: int, clock: Clock, topic_names: TopicNames, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, slots: int, clock: Clock, topic_names: TopicNames, rng: random.Random | None = None
+    ) -> None:
         self._slots = slots
         self._clock = clock
         self._topic_name = topic_names
@@ -215,7 +225,9 @@ class FetchSessions:
             if epoch == FINAL_EPOCH:
                 return FetchContext(wanted)
             uses_topic_ids = version >= _TOPIC_IDS_SINCE
-            return FullFetch(wanted, lambda answers: self._create(wanted, answers, from_follower, uses_topic_ids))
+            return FullFetch(
+                wanted, lambda answers: self._create(wanted, answers, from_follower, uses_topic_ids)
+            )
         session = self._sessions.get(session_id)
         if session is None:
             return SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -225,7 +237,9 @@ class FetchSessions:
             return SessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._continue(session, wanted, forgotten)
 
-    def _continue(self, session: FetchSession, wanted: Wanted, forgotten: Sequence[PartitionKey]) -> FetchContext:
+    def _continue(
+        self, session: FetchSession, wanted: Wanted, forgotten: Sequence[PartitionKey]
+    ) -> FetchContext:
         partitions = session.partitions
         for key, wish in wanted.items():
             cached = partitions.get(key)
@@ -250,7 +264,8 @@ class FetchSessions:
         if len(self._sessions) >= self._slots and not self._evict_for(len(answers), privileged, now):
             return NO_SESSION
         partitions = {
-            key: _Cached(wanted[key], self._topic_name(key[0]), answer[2], answer[4]) for key, answer in answers.items()
+            key: _Cached(wanted[key], self._topic_name(key[0]), answer[2], answer[4])
+            for key, answer in answers.items()
         }
         session_id = self._new_id()
         self._sessions[session_id] = FetchSession(

@@ -13,7 +13,6 @@ that one event has staged was written.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -83,14 +82,14 @@ class PendingAnswer:
             on_done()
 
 
-class StagedAnswer(ABC):
+class StagedAnswer:
     """The answer to a request whose records are staged and not yet written."""
 
     __slots__ = ()
 
-    @abstractmethod
     def settle(self) -> Answer | NoAnswer | PendingAnswer:
         """The answer; to be called once, after the commit."""
+        raise NotImplementedError
 
 
 Outcome = Answer | NoAnswer | PendingAnswer | StagedAnswer

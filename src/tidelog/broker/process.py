@@ -68,7 +68,10 @@ async def _serve(config: BrokerConfig, announce: Callable[[str], None]) -> None:
     await broker.start()
     first = broker.advertised[0]
     logger.info(
-        "Broker %d of cluster %s serves %s", broker.broker_id, broker.image.cluster_id, _listed(broker.advertised)
+        "Broker %d of cluster %s serves %s",
+        broker.broker_id,
+        broker.image.cluster_id,
+        _listed(broker.advertised),
     )
     announce(_address(first))
     settling = loop.create_task(_settle(broker))

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 import tidelog
 from tidelog.cli import failure
-from tidelog.cli.output import complain, silence_stdout
+from tidelog.cli.output import complain, examples, silence_stdout
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         name="tidelog",
         cls=_InOurOrder,
         help="Tidelog, a Kafka-compatible commit log: start a broker, and work with any Kafka cluster.",
-        epilog="\n\n".join(_FIRST_STEPS),
+        epilog=examples(*_FIRST_STEPS),
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
@@ -98,19 +98,26 @@ def _start() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; every way it can fail ends here as one sentence and an exit code."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipeline has gone (`| head`): its business is done, and so is ours.
+        silence_stdout()
+        return 0
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     app = build_app(arguments[0] if arguments else None)
     try:
         result = app(arguments, prog_name="tidelog", standalone_mode=False)
-        sys.stdout.flush()
-        return result if isinstance(result, int) else 0
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
-        # The reader of a pipeline has gone (`| head`): its business is done, and so is ours.
-        silence_stdout()
-        return 0
+        raise
     except _UsageError as error:
         return _usage(error)
     except Exception as error:
@@ -118,6 +125,7 @@ def run(arguments: list[str]) -> int:
             raise
         complain(failure.sentence(error))
         return 2 if isinstance(error, failure.WrongUsage) else 1
+    return result if isinstance(result, int) else 0
 
 
 def _usage(error: Any) -> int:

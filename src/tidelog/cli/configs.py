@@ -8,8 +8,10 @@ import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
-from tidelog.cli.output import is_terminal, print_json, print_table, remark
+from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.suggest import with_suggestion
 from tidelog.client.admin import Admin
+from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
     AlterConfigOp,
     AlterConfigOpType,
@@ -19,6 +21,7 @@ from tidelog.client.resources import (
     ConfigSource,
     ResourceType,
 )
+from tidelog.errors import KafkaError
 
 app = typer.Typer()
 
@@ -40,7 +43,7 @@ _ALTER_EXAMPLES = (
 )
 
 
-@app.command(epilog="\n\n".join(_DESCRIBE_EXAMPLES))
+@app.command(epilog=examples(*_DESCRIBE_EXAMPLES))
 def describe(
     topic: Topics = None,
     broker: Brokers = None,
@@ -72,7 +75,7 @@ def describe(
     report_failures([result.error for result in results if result.error is not None])
 
 
-@app.command(epilog="\n\n".join(_ALTER_EXAMPLES))
+@app.command(epilog=examples(*_ALTER_EXAMPLES))
 def alter(
     topic: Topics = None,
     broker: Brokers = None,
@@ -101,19 +104,27 @@ def alter(
             (append, "--append", AlterConfigOpType.APPEND),
             (subtract, "--subtract", AlterConfigOpType.SUBTRACT),
         )
-        for name, value in parse_assignments(texts, option).items()
+        for name, value in parse_assignments(texts, option)
     ]
     ops += [AlterConfigOp(name, None, AlterConfigOpType.DELETE) for name in delete or []]
     if not ops:
         raise WrongUsage("nothing to change: give --set, --delete, --append or --subtract")
-    changes = dict.fromkeys(resources, ops)
-    results = with_cluster(
-        bootstrap, lambda cluster: Admin(cluster).alter_configs(changes, validate_only=dry_run)
-    )
-    for result in results:
-        if result.error is None:
-            print(f"{'could change' if dry_run else 'changed'} {result.resource}")
-    report_failures([result.error for result in results if result.error is not None])
+
+    async def action(cluster: Cluster) -> tuple[list[ConfigResult], list[KafkaError]]:
+        admin = Admin(cluster)
+        results = await admin.alter_configs(dict.fromkeys(resources, ops), validate_only=dry_run)
+        names = [op.name for op in ops]
+        errors = [
+            await with_suggestion(admin, result.error, result.resource, names)
+            for result in results
+            if result.error
+        ]
+        return [result for result in results if result.error is None], errors
+
+    changed, failed = with_cluster(bootstrap, action)
+    for result in changed:
+        print(f"{'could change' if dry_run else 'changed'} {result.resource}")
+    report_failures(failed)
 
 
 def _resources(

@@ -40,12 +40,12 @@ def with_cluster(
     return asyncio.run(main())
 
 
-def parse_assignments(texts: list[str] | None, option: str) -> dict[str, str]:
-    """``["retention.ms=1000"]`` as a dictionary; a value may contain ``=``."""
-    parsed: dict[str, str] = {}
+def parse_assignments(texts: list[str] | None, option: str) -> list[tuple[str, str]]:
+    """``["retention.ms=1000"]`` as pairs; a value may contain ``=``."""
+    pairs: list[tuple[str, str]] = []
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise WrongUsage(f"{option} {text!r} is not of the form NAME=VALUE")
-        parsed[name.strip()] = value
-    return parsed
+        pairs.append((name.strip(), value))
+    return pairs

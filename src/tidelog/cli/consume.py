@@ -17,7 +17,7 @@ import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, with_cluster
 from tidelog.cli.failure import WrongUsage
-from tidelog.cli.output import counted, is_terminal, remark, time_text
+from tidelog.cli.output import counted, examples, is_terminal, remark, time_text
 from tidelog.cli.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.cli.start_offsets import StartOffset, parse_start_offset, resolve_start_offsets
 from tidelog.cli.values import unescape
@@ -29,12 +29,10 @@ from tidelog.client.resources import IsolationLevel, OffsetSpec
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
-EPILOG = "\n\n".join(
-    (
-        "tidelog consume orders --from-beginning --key --headers",
-        "tidelog consume orders --offset -10 --until-end",
-        "tidelog consume orders --offset @2024-05-01T12:00:00Z --max-messages 5 --json",
-    )
+EPILOG = examples(
+    "tidelog consume orders --from-beginning --key --headers",
+    "tidelog consume orders --offset -10 --until-end",
+    "tidelog consume orders --offset @2024-05-01T12:00:00Z --max-messages 5 --json",
 )
 
 RecordWriter = Callable[[ConsumerRecord], bytes]
@@ -119,11 +117,9 @@ def command(
             ends = {each: result.offset for each, result in found.items()}
         await reading.run(consumer, ends)
 
-    try:
-        with_cluster(bootstrap, action)
-    finally:
-        if reading.stopped_by_signal or sys.stderr.isatty():
-            remark(f"{counted(reading.count, 'record')} read from {topic}")
+    with_cluster(bootstrap, action)
+    if reading.stopped_by_signal or sys.stderr.isatty():
+        remark(f"{counted(reading.count, 'record')} read from {topic}")
 
 
 class Reading:

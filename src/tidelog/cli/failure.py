@@ -35,13 +35,6 @@ MENDS = {
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
 }
 
-DEFAULT_TEXTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
-    ErrorCode.MESSAGE_TOO_LARGE: "the record is larger than the broker accepts",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is outside what the partition holds",
-}
-
 
 def report_failures(errors: Sequence[TidelogError]) -> None:
     """Say what failed, one line each; exits with 1 if anything did."""
@@ -69,10 +62,11 @@ def sentence(error: BaseException) -> str:
 
 
 def _kafka(error: KafkaError) -> str:
-    text = _trimmed(error.message) or DEFAULT_TEXTS.get(error.code) or "the broker refused"
+    text = _trimmed(error.message) or "the broker refused"
     mend = MENDS.get(error.code)
-    said = f"{text} ({error.code.name})"
-    return f"{said}: {mend}" if mend else said
+    words = error.code.name.lower().replace("_", " ")
+    said = text if text.lower().endswith(words) else f"{text} ({error.code.name})"
+    return f"{said}: {mend}" if mend and "?" not in text else said
 
 
 def _trimmed(text: str) -> str:

@@ -15,7 +15,7 @@ import typer
 from tidelog.cli import dump_entries as entries
 from tidelog.cli.dump_segment import dump_segment
 from tidelog.cli.failure import Failure, WrongUsage
-from tidelog.cli.output import counted, remark
+from tidelog.cli.output import counted, examples, remark
 from tidelog.storage.checkpoints import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from tidelog.storage.files import (
     LEADER_EPOCH_FILE,
@@ -28,12 +28,10 @@ from tidelog.storage.files import (
 )
 from tidelog.storage.meta_properties import META_PROPERTIES_FILE
 
-EPILOG = "\n\n".join(
-    (
-        "tidelog log dump data/orders-0/00000000000000000000.log --records",
-        "tidelog log dump data/orders-0/00000000000000000000.index --verify-index",
-        "tidelog log dump data/recovery-point-offset-checkpoint",
-    )
+EPILOG = examples(
+    "tidelog log dump data/orders-0/00000000000000000000.log --records",
+    "tidelog log dump data/orders-0/00000000000000000000.index --verify-index",
+    "tidelog log dump data/recovery-point-offset-checkpoint",
 )
 
 

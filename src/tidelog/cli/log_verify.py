@@ -17,7 +17,7 @@ import typer
 
 from tidelog.cli.connect import JsonOutput
 from tidelog.cli.failure import Failure
-from tidelog.cli.output import counted, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table
 from tidelog.cli.partition_check import PartitionReport, Progress, RecoveryState, check_partition
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
@@ -32,7 +32,7 @@ from tidelog.storage.files import DELETE_DIR_SUFFIX, LOG_SUFFIX, parse_directory
 from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.meta_properties import read_meta_properties
 
-EPILOG = "\n\n".join(("tidelog log verify data", "tidelog log verify data/orders-0"))
+EPILOG = examples("tidelog log verify data", "tidelog log verify data/orders-0")
 
 _COLUMNS = ("partition", "segments", "batches", "records", "bytes", "offsets", "state")
 
@@ -57,9 +57,10 @@ def command(
         print_json({"log_dir": problems, "partitions": [_as_json(report) for report in reports]})
     else:
         _print(reports, problems)
-    damaged = [report.name for report in reports if not report.is_sound]
+    damaged = sum(not report.is_sound for report in reports)
     if damaged or problems:
-        raise Failure(f"{counted(len(damaged) or len(problems), 'damaged place')} in {directory}")
+        where = counted(damaged, "damaged partition") if damaged else counted(len(problems), "damaged file")
+        raise Failure(f"{directory.resolve()} has {where}")
 
 
 def _find_partitions(directory: Path) -> tuple[list[Path], Path]:
@@ -118,16 +119,16 @@ def _print(reports: list[PartitionReport], problems: list[str]) -> None:
     print_table(_COLUMNS, rows, right=_COLUMNS[1:5])
     for report in reports:
         for text in (*report.damage, *report.repairs):
-            remark(f"{report.name}: {text}")
+            print(f"{report.name}: {text}")
         if report.restart is not None:
-            remark(f"{report.name}: {report.restart}")
-        elif report.repairs:
-            remark(f"{report.name}: no record is lost; delete these files and a restart rebuilds them")
+            print(f"{report.name}: {report.restart}")
+        elif report.repairs and not report.damage:
+            print(f"{report.name}: no record is lost; delete these files and a restart rebuilds them")
     for text in problems:
-        remark(text)
+        print(text)
     if is_terminal() and not problems and all(report.is_sound for report in reports):
         total = sum(report.batches for report in reports)
-        remark(f"{counted(total, 'batch')} in {counted(len(reports), 'partition')}: all sound")
+        print(f"{counted(total, 'batch')} in {counted(len(reports), 'partition')}: all sound")
 
 
 def _state(report: PartitionReport) -> str:

@@ -76,12 +76,14 @@ def print_json(value: object, *, indent: int | None = 2) -> None:
 
 
 def remark(sentence: str) -> None:
-    """Tell a person something that is not the result, on stderr."""
+    """Tell a person something that is not the result, on stderr, after the results so far."""
+    sys.stdout.flush()
     print(sentence, file=sys.stderr)
 
 
 def complain(sentence: str) -> None:
-    """Say what went wrong, on stderr."""
+    """Say what went wrong, on stderr, after the results so far."""
+    sys.stdout.flush()
     prefix = _painted("error:", _RED_BOLD) if sys.stderr.isatty() else "error:"
     print(f"{prefix} {sentence}", file=sys.stderr)
 
@@ -95,6 +97,11 @@ def silence_stdout() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help page."""
+    return "\n\n".join(("Examples:", *commands))
 
 
 def counted(number: int, noun: str) -> str:

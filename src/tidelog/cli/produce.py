@@ -13,9 +13,9 @@ import msgspec
 import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, parse_assignments, with_cluster
-from tidelog.cli.failure import Failure, WrongUsage
+from tidelog.cli.failure import Failure, WrongUsage, sentence
 from tidelog.cli.input_lines import input_lines
-from tidelog.cli.output import counted, print_row, remark
+from tidelog.cli.output import counted, examples, print_row, remark
 from tidelog.cli.record_text import bytes_from_json, headers_from_json
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
 from tidelog.client.cluster import Cluster
@@ -23,12 +23,10 @@ from tidelog.client.partitioner import RoundRobinPartitioner, StickyPartitioner
 from tidelog.client.producer import RecordMetadata, SimpleProducer
 from tidelog.records.record import RecordHeader
 
-EPILOG = "\n\n".join(
-    (
-        "printf 'k1:v1\\nk2:v2\\n' | tidelog produce orders --key-separator :",
-        "tidelog produce orders --file orders.jsonl --json --codec zstd",
-        """echo '{"key": "k", "value": null, "partition": 2}' | tidelog produce orders --json""",
-    )
+EPILOG = examples(
+    "printf 'k1:v1\\nk2:v2\\n' | tidelog produce orders --key-separator :",
+    "tidelog produce orders --file orders.jsonl --json --codec zstd",
+    """echo '{"key": "k", "value": null, "partition": 2}' | tidelog produce orders --json""",
 )
 
 _ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
@@ -43,6 +41,10 @@ class OutgoingRecord:
     headers: list[RecordHeader] = field(default_factory=list)
     partition: int | None = None
     timestamp: int | None = None
+
+
+class BadLine(Exception):
+    """A line that is no record; those before it are sent all the same."""
 
 
 LineParser = Callable[[bytes], OutgoingRecord]
@@ -98,82 +100,82 @@ def command(
         raise WrongUsage(f"--acks {acks!r} is none of 0, 1, all")
     if json and key_separator is not None:
         raise WrongUsage("with --json the key is in the objects: leave --key-separator out")
-    fixed_headers = parse_assignments(header, "--header")
     fallback = OutgoingRecord(
         None,
         None if key is None else key.encode(),
-        [(name, value.encode()) for name, value in fixed_headers.items()],
+        [(name, value.encode()) for name, value in parse_assignments(header, "--header")],
         partition,
         None if timestamp is None else parse_time_ms(timestamp, "--timestamp"),
     )
     parse = _parse_json if json else line_parser(key_separator, null)
+    sending = Sending(topic, fallback, print_row if verbose else None)
 
-    async def action(cluster: Cluster) -> int:
+    async def action(cluster: Cluster) -> None:
         producer = SimpleProducer(
             cluster,
             acks=_ACKS[acks],
             codec=codec.codec,
             partitioner=RoundRobinPartitioner if round_robin else StickyPartitioner,
         )
-        sending = Sending(producer, topic, fallback, print_row if verbose else None)
-        if file is None:
-            if sys.stdin.isatty():
-                remark("one record per line; end with Ctrl-D")
-            return await sending.send_lines(sys.stdin.fileno(), parse, skip_blank=json)
-        with file.open("rb") as lines:
-            return await sending.send_lines(lines.fileno(), parse, skip_blank=json)
+        if file is None and sys.stdin.isatty():
+            remark("one record per line; end with Ctrl-D")
+        with sys.stdin.buffer if file is None else file.open("rb") as lines:
+            await sending.send_lines(producer, lines.fileno(), parse, skip_blank=json)
 
-    count = with_cluster(bootstrap, action)
-    remark(f"{counted(count, 'record')} written to {topic}")
+    try:
+        with_cluster(bootstrap, action)
+    except KeyboardInterrupt:
+        remark(f"\n{counted(sending.acknowledged, 'record')} written to {topic}")
+        raise
+    remark(f"{counted(sending.acknowledged, 'record')} written to {topic}")
 
 
 class Sending:
     """Hands lines to a producer, counts what is acknowledged, and stops at the first record that fails."""
 
     def __init__(
-        self,
-        producer: SimpleProducer,
-        topic: str,
-        fallback: OutgoingRecord,
-        report: Callable[[tuple[object, ...]], None] | None,
+        self, topic: str, fallback: OutgoingRecord, report: Callable[[tuple[object, ...]], None] | None
     ) -> None:
-        self._producer = producer
+        self.acknowledged = 0
         self._topic = topic
         self._fallback = fallback
         self._report = report
-        self._acknowledged = 0
         self._failed: tuple[int, BaseException] | None = None
 
-    async def send_lines(self, fd: int, parse: LineParser, *, skip_blank: bool) -> int:
-        """Send every line of ``fd``; returns how many records were acknowledged."""
+    async def send_lines(
+        self, producer: SimpleProducer, fd: int, parse: LineParser, *, skip_blank: bool
+    ) -> None:
+        """Send every line of ``fd``, and wait until all are acknowledged."""
         number = 0
+        bad_line: BadLine | None = None
         try:
             async for line in input_lines(fd):
                 number += 1
                 if skip_blank and not line.strip():
                     continue
-                await self._send(number, self._parsed(number, line, parse))
+                await self._send(producer, number, self._parsed(number, line, parse))
                 if self._failed is not None:
                     break
+        except BadLine as error:
+            bad_line = error
         finally:
-            await self._producer.close()
+            await producer.close()
+        if bad_line is not None and self._failed is None:
+            raise Failure(f"{bad_line} ({counted(self.acknowledged, 'record')} before it written)")
         if self._failed is not None:
-            failed_number, error = self._failed
-            remark(f"{self._acknowledged} records were written; line {failed_number} was not:")
-            raise error
-        return self._acknowledged
+            at, why = self._failed
+            raise Failure(f"line {at}: {sentence(why)} ({counted(self.acknowledged, 'record')} written)")
 
-    def _parsed(self, number: int, line: bytes, parse: LineParser) -> OutgoingRecord:
+    @staticmethod
+    def _parsed(number: int, line: bytes, parse: LineParser) -> OutgoingRecord:
         try:
             return parse(line)
         except ValueError as error:
-            raise Failure(
-                f"line {number}: {error} ({self._acknowledged} records before it are written)"
-            ) from None
+            raise BadLine(f"line {number}: {error}") from None
 
-    async def _send(self, number: int, record: OutgoingRecord) -> None:
+    async def _send(self, producer: SimpleProducer, number: int, record: OutgoingRecord) -> None:
         fallback = self._fallback
-        delivered = await self._producer.send(
+        delivered = await producer.send(
             self._topic,
             record.value,
             key=fallback.key if record.key is None else record.key,
@@ -190,7 +192,7 @@ class Sending:
         if error is not None:
             self._failed = self._failed or (number, error)
             return
-        self._acknowledged += 1
+        self.acknowledged += 1
         if self._report is not None:
             where = done.result()
             self._report((where.partition.topic, where.partition.partition, where.offset))

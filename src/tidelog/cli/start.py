@@ -80,7 +80,9 @@ def _listener_name(raw: dict[str, str]) -> str:
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{option} {text!r} is no address: write it as HOST:PORT, for example 127.0.0.1:9092")
+        raise ConfigError(
+            f"{option} {text!r} is no address: write it as HOST:PORT, for example 127.0.0.1:9092"
+        )
     return host, int(port)
 
 
@@ -121,17 +123,31 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "properties", nargs="?", metavar="server.properties", help="a Kafka configuration file; it works unchanged"
+        "properties",
+        nargs="?",
+        metavar="server.properties",
+        help="a Kafka configuration file; it works unchanged",
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="accept connections here (sets listeners)")
-    parser.add_argument("--advertise", metavar="HOST:PORT", help="tell clients this address (sets advertised.listeners)")
+    parser.add_argument(
+        "--advertise", metavar="HOST:PORT", help="tell clients this address (sets advertised.listeners)"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="keep all data here (sets log.dirs)")
     parser.add_argument(
-        "--set", metavar="name=value", action="append", default=[], help="set any broker option; may be repeated"
+        "--set",
+        metavar="name=value",
+        action="append",
+        default=[],
+        help="set any broker option; may be repeated",
     )
-    parser.add_argument("--log-format", choices=logs.FORMATS, default="text", help="how to log (default: text)")
     parser.add_argument(
-        "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO", help="what to log (default: INFO)"
+        "--log-format", choices=logs.FORMATS, default="text", help="how to log (default: text)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        default="INFO",
+        help="what to log (default: INFO)",
     )
     parser.add_argument("--welcome", action="store_true", help="print what to try next, once ready")
     return parser

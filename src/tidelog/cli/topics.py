@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
-from tidelog.cli.output import counted, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.suggest import with_suggestion
 from tidelog.cli.topic_description import describe_topics, print_description
 from tidelog.client.admin import Admin
 from tidelog.client.cluster import Cluster
@@ -18,8 +20,9 @@ from tidelog.client.resources import (
     ConfigResource,
     NewTopic,
     ResourceType,
+    TopicResult,
 )
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import uuid_to_text
 
 app = typer.Typer()
@@ -31,7 +34,9 @@ Configs = Annotated[
 ]
 
 
-@app.command(epilog="tidelog topics create orders -p 6 -c retention.ms=86400000 -c cleanup.policy=compact")
+@app.command(
+    epilog=examples("tidelog topics create orders -p 6 -c retention.ms=86400000 -c cleanup.policy=compact")
+)
 def create(
     topics: Names,
     partitions: Annotated[
@@ -49,10 +54,9 @@ def create(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Create topics."""
-    configs = parse_assignments(config, "--config")
+    configs = dict(parse_assignments(config, "--config"))
     wanted = [NewTopic(name, partitions or -1, replication_factor or -1, configs=configs) for name in topics]
-    results = with_cluster(bootstrap, lambda cluster: Admin(cluster).create_topics(wanted))
-    created = [result for result in results if result.error is None]
+    created, failed = with_cluster(bootstrap, lambda cluster: _create(cluster, wanted, configs))
     if json:
         print_json(
             [
@@ -70,13 +74,21 @@ def create(
             known = result.partitions > 0
             detail = f" with {counted(result.partitions, 'partition')}" if known else ""
             print(f"created topic {result.name}{detail}")
-    failed = [result.error for result in results if result.error is not None]
     if if_not_exists:
         failed = [error for error in failed if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS]
     report_failures(failed)
 
 
-@app.command("list", epilog="tidelog topics list --json")
+async def _create(
+    cluster: Cluster, wanted: list[NewTopic], configs: Mapping[str, str]
+) -> tuple[list[TopicResult], list[KafkaError]]:
+    admin = Admin(cluster)
+    results = await admin.create_topics(wanted)
+    errors = [await with_suggestion(admin, result.error, None, configs) for result in results if result.error]
+    return [result for result in results if result.error is None], errors
+
+
+@app.command("list", epilog=examples("tidelog topics list --json"))
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
     json: JsonOutput = False,
@@ -108,7 +120,7 @@ def list_topics(
         )
 
 
-@app.command(epilog="tidelog topics describe orders")
+@app.command(epilog=examples("tidelog topics describe orders"))
 def describe(
     topics: Names,
     json: JsonOutput = False,
@@ -124,7 +136,7 @@ def describe(
     report_failures(errors)
 
 
-@app.command(epilog="tidelog topics alter orders --partitions 12 -c retention.ms=3600000")
+@app.command(epilog=examples("tidelog topics alter orders --partitions 12 -c retention.ms=3600000"))
 def alter(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)],
     partitions: Annotated[
@@ -138,7 +150,7 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Add partitions to a topic, or change its configs."""
-    ops = [AlterConfigOp(name, value) for name, value in parse_assignments(config, "--config").items()]
+    ops = [AlterConfigOp(name, value) for name, value in parse_assignments(config, "--config")]
     ops += [AlterConfigOp(name, None, AlterConfigOpType.DELETE) for name in delete_config or []]
     if partitions is None and not ops:
         raise WrongUsage("nothing to alter: give --partitions, --config or --delete-config")
@@ -146,8 +158,10 @@ def alter(
     async def action(cluster: Cluster) -> None:
         admin = Admin(cluster)
         if ops:
-            for change in await admin.alter_configs({ConfigResource(ResourceType.TOPIC, topic): ops}):
-                change.raise_for_error()
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            for change in await admin.alter_configs({resource: ops}):
+                if change.error is not None:
+                    raise await with_suggestion(admin, change.error, resource, [op.name for op in ops])
             print(f"changed {counted(len(ops), 'config')} of topic {topic}")
         if partitions is not None:
             for result in await admin.create_partitions({topic: partitions}):
@@ -157,7 +171,7 @@ def alter(
     with_cluster(bootstrap, action)
 
 
-@app.command(epilog="tidelog topics delete orders payments --yes")
+@app.command(epilog=examples("tidelog topics delete orders payments --yes"))
 def delete(
     topics: Names,
     if_exists: Annotated[
@@ -168,8 +182,9 @@ def delete(
 ) -> None:
     """Delete topics with everything in them. Asks first on a terminal."""
     if not yes and is_terminal():
-        names = ", ".join(topics)
-        typer.confirm(f"Delete {names} and all of their records?", abort=True, err=True)
+        question = f"Delete {', '.join(topics)} with all records?"
+        if not typer.confirm(question, err=True):
+            raise typer.Exit(1)
     results = with_cluster(bootstrap, lambda cluster: Admin(cluster).delete_topics(topics))
     for result in results:
         if result.error is None:

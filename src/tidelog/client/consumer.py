@@ -138,10 +138,14 @@ class SimpleConsumer:
         return by_leader
 
     async def _recover(self, trouble: _Trouble) -> None:
-        """Wait a moment, then learn anew who leads what."""
+        """Wait a moment, then learn anew who leads what, if anybody answers; the next poll will see."""
         await asyncio.sleep(trouble.backoff.next_ms() / 1000)
         topics = {partition.topic for partition in self._assigned}
-        await self._cluster.refresh(topics, deadline=trouble.deadline)
+        try:
+            await self._cluster.refresh(topics, deadline=Deadline(self._cluster.request_timeout_ms))
+        except Exception as error:
+            if not is_retriable(error):
+                raise
 
     async def _fetch(
         self, node: Node, partitions: Mapping[TopicPartition, PartitionMetadata], deadline: Deadline

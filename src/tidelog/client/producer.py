@@ -93,7 +93,7 @@ class SimpleProducer:
         self._partitioners: dict[str, Partitioner] = {}
         self._clock = clock or SystemClock()
         self._lanes: dict[TopicPartition, _Lane] = {}
-        self._buffered_bytes = 0
+        self.buffered_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
         self._flushing = False
@@ -166,8 +166,8 @@ class SimpleProducer:
     def _buffer(self, lane: _Lane, pending: _Pending) -> None:
         lane.waiting.append(pending)
         lane.waiting_bytes += pending.size_bytes
-        self._buffered_bytes += pending.size_bytes
-        if self._buffered_bytes >= self._buffer_memory:
+        self.buffered_bytes += pending.size_bytes
+        if self.buffered_bytes >= self._buffer_memory:
             self._room.clear()
         if lane.waiting_bytes >= self._batch_size:
             lane.full.set()
@@ -209,8 +209,8 @@ class SimpleProducer:
         return batch
 
     def _release(self, batch: list[_Pending]) -> None:
-        self._buffered_bytes -= sum(pending.size_bytes for pending in batch)
-        if self._buffered_bytes < self._buffer_memory:
+        self.buffered_bytes -= sum(pending.size_bytes for pending in batch)
+        if self.buffered_bytes < self._buffer_memory:
             self._room.set()
 
     async def _deliver(self, partition: TopicPartition, batch: list[_Pending]) -> None:

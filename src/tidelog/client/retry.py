@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tidelog.client.errors import is_retriable
+from tidelog.client.errors import RequestTimeoutError, is_retriable
 
 T = TypeVar("T")
 
@@ -61,14 +61,19 @@ async def retrying(
 ) -> T:
     """The result of ``attempt``, called again after retriable errors until ``deadline``.
 
-    When time is up, the last error itself is raised: it says more than "timed out".
+    When time is up, the last error that says more than "timed out" is raised.
     """
     backoff = backoff or Backoff()
+    telling: Exception | None = None
     while True:
         try:
             return await attempt()
         except Exception as error:
             wait = backoff.next_ms() / 1000
-            if not retriable(error) or wait >= deadline.remaining:
+            if not retriable(error):
                 raise
+            if not isinstance(error, RequestTimeoutError):
+                telling = error
+            if wait >= deadline.remaining:
+                raise (telling or error) from None
             await asyncio.sleep(wait)

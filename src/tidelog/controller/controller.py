@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidelog.controller.assignment import Assignment, BrokerRack
@@ -38,20 +38,21 @@ from tidelog.controller.topics import (
     Leadership,
     NewTopic,
     TopicDefaults,
+    check_total_changes,
     check_total_partitions,
     creation_configs,
     plan_assignment,
     plan_election,
     plan_more_partitions,
 )
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set
+from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set, StoreClosed
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,9 @@ class Controller:
                     results[topic.name] = planned
                     collisions |= collision_index([topic.name])
             created = {name: each for name, each in results.items() if isinstance(each, CreatedTopic)}
+            check_total_changes(
+                sum(1 + len(each.configs) + len(each.assignment) for each in created.values())
+            )
             if created and not validate_only:
                 await self._write([op for name, each in created.items() for op in self._creation(name, each)])
                 log.info("created topic(s) %s", ", ".join(created))
@@ -129,7 +133,11 @@ class Controller:
 
     def _creation(self, name: str, topic: CreatedTopic) -> list[Op]:
         states = self._first_states(topic.assignment)
-        return create_topic_ops(name, topic.id, topic.assignment, topic.configs, states)
+        ops = create_topic_ops(name, topic.id, topic.assignment, topic.configs, states)
+        if name in self._image.deleting:
+            # An older topic's mark, left there, would doom the new one at the next start.
+            ops.insert(0, Delete(znodes.delete_topic_path(name)))
+        return ops
 
     async def auto_create_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
         """Create topics that a client needs and that are not there; one that is there by now is fine too.
@@ -150,16 +158,18 @@ class Controller:
         """Delete topics by id; the marks make sure that a crash half way leaves no topic half deleted."""
         async with self._turn(timeout_ms):
             found = {topic_id: self._image.topic_by_id.get(topic_id) for topic_id in ids}
-            doomed = [topic for topic in found.values() if topic is not None]
-            if doomed:
-                await self._write([Create(znodes.delete_topic_path(topic.name)) for topic in doomed])
-                await self._write(
-                    [op for topic in doomed for op in await delete_topic_ops(self._store, topic.name)]
-                )
-                await self._write([Delete(znodes.delete_topic_path(topic.name)) for topic in doomed])
-                log.info("deleted topic(s) %s", ", ".join(topic.name for topic in doomed))
+            await self._delete([topic.name for topic in found.values() if topic is not None])
             unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
             return {topic_id: None if topic is not None else unknown for topic_id, topic in found.items()}
+
+    async def _delete(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        marks = [znodes.delete_topic_path(name) for name in names]
+        await self._write([Create(mark) for mark in marks if not await self._store.exists(mark)])
+        await self._write([op for name in names for op in await delete_topic_ops(self._store, name)])
+        await self._write([Delete(mark) for mark in marks])
+        log.info("deleted topic(s) %s", ", ".join(names))
 
     async def create_partitions(
         self,
@@ -245,7 +255,8 @@ class Controller:
             if name not in self._image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             if not validate_only:
-                await self._configs.set_topic(name, entries)
+                with _storage_errors():
+                    await self._configs.set_topic(name, entries)
                 await self._feed.caught_up()
 
     async def change_broker_config(
@@ -260,14 +271,13 @@ class Controller:
             entries = edit(self._image.broker_config(None if every_broker else self._config.node_id))
             self._configs.check_broker(entries, every_broker=every_broker)
             if not validate_only:
-                await self._configs.set_broker(entries, every_broker=every_broker)
+                with _storage_errors():
+                    await self._configs.set_broker(entries, every_broker=every_broker)
                 await self._feed.caught_up()
 
-    async def update_features(
-        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False, timeout_ms: int | None = None
-    ) -> None:
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Finalize feature levels; raises the refusal, in which case none of them changed."""
-        async with self._turn(timeout_ms):
+        async with self._turn(None):
             planned = plan_feature_updates(
                 self._image.features, SUPPORTED_FEATURES, updates, self._config.node_id
             )
@@ -305,7 +315,8 @@ class Controller:
             self._lock.release()
 
     async def _write(self, ops: Sequence[Op]) -> None:
-        await self._store.multi(ops)
+        with _storage_errors():
+            await self._store.multi(ops)
         await self._feed.caught_up()
 
     def _topic_defaults(self) -> TopicDefaults:
@@ -321,3 +332,13 @@ class Controller:
             index: first_state(replicas, self._image.brokers, self._image.controller_epoch)
             for index, replicas in assignment.items()
         }
+
+
+@contextlib.contextmanager
+def _storage_errors() -> Iterator[None]:
+    """A store that cannot write is an error of its disk, and no bug."""
+    try:
+        yield
+    except (StorageError, StoreClosed) as error:
+        log.error("A metadata change was refused: %s", error)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -52,7 +52,11 @@ async def take_over(
     epoch = await _next_controller_epoch(store)
     ops = await _missing_path_ops(store)
     if first_start:
-        for topic in find_topics(directories):
+        found = find_topics(directories)
+        if found:
+            partitions = sum(topic.partitions for topic in found)
+            log.info("taking over %d topics with %d partitions that are on disk", len(found), partitions)
+        for topic in found:
             ops += _adoption_ops(topic, config, epoch)
     ops += await _claim_ops(store, config.node_id, epoch, clock.time_ms())
     await store.multi(ops)
@@ -102,7 +106,6 @@ def _adoption_ops(topic: FoundTopic, config: BrokerConfig, controller_epoch: int
         index: first_state((broker_id,), (broker_id,), controller_epoch, leader_epoch)
         for index, leader_epoch in topic.epochs.items()
     }
-    log.info("taking over topic %s with %d partition(s)", topic.name, topic.partitions)
     return create_topic_ops(topic.name, topic.id, dict.fromkeys(topic.epochs, (broker_id,)), configs, states)
 
 

@@ -22,6 +22,8 @@ from tidelog.errors import ErrorCode, KafkaError
 
 USE_DEFAULT = -1
 MAX_PARTITIONS_PER_REQUEST = 10_000
+MAX_CHANGES_PER_REQUEST = 10_000
+"""Kafka counts topics, configs and partitions: what one change of its metadata log may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,12 @@ def check_total_partitions(topics: Sequence[NewTopic], defaults: TopicDefaults) 
             total += max(topic.partitions, 0)
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def check_total_changes(changes: int) -> None:
+    """Refuse a request that would change too much at once (POLICY_VIOLATION)."""
+    if changes > MAX_CHANGES_PER_REQUEST:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
 def creation_configs(topic: NewTopic) -> dict[str, str]:
@@ -152,10 +160,7 @@ def plan_more_partitions(
     more = count - have
     factor = len(current[0])
     if assignments is None:
-        if more > MAX_PARTITIONS_PER_REQUEST:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
-            )
+        check_total_changes(more)
         ids = sorted(broker.id for broker in brokers)
         start = ids.index(current[0][0]) if current[0][0] in ids else 0
         return assign_replicas(brokers, more, factor, rng=rng, first_partition=have, fixed_start=start)

@@ -17,7 +17,7 @@ import asyncio
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.storage.log import FetchSlice, Isolation, Log
 from tidelog.storage.log_append import AppendInfo
@@ -47,11 +47,13 @@ class Partition:
     """A replica of a partition on this broker."""
 
     __slots__ = (
+        "_alone_in_sync",
         "_loop",
         "_waiters",
         "_waking",
         "broker_id",
         "closed",
+        "is_internal",
         "is_leader",
         "isr",
         "leader",
@@ -74,12 +76,14 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.broker_id = broker_id
+        self.is_internal = topic_partition.topic in INTERNAL_TOPICS
         self.leader = -1
         self.leader_epoch = NO_LEADER_EPOCH
         self.is_leader = False
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.closed = False
+        self._alone_in_sync = False
         self._loop = loop
         self._waiters: dict[Waiter, None] = {}
         self._waking = False
@@ -91,6 +95,7 @@ class Partition:
         """Take over what the metadata say about leader, epoch and replicas."""
         self.replicas = image.replicas
         self.isr = image.isr
+        self._alone_in_sync = image.isr == (self.broker_id,)
         self.leader = image.leader
         self.is_leader = image.leader == self.broker_id
         if image.leader_epoch != self.leader_epoch:
@@ -109,19 +114,22 @@ class Partition:
         """Check and number a batch; ``append_group`` writes it. Offsets are good once it has."""
         if not self.is_leader:
             raise self._not_leader()
-        if required_acks == ACKS_ALL and len(self.isr) < self.log.config.min_insync_replicas:
+        log = self.log
+        if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement "
-                f"of {self.log.config.min_insync_replicas} for partition {self.topic_partition}",
+                f"of {log.config.min_insync_replicas} for partition {self.topic_partition}",
             )
-        return self.log.stage_as_leader(records, self.leader_epoch, origin)
+        return log.stage_as_leader(records, self.leader_epoch, origin)
 
     def write_staged(self) -> None:
         """Write what is staged, make it readable and tell those who wait for it."""
-        self.log.write_staged()
-        self.advance_high_watermark()
-        if self._waiters and not self._waking:
+        log = self.log
+        log.write_staged()
+        if self._alone_in_sync:
+            log.update_high_watermark(log.log_end_offset)
+        if self._waiters:
             self._wake_soon()
 
     def append(
@@ -134,9 +142,8 @@ class Partition:
 
     def advance_high_watermark(self) -> None:
         """Move the high watermark to what all in-sync replicas have."""
-        log = self.log
-        if log.high_watermark < log.log_end_offset and self.isr == (self.broker_id,):
-            log.update_high_watermark(log.log_end_offset)
+        if self._alone_in_sync:
+            self.log.update_high_watermark(self.log.log_end_offset)
 
     # Reading
 

@@ -60,6 +60,7 @@ class Cleaner:
         self._paused: Counter[TopicPartition] = Counter()
         self._deaths: Counter[TopicPartition] = Counter()
         self._current: CleaningPass | None = None
+        self._closed = False
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
         """Whether a pass over this partition is under way."""
@@ -139,11 +140,12 @@ class Cleaner:
     async def clean_dirtiest(self) -> bool:
         """One pass over the log that needs it most; False if none does or the pass failed."""
         self.uncleanable &= self._logs.keys()
-        dirty = self.choose()
+        dirty = None if self._closed else self.choose()
         return dirty is not None and await self._clean(dirty) is not None
 
     async def close(self) -> None:
-        """Stop the pass that is under way, and the worker."""
+        """Stop the pass that is under way, and the worker, for good."""
+        self._closed = True
         if self._current is not None:
             self._current.stop()
             self._runner.kill()

@@ -63,6 +63,8 @@ class LogDirs:
         """Partitions that were lost with their directory."""
         self.on_offline: Callable[[Path, list[TopicPartition]], None] | None = None
         """Told of each directory that goes offline after :meth:`load`, with the partitions lost."""
+        self.on_all_offline: Callable[[str], None] | None = None
+        """Told why the last directory went offline: nothing can be served any more."""
         self.on_moved: Callable[[TopicPartition, Log], None] | None = None
         """Told of each partition whose log is now another one, in another directory."""
         self.deletion = DelayedDeletion(self.clock)
@@ -335,6 +337,8 @@ class LogDirs:
         )
         if self.on_offline is not None:
             self.on_offline(path, lost)
+        if self.all_offline and self.on_all_offline is not None:
+            self.on_all_offline(reason)
 
     # -- closing --------------------------------------------------------------------------------------
 

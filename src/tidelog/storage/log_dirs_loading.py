@@ -12,11 +12,13 @@ Used by ``log_dirs`` once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
@@ -32,6 +34,9 @@ from tidelog.storage.log_dir import LogDir, PartitionDirectory
 
 if TYPE_CHECKING:
     from tidelog.storage.log_dirs import LogDirs
+
+_LOADABLE: Final = ("", FUTURE_DIR_SUFFIX)
+_TELL_EVERY_MS: Final = 5000
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +83,7 @@ class LogLoading:
         self._report = LoadReport()
         self._done = 0
         self._total = 0
+        self._told_ms = dirs.clock.monotonic_ms()
 
     def load(self) -> LoadReport:
         """Load everything; raises :class:`StorageError` if a log must be seen to by a person first."""
@@ -88,7 +94,7 @@ class LogLoading:
                 found[path] = log_dir.partitions()
             except OSError as error:
                 self._dirs.mark_offline(path, error)
-        self._total = sum(map(len, found.values()))
+        self._total = sum(each.suffix in _LOADABLE for partitions in found.values() for each in partitions)
         for path, partitions in found.items():
             try:
                 self._load_dir(self._dirs.online[path], partitions)
@@ -102,7 +108,7 @@ class LogLoading:
     def _load_dir(self, log_dir: LogDir, partitions: list[PartitionDirectory]) -> None:
         clean = log_dir.take_clean_mark()
         offsets = self._read_checkpoints(log_dir)
-        loadable = [each for each in partitions if each.suffix in ("", FUTURE_DIR_SUFFIX)]
+        loadable = [each for each in partitions if each.suffix in _LOADABLE]
         if loadable:
             _log.info(
                 "loading %d logs from %s%s",
@@ -116,15 +122,36 @@ class LogLoading:
             if each.suffix == DELETE_DIR_SUFFIX:
                 self._dirs.deletion.add([each.path], self._dirs.options.delete_delay_ms)
             elif each.suffix == STRAY_DIR_SUFFIX:
-                _log.warning(
-                    "%s was set aside earlier and is left alone; delete it if nobody misses it", each.path
-                )
-            else:
-                self._load_log(log_dir, each, offsets, clean)
-            self._done += 1
-            if self._progress is not None:
-                self._progress(LoadProgress(self._done, self._total, each.path))
+                _log.warning("%s was set aside earlier and is left alone; delete it if not needed", each.path)
+        with contextlib.closing(self._open_all(loadable, offsets, clean)) as logs:
+            for each, log in zip(loadable, logs, strict=True):
+                self._take(log_dir, each, log, offsets)
         log_dir.is_loaded = True
+
+    def _open_all(
+        self, partitions: list[PartitionDirectory], offsets: _Offsets, clean: bool
+    ) -> Generator[Log, None, None]:
+        """Open logs, in order; those that must be checked several at a time, as that is mostly waiting."""
+
+        def open_one(each: PartitionDirectory, config: LogConfig) -> Log:
+            return self._dirs.open_log(
+                each.path,
+                config,
+                clean_shutdown=clean,
+                recovery_point=offsets.recovery_points.get(each.partition, 0),
+                log_start_offset=offsets.log_starts.get(each.partition, 0),
+            )
+
+        configs = [self._config_of(each.partition.topic) for each in partitions]
+        threads = self._dirs.options.threads_per_dir
+        if clean or threads == 1:
+            yield from map(open_one, partitions, configs)
+            return
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="recovery")
+        try:
+            yield from pool.map(open_one, partitions, configs)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _read_checkpoints(self, log_dir: LogDir) -> _Offsets:
         log_dir.cleaned_offsets = log_dir.read_offsets(log_dir.cleaned, "logs are compacted from their start")
@@ -134,23 +161,10 @@ class LogLoading:
             log_dir.read_offsets(log_dir.high_watermarks, "high watermarks start at the log start"),
         )
 
-    def _load_log(self, log_dir: LogDir, each: PartitionDirectory, offsets: _Offsets, clean: bool) -> None:
+    def _take(self, log_dir: LogDir, each: PartitionDirectory, log: Log, offsets: _Offsets) -> None:
         partition = each.partition
-        registry = self._dirs.future_logs if each.suffix == FUTURE_DIR_SUFFIX else self._dirs.logs
-        if partition in registry:
-            raise StorageError(
-                f"{partition} lies in both {registry[partition].directory} and {each.path}, perhaps as the "
-                "broker ended while moving it: delete one of the two, the one on a failing disk if any is"
-            )
-        log = self._dirs.open_log(
-            each.path,
-            self._config_of(partition.topic),
-            clean_shutdown=clean,
-            recovery_point=offsets.recovery_points.get(partition, 0),
-            log_start_offset=offsets.log_starts.get(partition, 0),
-        )
         log.update_high_watermark(min(offsets.high_watermarks.get(partition, 0), log.log_end_offset))
-        self._tell(log)
+        self._tell(log, each)
         if not each.suffix and self._is_stray is not None and self._is_stray(log):
             log.rename(log_dir.path / suffixed_directory_name(partition, STRAY_DIR_SUFFIX))
             log.close_handles()
@@ -158,10 +172,23 @@ class LogLoading:
                 "%s belongs to no topic of this broker and is set aside as %s", each.path, log.directory
             )
             return
+        registry = self._dirs.future_logs if each.suffix else self._dirs.logs
+        if partition in registry:
+            raise StorageError(
+                f"{partition} lies in both {registry[partition].directory} and {each.path}, perhaps as the "
+                "broker ended while moving it: delete one of the two, the one on a failing disk if any is"
+            )
         registry[partition] = log
         self._report.logs += 1
 
-    def _tell(self, log: Log) -> None:
+    def _tell(self, log: Log, each: PartitionDirectory) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(LoadProgress(self._done, self._total, each.path))
+        now_ms = self._dirs.clock.monotonic_ms()
+        if now_ms - self._told_ms >= _TELL_EVERY_MS:
+            self._told_ms = now_ms
+            _log.info("loaded %d of %d logs", self._done, self._total)
         recovery = log.recovery
         if not recovery:
             return

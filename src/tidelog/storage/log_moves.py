@@ -17,7 +17,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log import Isolation, Log
@@ -162,7 +162,8 @@ class LogMoves:
         except LogDirOfflineError as error:
             self._dirs.mark_offline(log.directory.parent, error)
             raise _SourceLost from error
-        future.append_as_follower(memoryview(bytearray(records)))
+        if future.append_as_follower(records) is None:
+            raise StorageError(f"{log.topic_partition} has no records at offset {future.log_end_offset}")
 
     def _switch(self, partition: TopicPartition, log: Log, future: Log) -> None:
         dirs = self._dirs
@@ -170,7 +171,9 @@ class LogMoves:
         before = future.directory
         future.rename(target.path / str(partition))
         dirs.deletion.follow(before, future.directory)
+        future.update_config(log.config)
         future.update_high_watermark(log.high_watermark)
+        future.increment_log_start_offset(log.log_start_offset, "it was moved")
         del dirs.future_logs[partition]
         dirs.logs[partition] = future
         dirs.cleaner.moved(partition, source, target)

@@ -91,7 +91,10 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
     """The first record that is not older than ``timestamp``, None if all are."""
     for segment in log.segments:
         if segment.largest_timestamp >= timestamp:
-            return _search_segment(segment, timestamp, log.log_start_offset)
+            found = _search_segment(segment, timestamp, log.log_start_offset)
+            if found is not None:
+                return found
+            # All that is young enough here lies before the log start offset: a later segment may have more.
     return None
 
 

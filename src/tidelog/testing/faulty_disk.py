@@ -59,7 +59,7 @@ class FaultyDisk(Disk):
         self._maybe_fail("open")
         return os.open(path, flags, mode)
 
-    def ftruncate(self, fd: int, length: int) -> None:  # type: ignore[override]
+    def ftruncate(self, fd: int, length: int) -> None:
         self._maybe_fail("ftruncate")
         os.ftruncate(fd, length)
 

@@ -282,7 +282,9 @@ def test_a_pending_request_that_fails_closes_its_connection() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("request_", [frame(b"x"), struct.pack(">i", -1), struct.pack(">i", 2**31 - 1), frame(b"b")])
+@pytest.mark.parametrize(
+    "request_", [frame(b"x"), struct.pack(">i", -1), struct.pack(">i", 2**31 - 1), frame(b"b")]
+)
 def test_what_cannot_be_read_closes_that_connection_alone(
     request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -47,9 +48,13 @@ def open_seat(tmp_path: Path) -> OpenSeat:
     """``async with open_seat(name="value", …)``: start on ``tmp_path``, as often as a test likes."""
 
     @contextlib.asynccontextmanager
-    async def open_(options: dict[str, str] | None = None, brokers: int = 1) -> AsyncIterator[Seat]:
+    async def open_(
+        options: dict[str, str] | None = None,
+        brokers: int = 1,
+        sync: Callable[[int], None] = os.fdatasync,
+    ) -> AsyncIterator[Seat]:
         config = BrokerConfig({"node.id": str(BROKER_ID), "log.dirs": str(tmp_path), **(options or {})})
-        store = EmbeddedStore(tmp_path)
+        store = EmbeddedStore(tmp_path, sync=sync)
         try:
             await take_over(store, config, ManualClock())
             for broker_id in range(BROKER_ID, BROKER_ID + brokers):

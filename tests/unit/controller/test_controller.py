@@ -127,6 +127,21 @@ def test_a_topic_that_exists_is_refused_as_such_even_if_its_name_collides_with_i
     _run(open_seat, body)
 
 
+def test_a_request_that_changes_too_much_at_once_is_refused_whole(open_seat: OpenSeat) -> None:
+    async def body(seat: Any) -> None:
+        most = [NewTopic("a", 4_998), NewTopic("b", 5_000)]
+        assert all(
+            _code(each) is ErrorCode.NONE
+            for each in (await seat.controller.create_topics(most, validate_only=True)).values()
+        )
+        with pytest.raises(KafkaError) as refused:
+            await seat.controller.create_topics([*most, NewTopic("c", 1)], validate_only=True)
+        assert refused.value.code is ErrorCode.POLICY_VIOLATION
+        assert refused.value.message == "Unable to perform excessively large batch operation."
+
+    _run(open_seat, body)
+
+
 def test_defaults_come_from_the_brokers_configuration(open_seat: OpenSeat) -> None:
     async def body(seat: Any) -> None:
         await seat.controller.create_topics([NewTopic("t")])
@@ -343,3 +358,48 @@ def test_a_request_that_may_not_wait_is_timed_out_and_changes_nothing(open_seat:
         assert seat.image.topics.keys() == {"t"}
 
     _run(open_seat, body)
+
+
+def test_a_failing_disk_is_a_storage_error_and_changes_nothing(open_seat: OpenSeat) -> None:
+    failing: list[bool] = []
+
+    def sync(_: int) -> None:
+        if failing:
+            raise OSError(5, "Input/output error")
+
+    async def body(seat: Any) -> None:
+        await seat.controller.create_topics([NewTopic("t")])
+        failing.append(True)
+        for change in (
+            seat.controller.create_topics([NewTopic("u")]),
+            seat.controller.change_topic_config("t", lambda now: {"retention.ms": "5"}),
+            seat.controller.delete_topics([seat.image.topics["t"].id]),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                await change
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert seat.image.topics.keys() == {"t"}
+        assert seat.image.topic_config("t") == {}
+
+    _run(open_seat, body, sync=sync)
+
+
+def test_a_mark_that_a_failed_deletion_left_does_not_doom_a_new_topic_of_that_name(
+    open_seat: OpenSeat,
+) -> None:
+    async def before(seat: Any) -> None:
+        await seat.store.create("/admin/delete_topics/t")
+        await seat.feed.caught_up()
+        await seat.controller.create_topics([NewTopic("t")])
+        assert await seat.store.children("/admin/delete_topics") == []
+
+    async def after(seat: Any) -> None:
+        assert seat.image.topics.keys() == {"t"}
+        await seat.store.create("/admin/delete_topics/t")
+        await seat.feed.caught_up()
+        topic_id = seat.image.topics["t"].id
+        assert await seat.controller.delete_topics([topic_id]) == {topic_id: None}
+        assert await seat.store.children("/admin/delete_topics") == []
+
+    _run(open_seat, before)
+    _run(open_seat, after)

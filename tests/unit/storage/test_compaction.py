@@ -539,3 +539,81 @@ def test_any_history_keeps_the_last_value_of_every_key_at_its_offset(
         assert compacted.log.log_end_offset == len(written)
         assert [record.offset for record in compacted.read_all()] == sorted(table)
     compacted.log.close(clean=False)
+
+
+# -- the property, with transactions ----------------------------------------------------------------
+
+transaction_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.tuples(st.integers(1, 3), keys)),
+        st.tuples(st.just("commit"), st.integers(1, 3)),
+        st.tuples(st.just("abort"), st.integers(1, 3)),
+        st.tuples(st.just("plain"), keys),
+        st.tuples(st.just("roll"), st.none()),
+        st.tuples(st.just("compact"), st.none()),
+        st.tuples(st.just("wait"), st.none()),
+    ),
+    min_size=5,
+    max_size=50,
+)
+
+
+def read_committed(log: Log) -> list[Record]:
+    """What a consumer with isolation.level=read_committed makes of fetch answers, as Java's does it."""
+    found: list[Record] = []
+    offset = log.log_start_offset
+    while offset < log.last_stable_offset:
+        fetched = log.read(offset, 600, isolation=Isolation.TXN_COMMITTED)
+        data = log.read_bytes(offset, 600, isolation=Isolation.TXN_COMMITTED)
+        if not data:
+            break
+        ahead = sorted(fetched.aborted or [], key=lambda aborted: aborted.first_offset)
+        aborting: set[int] = set()
+        for pos, header in iter_batches(data):
+            while ahead and ahead[0].first_offset <= header.last_offset:
+                aborting.add(ahead.pop(0).producer_id)
+            if header.is_control:
+                aborting -= {header.producer_id}
+            elif not (header.is_transactional and header.producer_id in aborting):
+                found += [record for record in decode_batch(data, pos) if record.offset >= offset]
+            offset = header.next_offset
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(script=transaction_steps)
+def test_any_history_of_transactions_keeps_what_was_committed_and_shows_nothing_aborted(
+    tmp_path_factory: pytest.TempPathFactory, script: Sequence[tuple[str, object]]
+) -> None:
+    compacted = CompactedLog(tmp_path_factory.mktemp("log"))
+    sequences = dict.fromkeys((1, 2, 3), 0)
+    pending: dict[int, list[tuple[int, bytes]]] = {}
+    committed: dict[int, bytes] = {}
+    for action, argument in script:
+        end = compacted.log.log_end_offset
+        if action == "write":
+            producer, key = argument  # type: ignore[misc]
+            compacted.append((key, b"%d" % end), **in_transaction(producer, sequences[producer]))
+            sequences[producer] += 1
+            pending.setdefault(producer, []).append((end, key))
+        elif action in ("commit", "abort") and argument in pending:
+            compacted.end_transaction(ControlType[action.upper()], argument)  # type: ignore[arg-type]
+            if action == "commit":
+                committed.update(pending[argument])
+            del pending[argument]
+        elif action == "plain":
+            compacted.append((argument, b"%d" % end))  # type: ignore[arg-type]
+            committed[end] = argument  # type: ignore[assignment]
+        elif action == "roll":
+            compacted.log.roll()
+        elif action == "wait":
+            compacted.clock.advance(DAY_MS)
+        elif action == "compact":
+            compacted.compact()
+        stable = compacted.log.last_stable_offset
+        visible = {record.offset: record.key for record in read_committed(compacted.log)}
+        decided = {offset: key for offset, key in committed.items() if offset < stable}
+        assert visible.items() <= decided.items(), "only committed records are shown"
+        last = {key: offset for offset, key in sorted(decided.items())}
+        assert set(last.values()) <= visible.keys(), "the last committed record of every key is there"
+    compacted.log.close(clean=False)

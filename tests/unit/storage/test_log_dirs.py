@@ -15,7 +15,6 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.storage.checkpoints import OffsetCheckpoint
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dir_report import report
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_loading import LoadProgress
 from tidelog.storage.log_dirs_options import LogDirsOptions
@@ -44,6 +43,10 @@ def append(log: Log, *values: bytes) -> None:
         batch = encode_batch([Record(timestamp=1_700_000_000_000, key=b"k", value=value)])
         log.append_as_leader(bytearray(batch), 0)
     log.update_high_watermark(log.log_end_offset)
+
+
+def found(path: Path, pattern: str) -> list[Path]:
+    return sorted(path.glob(pattern))
 
 
 def crash(dirs: LogDirs) -> None:
@@ -271,7 +274,7 @@ def test_a_partition_in_two_directories_stops_the_start(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "t-0").mkdir(parents=True)
     dirs = opened(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(StorageError, match="lies in both .*delete one of the two"):
+    with pytest.raises(StorageError, match=r"lies in both .*delete one of the two"):
         dirs.load(lambda topic: LogConfig())
     asyncio.run(dirs.close())
     assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists(), "it was never loaded"
@@ -287,7 +290,7 @@ def test_a_deleted_partition_is_gone_at_once_and_from_the_disk_after_the_delay(t
         append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
         dirs.delete(T0)
         assert dirs.get(T0) is None
-        (waiting,) = tmp_path.glob("t-0.*-delete")
+        (waiting,) = found(tmp_path, "t-0.*-delete")
         assert len(waiting.name) == len("t-0.") + 32 + len("-delete")
 
         clock.advance(59_999)
@@ -327,7 +330,7 @@ def test_what_a_crash_left_waiting_for_deletion_is_deleted_by_the_next_start(tmp
         assert again.logs == {}
         clock.advance(60_000)
         assert await again.deletion.remove_due(again.mark_offline) == 1
-        assert not list(tmp_path.glob("t-0*"))
+        assert found(tmp_path, "t-0*") == []
         await again.close()
 
     asyncio.run(scenario())
@@ -359,22 +362,7 @@ def test_segments_that_retention_drops_are_deleted_after_the_topics_delay(tmp_pa
     asyncio.run(scenario())
 
 
-# -- reports --------------------------------------------------------------------------------------
-
-
-def test_the_report_lists_every_directory_with_its_logs(tmp_path: Path) -> None:
-    dirs = loaded(tmp_path / "a", tmp_path / "b")
-    log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
-    append(log, b"1")
-    first, second = report(dirs)
-    assert [(each.partition, each.size_bytes, each.offset_lag, each.is_future) for each in first.logs] == [
-        (T0, log.size_bytes, 0, False)
-    ]
-    assert second.logs == []
-    assert 0 < first.usable_bytes <= first.total_bytes
-    dirs.mark_offline(tmp_path / "b", OSError(5, "Input/output error"))
-    assert [each.is_online for each in report(dirs)] == [True, False]
-    asyncio.run(dirs.close())
+# -- options --------------------------------------------------------------------------------------
 
 
 def test_options_come_from_kafkas_names() -> None:

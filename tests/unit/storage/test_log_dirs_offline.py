@@ -40,7 +40,7 @@ class FailingDisk(Disk):
         os.rename(source, target)  # type: ignore[arg-type]  # noqa: PTH104
 
     def fsync(self, fd: int) -> None:  # type: ignore[override]
-        self._check(os.readlink(f"/proc/self/fd/{fd}"))
+        self._check(Path(f"/proc/self/fd/{fd}").readlink())
         os.fsync(fd)
 
 
@@ -157,10 +157,13 @@ def test_a_new_log_goes_to_another_directory_when_the_first_choice_fails(tmp_pat
     assert log.directory.parent == tmp_path / "b"
     assert list(dirs.offline_dirs) == [tmp_path / "a"]
     disk.broken = tmp_path
+    reasons: list[str] = []
+    dirs.on_all_offline = reasons.append
     with pytest.raises(KafkaError, match="No log directories available") as caught:
         dirs.get_or_create(T1, None, LogConfig(), is_new=True)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert dirs.all_offline
+    assert len(reasons) == 1
     asyncio.run(dirs.close())
 
 

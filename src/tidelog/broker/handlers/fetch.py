@@ -17,7 +17,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.broker.fetch_session import Answers, FetchContext, FetchSessions, PartitionKey, Wanted, records_size
+from tidelog.broker.fetch_session import (
+    FINAL_EPOCH,
+    Answers,
+    FetchContext,
+    FetchSessions,
+    PartitionKey,
+    Wanted,
+    records_size,
+)
 from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import Uuid
@@ -69,8 +77,13 @@ class FetchHandler:
     ) -> Answer | PendingAnswer:
         """Answer one request, now or when there is something to answer."""
         request = parse_fetch_request(frame, pos, version)
+        topics = request.topics
+        if request.session_epoch == FINAL_EPOCH and len(topics) == 1 and len(topics[0][2]) == 1:
+            answer = self._fetch_one(request, version, correlation_id)
+            if answer is not None:
+                return answer
         wanted: Wanted = {}
-        for name, topic_id, partitions in request.topics:
+        for name, topic_id, partitions in topics:
             topic = name if topic_id is None else topic_id
             for partition in partitions:
                 wanted[topic, partition.partition] = partition
@@ -87,8 +100,30 @@ class FetchHandler:
             forgotten,
             from_follower=request.replica_id >= 0,
         )
-        fetch = Fetch(self, connection, version, correlation_id, request, context)
-        return fetch.start(request.max_wait_ms)
+        return Fetch(self, connection, version, correlation_id, request, context).start()
+
+    def _fetch_one(self, request: FetchRequest, version: int, correlation_id: int) -> Answer | None:
+        """The short way for what most busy consumers send: one partition outside any session, with records to read.
+
+        ``None`` for everything else, which then goes the long way.
+        """
+        replica_id, _, _, min_bytes, limit, isolation_level, session_id, _, topics, _, _, _ = request
+        name, topic_id, ((index, epoch, offset, last_epoch, _, max_bytes, _, _),) = topics[0]
+        partition = self.by_name.get((name, index)) if topic_id is None else self.by_id.get((topic_id, index))
+        if partition is None or replica_id >= 0 or session_id or version < _ZSTD_SINCE:
+            return None
+        isolation = TXN_COMMITTED if isolation_level == _READ_COMMITTED else HIGH_WATERMARK
+        try:
+            found, high_watermark, stable, start, _ = partition.read(
+                offset, min(max_bytes, limit, self.max_bytes), isolation, True, epoch, last_epoch
+            )
+        except (KafkaError, LogDirOfflineError):
+            return None
+        if found is None or found.length < min_bytes or not found.length:
+            return None
+        records = FileRange(found.fd, found.position, found.length)
+        answer = index, 0, high_watermark, stable, start, found.aborted, -1, records, None, None, None
+        return encode_fetch_response(version, correlation_id, ((name, topic_id, (answer,)),))
 
     def find(self, key: PartitionKey, context: FetchContext) -> Partition:
         """The partition that a client names."""
@@ -100,7 +135,11 @@ class FetchHandler:
             return partitions.get_by_id(Uuid(topic or b""), index)
         except KafkaError as error:
             name = context.topic_of(key)
-            if error.code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None and (name, index) in self.by_name:
+            if (
+                error.code == ErrorCode.UNKNOWN_TOPIC_ID
+                and name is not None
+                and (name, index) in self.by_name
+            ):
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     "Topic ID in the fetch session did not match the topic ID in the log.",
@@ -119,10 +158,8 @@ class Fetch:
         "_handler",
         "_isolation",
         "_lookup",
-        "_max_bytes",
-        "_min_bytes",
         "_pending",
-        "_replica_id",
+        "_request",
         "_timer",
         "_version",
     )
@@ -140,19 +177,22 @@ class Fetch:
         self._connection = connection
         self._version = version
         self._correlation_id = correlation_id
+        self._request = request
         self._context = context
-        self._replica_id = request.replica_id
         self._isolation = TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else HIGH_WATERMARK
-        self._max_bytes = min(request.max_bytes, handler.max_bytes)
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
 
-    def start(self, max_wait_ms: int) -> Answer | PendingAnswer:
+    def start(self) -> Answer | PendingAnswer:
         """Read, and answer if there is enough or nothing to wait for; else wait for more."""
         answers, enough = self._read()
+        max_wait_ms = self._request.max_wait_ms
         if enough or max_wait_ms <= 0:
             return self._respond(answers)
         return self._wait(answers, max_wait_ms)
+
+    @property
+    def _min_bytes(self) -> int:
+        return min(self._request.min_bytes, self._request.max_bytes, self._handler.max_bytes)
 
     # Reading
 
@@ -161,14 +201,15 @@ class Fetch:
         answers: Answers = {}
         lookup = self._lookup
         isolation = self._isolation
-        left = self._max_bytes
+        left = min(self._request.max_bytes, self._handler.max_bytes)
+        from_follower = self._request.replica_id >= 0
         size = 0
         readable = enough = False
         for key, wanted in self._context.partitions:
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
             partition = lookup.get(key)
             try:
-                if partition is None or self._replica_id >= 0:
+                if partition is None or from_follower:
                     partition = self._examine(key, partition, epoch)
                 found, high_watermark, stable, start, diverging = partition.read(
                     offset, max_bytes if max_bytes < left else left, isolation, size == 0, epoch, last_epoch
@@ -191,19 +232,31 @@ class Fetch:
                     enough |= partition.has_rolled_past(offset)
             else:
                 enough = True
-            answers[key] = index, 0, high_watermark, stable, start, aborted, -1, records, diverging, None, None
+            answers[key] = (
+                index,
+                0,
+                high_watermark,
+                stable,
+                start,
+                aborted,
+                -1,
+                records,
+                diverging,
+                None,
+                None,
+            )
         return answers, enough or size >= self._min_bytes or not readable
 
     def _examine(self, key: PartitionKey, partition: Partition | None, epoch: int) -> Partition:
         """Say why a partition is not here, or that a follower is none of its replicas."""
         if partition is None:
             partition = self._handler.find(key, self._context)
-        if self._replica_id >= 0:
+        if self._request.replica_id >= 0:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
             partition.check_leader(epoch)
             raise KafkaError(
                 code,
-                f"Replica {self._replica_id} is not recognized as a valid replica of {partition.topic_partition} in "
+                f"Replica {self._request.replica_id} is not recognized as a valid replica of {partition.topic_partition} in "
                 f"leader epoch {partition.leader_epoch}",
             )
         return partition
@@ -261,7 +314,19 @@ class Fetch:
         partition = self._lookup.get(key)
         if partition is None or partition.log.config.target_codec is not Codec.ZSTD:
             return answer
-        return (answer[0], ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1, -1, -1, None, -1, b"", None, None, None)
+        return (
+            answer[0],
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            -1,
+            -1,
+            -1,
+            None,
+            -1,
+            b"",
+            None,
+            None,
+            None,
+        )
 
     # Waiting
 

@@ -10,7 +10,11 @@ from __future__ import annotations
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
-from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from tidelog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 API = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)

@@ -37,4 +37,6 @@ def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdR
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+    return InitProducerIdResponse(
+        error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    )

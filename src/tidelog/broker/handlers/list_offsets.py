@@ -38,13 +38,21 @@ _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
 
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look the offsets up, partition by partition."""
-    named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    named = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _answer(context, request, topic.name, wanted, twice=named[topic.name, wanted.partition_index] > 1)
+                    _answer(
+                        context,
+                        request,
+                        topic.name,
+                        wanted,
+                        twice=named[topic.name, wanted.partition_index] > 1,
+                    )
                     for wanted in topic.partitions
                 ],
             )
@@ -58,7 +66,8 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_error(each.partition_index, error.code) for each in topic.partitions]
+                name=topic.name,
+                partitions=[_error(each.partition_index, error.code) for each in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -66,7 +75,12 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 
 
 def _answer(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, *, twice: bool
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    *,
+    twice: bool,
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
     if twice:
@@ -82,7 +96,9 @@ def _answer(
     except LogDirOfflineError as error:
         context.broker.log_dir_failed(error)
         return _error(index, ErrorCode.KAFKA_STORAGE_ERROR)
-    response = ListOffsetsPartitionResponse(partition_index=index, timestamp=found.timestamp, offset=found.offset)
+    response = ListOffsetsPartitionResponse(
+        partition_index=index, timestamp=found.timestamp, offset=found.offset
+    )
     if context.version >= 4:
         response.leader_epoch = found.leader_epoch
     return response

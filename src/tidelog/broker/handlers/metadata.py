@@ -37,17 +37,25 @@ _BY_ID_SINCE = 12
 _LISTENER_ERROR_SINCE = 6
 
 
-def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Describe the cluster and the topics asked for; waits only where topics are to be created first."""
     if request.topics is None or (context.version == 0 and not request.topics):
-        return _response(context, request, [_topic(context, each) for each in context.broker.image.topics.values()])
+        return _response(
+            context, request, [_topic(context, each) for each in context.broker.image.topics.values()]
+        )
     _check_names_and_ids(context, request)
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
         return _response(context, request, [_topic_by_id(context, topic_id) for topic_id in ids])
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
     missing = [name for name in names if name not in context.broker.image.topics]
-    if missing and request.allow_auto_topic_creation and context.broker.config.bool("auto.create.topics.enable"):
+    if (
+        missing
+        and request.allow_auto_topic_creation
+        and context.broker.config.bool("auto.create.topics.enable")
+    ):
         return _create_and_describe(context, request, names, missing)
     return _response(context, request, [_topic_by_name(context, name, {}) for name in names])
 
@@ -68,7 +76,10 @@ def _response(
             if topic.name is not None:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
     response = MetadataResponse(
-        brokers=_brokers(context), cluster_id=image.cluster_id, controller_id=image.controller_id, topics=topics
+        brokers=_brokers(context),
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
@@ -96,7 +107,8 @@ def _check_names_and_ids(context: RequestContext, request: MetadataRequest) -> N
             )
         if topic.topic_id != ZERO_UUID:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {context.version}"
+                ErrorCode.INVALID_REQUEST,
+                f"Topic IDs are not supported in requests for version {context.version}",
             )
 
 
@@ -129,7 +141,9 @@ def _topic(context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=[_partition(context, image, index, partition) for index, partition in topic.partitions.items()],
+        partitions=[
+            _partition(context, image, index, partition) for index, partition in topic.partitions.items()
+        ],
     )
 
 
@@ -170,7 +184,9 @@ def _has_listener(image: MetadataImage, broker_id: int, listener: str) -> bool:
 
 def _brokers(context: RequestContext) -> list[MetadataResponseBroker]:
     return [
-        MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        MetadataResponseBroker(
+            node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
         for broker in context.broker.image.brokers.values()
         for endpoint in broker.endpoints
         if endpoint.name == context.listener

@@ -40,7 +40,10 @@ def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[EpochEndOffset(partition=each.partition, error_code=error.code) for each in topic.partitions],
+                partitions=[
+                    EpochEndOffset(partition=each.partition, error_code=error.code)
+                    for each in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

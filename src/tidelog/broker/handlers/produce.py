@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
-from tidelog.ids import INTERNAL_TOPICS, Uuid
+from tidelog.ids import Uuid
 from tidelog.records.compression import Codec
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
@@ -41,7 +41,6 @@ VERSIONS = (3, 13)
 logger = logging.getLogger(__name__)
 
 _ADMIN_CLIENT_ID = b"__admin_client"
-_VALID_ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7
 _ATTRIBUTES_AT = 22
 _CODEC_MASK = 0x07
@@ -70,9 +69,9 @@ class ProduceHandler:
     """Stages produce requests of one broker in its append group."""
 
     def __init__(self, broker: Broker, group: AppendGroup) -> None:
-        self._broker = broker
-        self._group = group
-        self._stage = group.stage
+        self.broker = broker
+        self.group = group
+        self._staged = group.staged
         self._by_name = broker.partitions.by_name
         self._by_id = broker.partitions.by_id
 
@@ -81,36 +80,39 @@ class ProduceHandler:
     ) -> StagedAnswer:
         """Check and stage the batches of one request."""
         _, acks, timeout_ms, topics = parse_produce_request(frame, pos, version)
+        usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
         staged: list[Topic] = []
         for name, topic_id, partitions in topics:
             entries: list[Entry] = []
             for index, records in partitions:
-                if topic_id is None:
-                    partition = self._by_name.get((name, index))
-                else:
-                    partition = self._by_id.get((topic_id, index))
+                partition = (
+                    self._by_name.get((name, index))
+                    if topic_id is None
+                    else self._by_id.get((topic_id, index))
+                )
                 try:
-                    if (
-                        partition is None
-                        or records is None
-                        or acks not in _VALID_ACKS
-                        or version < _ZSTD_SINCE
-                        or partition.topic_partition.topic in INTERNAL_TOPICS
-                    ):
-                        partition = self._examine(partition, name, topic_id, index, records, acks, version, frame)
-                    assert records is not None
-                    entries.append((index, partition, self._stage(partition, records, acks)))
-                except KafkaError as error:
-                    entries.append((index, partition, error))
-                except LogDirOfflineError as error:
-                    entries.append((index, partition, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
-                except Exception:
-                    logger.exception("Appending to %s-%s met a bug", name or topic_id, index)
-                    entries.append((index, partition, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)))
+                    if not usual or partition is None or records is None or partition.is_internal:
+                        partition, records = self._examine(
+                            partition, name, topic_id, index, records, acks, version, frame
+                        )
+                    entries.append((index, partition, partition.stage(records, acks)))
+                    self._staged[partition] = None
+                except Exception as error:
+                    entries.append((index, partition, self._refusal(partition, name, index, error)))
             staged.append((name, topic_id, entries))
-        return StagedProduce(
-            self._broker, self._group, connection, version, correlation_id, acks, timeout_ms, staged
-        )
+        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, staged)
+
+    def _refusal(
+        self, partition: Partition | None, topic: str | None, index: int, error: Exception
+    ) -> KafkaError:
+        """What to tell the client about a batch that was not staged."""
+        if isinstance(error, KafkaError):
+            return error
+        if isinstance(error, LogDirOfflineError) and partition is not None:
+            self.group.lose(partition, error)
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        logger.error("Appending to partition %s of %s met a bug", index, topic, exc_info=error)
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _examine(
         self,
@@ -122,11 +124,13 @@ class ProduceHandler:
         acks: int,
         version: int,
         frame: memoryview,
-    ) -> Partition:
+    ) -> tuple[Partition, memoryview]:
         """What is unusual about a batch or where it goes; raises what is wrong with it, in Kafka's order."""
-        partitions = self._broker.partitions
+        partitions = self.broker.partitions
         if partition is None:
-            partition = partitions.get(name, index) if topic_id is None else partitions.get_by_id(topic_id, index)
+            partition = (
+                partitions.get(name, index) if topic_id is None else partitions.get_by_id(topic_id, index)
+            )
         if records is None:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
@@ -141,23 +145,22 @@ class ProduceHandler:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"Produce requests with version {version} are not allowed to use ZStandard compression",
             )
-        if acks not in _VALID_ACKS:
+        if not -1 <= acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        topic = partition.topic_partition.topic
-        if topic in INTERNAL_TOPICS and not _is_admin_client(frame):
+        if partition.is_internal and not _is_admin_client(frame):
+            topic = partition.topic_partition.topic
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
-        return partition
+        return partition, records
 
 
 class StagedProduce(StagedAnswer):
     """A produce request whose batches are staged."""
 
-    __slots__ = ("_acks", "_broker", "_connection", "_correlation_id", "_group", "_timeout_ms", "_topics", "_version")
+    __slots__ = ("_acks", "_connection", "_correlation_id", "_handler", "_timeout_ms", "_topics", "_version")
 
     def __init__(
         self,
-        broker: Broker,
-        group: AppendGroup,
+        handler: ProduceHandler,
         connection: Connection,
         version: int,
         correlation_id: int,
@@ -165,8 +168,7 @@ class StagedProduce(StagedAnswer):
         timeout_ms: int,
         topics: list[Topic],
     ) -> None:
-        self._broker = broker
-        self._group = group
+        self._handler = handler
         self._connection = connection
         self._version = version
         self._correlation_id = correlation_id
@@ -177,11 +179,20 @@ class StagedProduce(StagedAnswer):
     def settle(self) -> bytes | NoAnswer | PendingAnswer:
         """Answer, now that the group is written; with acks=-1 once all in-sync replicas have it."""
         acks = self._acks
-        failed = self._group.failed
+        failed = self._handler.group.failed
+        topics = self._topics
+        if acks and not failed and len(topics) == 1 and len(topics[0][2]) == 1:
+            # What nearly every request is: one batch for one partition, and all went well.
+            name, topic_id, ((index, partition, info),) = topics[0]
+            if type(info) is AppendInfo and (acks == 1 or partition.log.high_watermark > info[1]):  # type: ignore[union-attr]
+                result = index, 0, info[0], info[2], info[3], (), None, None
+                return encode_produce_response(
+                    self._version, self._correlation_id, ((name, topic_id, (result,)),)
+                )
         answers: list[TopicAnswer] = []
         behind = False
         errors = False
-        for name, topic_id, entries in self._topics:
+        for name, topic_id, entries in topics:
             results: list[Result] = []
             for index, partition, info in entries:
                 if type(info) is not AppendInfo or partition is None or partition in failed:
@@ -191,14 +202,25 @@ class StagedProduce(StagedAnswer):
                 if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
                     behind = True
                 results.append(
-                    (index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset, (), None, None)
+                    (
+                        index,
+                        0,
+                        info.first_offset,
+                        info.log_append_time_ms,
+                        info.log_start_offset,
+                        (),
+                        None,
+                        None,
+                    )
                 )
             answers.append((name, topic_id, results))
         if acks == 0:
             return self._close() if errors else NO_ANSWER
         if behind:
             return self._wait_for_replicas(answers)
-        endpoints = leader_endpoints(self._broker, self._connection.listener, answers) if errors else ()
+        endpoints = (
+            leader_endpoints(self._handler.broker, self._connection.listener, answers) if errors else ()
+        )
         return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
 
     def _refused(self, index: int, partition: Partition | None, error: AppendInfo | KafkaError) -> Result:
@@ -224,7 +246,7 @@ class StagedProduce(StagedAnswer):
             f"{name or topic_id!r}-{index}: {error if isinstance(error, KafkaError) else 'not written'}"
             for name, topic_id, entries in self._topics
             for index, partition, error in entries
-            if isinstance(error, KafkaError) or partition in self._group.failed
+            if isinstance(error, KafkaError) or partition in self._handler.group.failed
         ]
         pending = PendingAnswer()
         pending.fail(f"a produce request with acks=0 failed ({', '.join(refused)})")
@@ -246,9 +268,13 @@ class StagedProduce(StagedAnswer):
                 if isinstance(info, AppendInfo) and partition is not None and not results[slot][1]:
                     timeout_s = max(0.0, deadline - loop.time())
                     if not await partition.wait_for_offset(info.last_offset + 1, timeout_s):
-                        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if partition.closed else ErrorCode.REQUEST_TIMED_OUT
+                        code = (
+                            ErrorCode.NOT_LEADER_OR_FOLLOWER
+                            if partition.closed
+                            else ErrorCode.REQUEST_TIMED_OUT
+                        )
                         results[slot] = (index, code, *results[slot][2:])
-        endpoints = leader_endpoints(self._broker, self._connection.listener, answers)
+        endpoints = leader_endpoints(self._handler.broker, self._connection.listener, answers)
         return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
 
 

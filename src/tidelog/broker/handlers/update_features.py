@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.controller.features import FeatureUpdate, UpgradeType
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -29,7 +29,6 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
     await context.broker.controller.update_features(
         [_update(each, context.version) for each in request.feature_updates],
         validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
     )
     names = (
         [each.feature for each in request.feature_updates] if context.version <= _LAST_WITH_RESULTS else []
@@ -42,8 +41,10 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
 
 def refuse(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
     """Nothing was changed."""
-    prefix = "The update failed for all features since the following feature had an error: "
-    return UpdateFeaturesResponse(error_code=error.code, error_message=prefix + (error.message or "null"))
+    message = error.message
+    if error.code is ErrorCode.INVALID_UPDATE_VERSION:
+        message = f"The update failed for all features since the following feature had an error: {message}"
+    return UpdateFeaturesResponse(error_code=error.code, error_message=message or None)
 
 
 def _update(each: FeatureUpdateKey, version: int) -> FeatureUpdate:

@@ -1,0 +1,166 @@
+"""Command lines without a broker: usage, exit codes, sentences."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import tidelog as package
+from tidelog.cli import failure
+from tidelog.cli.commands import COMMANDS
+from tidelog.cli.start_offsets import StartOffset, parse_start_offset
+from tidelog.cli.values import parse_time_ms
+from tidelog.client.resources import OffsetSpec
+from tidelog.errors import ErrorCode, KafkaError
+
+Tidelog = Callable[..., tuple[int, str, str]]
+DEAD = "127.0.0.1:1"
+
+
+def test_the_version_is_printed_with_and_without_typer(tidelog: Tidelog) -> None:
+    assert tidelog("--version") == (0, f"tidelog {package.__version__}\n", "")
+    done = subprocess.run([sys.executable, "-m", "tidelog", "--version"], capture_output=True, check=True)
+    assert done.stdout.decode() == f"tidelog {package.__version__}\n"
+
+
+def test_help_lists_every_command(tidelog: Tidelog) -> None:
+    code, out, _ = tidelog("--help")
+    assert code == 0
+    places = [out.index(f" {name} ") for name in ("start", *COMMANDS)]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "create"),
+        ("topics", "list"),
+        ("topics", "describe"),
+        ("topics", "alter"),
+        ("topics", "delete"),
+        ("produce",),
+        ("consume",),
+        ("configs", "describe"),
+        ("configs", "alter"),
+        ("log", "dump"),
+        ("log", "verify"),
+    ],
+)
+def test_every_command_has_help_with_an_example(tidelog: Tidelog, command: tuple[str, ...]) -> None:
+    code, out, _ = tidelog(*command, "--help")
+    assert code == 0
+    assert "Examples:" in out
+    assert f"tidelog {' '.join(command)}" in out.split("Examples:")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mend"),
+    [
+        (["topix"], "Did you mean 'topics'?"),
+        (["topics", "lst"], "Did you mean 'list'?"),
+        (["topics", "create"], "Missing argument 'TOPIC'"),
+        (["topics", "create", "a", "--partitons", "3"], "--partitions"),
+        (["topics", "create", "a", "-p", "0"], "x>=1"),
+        (["topics", "create", "a", "-c", "retention.ms"], "NAME=VALUE"),
+        (["topics", "alter", "a"], "--partitions, --config or --delete-config"),
+        (["configs", "describe"], "--topic NAME, --broker ID"),
+        (["configs", "alter", "-t", "a"], "--set, --delete, --append or --subtract"),
+        (["produce", "a", "--acks", "2"], "0, 1, all"),
+        (["produce", "a", "--codec", "brotli"], "zstd"),
+        (["produce", "a", "--timestamp", "yesterday"], "2024-05-01T12:00:00Z"),
+        (["produce", "a", "--json", "-k", ":"], "--key-separator"),
+        (["produce", "a", "-k", ""], "must not be empty"),
+        (["consume", "a", "-o", "somewhere"], "earliest, latest, 42, -10"),
+        (["consume", "a", "--from-beginning", "-o", "3"], "not both"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(
+    tidelog: Tidelog, arguments: list[str], mend: str
+) -> None:
+    code, out, err = tidelog(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert mend in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "list"],
+        ["topics", "delete", "a"],
+        ["consume", "a"],
+        ["configs", "describe", "-t", "a"],
+    ],
+)
+def test_without_a_broker_every_command_says_how_to_start_one(tidelog: Tidelog, arguments: list[str]) -> None:
+    code, out, err = tidelog(*arguments, "-b", DEAD)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error: cannot reach {DEAD}: connection refused; is the broker running? try `tidelog start`\n"
+    )
+
+
+def test_the_environment_names_the_broker(tidelog: Tidelog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", "127.0.0.1:2")
+    assert "127.0.0.1:2" in tidelog("topics", "list")[2]
+
+
+def test_starting_a_broker_imports_neither_typer_nor_rich() -> None:
+    code = (
+        "import sys; sys.argv = ['tidelog', 'start', '--help']\n"
+        "from tidelog.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print({'typer', 'rich', 'tidelog.client.cluster'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=os.environ)
+    assert done.stderr.decode() == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", StartOffset(spec=OffsetSpec.EARLIEST)),
+        ("latest", StartOffset(spec=OffsetSpec.LATEST)),
+        ("42", StartOffset(offset=42)),
+        ("-10", StartOffset(last=10)),
+        ("@1700000000000", StartOffset(time_ms=1_700_000_000_000)),
+        ("@2023-11-14T22:13:20Z", StartOffset(time_ms=1_700_000_000_000)),
+        ("@2023-11-14T23:13:20+01:00", StartOffset(time_ms=1_700_000_000_000)),
+    ],
+)
+def test_where_to_start_reading(text: str, expected: StartOffset) -> None:
+    assert parse_start_offset(text) == expected
+
+
+def test_a_time_without_zone_is_utc() -> None:
+    assert parse_time_ms("1970-01-01 00:00:01.5", "--timestamp") == 1500
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a' already exists."),
+            "Topic 'a' already exists (TOPIC_ALREADY_EXISTS): choose another name or pass --if-not-exists",
+        ),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "no"), "no (INVALID_CONFIG)"),
+        (
+            KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "partition a-0: message too large"),
+            "partition a-0: message too large: send smaller records or raise max.message.bytes of the topic",
+        ),
+        (FileNotFoundError(2, "No such file or directory", "x.txt"), "x.txt: no such file or directory"),
+        (failure.Failure("it is so."), "it is so"),
+    ],
+)
+def test_errors_become_one_sentence_with_the_mend(error: Exception, expected: str) -> None:
+    assert failure.sentence(error) == expected
+
+
+def test_a_bug_of_our_own_is_a_sentence_too_unless_somebody_debugs() -> None:
+    assert "TIDELOG_DEBUG=1" in failure.sentence(ZeroDivisionError("division by zero"))
