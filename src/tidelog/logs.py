@@ -1,8 +1,8 @@
 """The broker's log: one line per event on stderr, readable or as JSON.
 
-Set up once by ``cli/start`` before anything else runs. ``text`` is for people (time, level, message, logger), ``json``
-is one object per line for collectors. Lines of the levels WARNING and above carry no traceback unless somebody logged
-an exception on purpose; a person who starts a broker sees sentences.
+Set up once by ``cli/start`` before anything else runs. ``text`` is for people (time, level, message,
+logger), ``json`` is one object per line for collectors. Lines of the levels WARNING and above carry no
+traceback unless somebody logged an exception on purpose; a person who starts a broker sees sentences.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time (UTC, ISO 8601), level, logger, message and, where there is one, exception."""
+    """One JSON object per line: time (UTC, ISO 8601), level, logger, message and, if any, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line for ``record``."""

@@ -1,4 +1,4 @@
-"""Apache Kafka from Maven Central as a single KRaft node: the oracle of the suites and the peer of the benchmarks."""
+"""Apache Kafka from Maven Central as a single KRaft node: oracle of the suites, peer of the benchmarks."""
 
 from __future__ import annotations
 

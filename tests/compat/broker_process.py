@@ -1,7 +1,7 @@
-"""A broker as a process of its own: started, waited for, stopped, killed, restarted on the same directory and port.
+"""A broker as a process: started, waited for, stopped, killed, restarted on the same directory and port.
 
-`Tidelog` and `ApacheKafka` (apache_kafka.py) differ in their command line alone, so that every suite and every
-benchmark treats both alike. A broker is ready when it answers a Metadata request that names a broker.
+`Tidelog` and `ApacheKafka` (apache_kafka.py) differ in their command line alone, so that every suite and
+every benchmark treats both alike. A broker is ready when it answers a Metadata request that names a broker.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.compat import toolchain
 
 STARTUP_TIMEOUT_S = 60.0
 SHUTDOWN_TIMEOUT_S = 60.0
@@ -58,6 +60,10 @@ class BrokerProcess:
         """What starts the broker."""
         raise NotImplementedError
 
+    def environment(self) -> dict[str, str]:
+        """The environment it is started in."""
+        return dict(os.environ)
+
     def prepare(self) -> None:
         """What a fresh directory needs before the first start."""
 
@@ -66,7 +72,11 @@ class BrokerProcess:
         self.prepare()
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self.environment(),
             )
         deadline = time.monotonic() + STARTUP_TIMEOUT_S
         while not self.serves():
@@ -87,7 +97,7 @@ class BrokerProcess:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.sendall(struct.pack(">i", len(request)) + request)
-                answer = _read_exactly(connection, 12)
+                answer = read_exactly(connection, 12)
         except OSError:
             return False
         return bool(struct.unpack(">iii", answer)[2] > 0)
@@ -134,8 +144,13 @@ class Tidelog(BrokerProcess):
             *(part for name, value in options.items() for part in ("--set", f"{name}={value}")),
         ]
 
+    def environment(self) -> dict[str, str]:
+        """With compiled modules kept, as an installed package has them, but outside the source tree."""
+        inherited = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        return {**inherited, "PYTHONPYCACHEPREFIX": str(toolchain.CACHE / "pycache")}
 
-def _read_exactly(connection: socket.socket, size: int) -> bytes:
+
+def read_exactly(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         chunk = connection.recv(size - len(data))

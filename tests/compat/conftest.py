@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.compat import toolchain
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.broker_process import BrokerProcess, Tidelog
@@ -32,7 +31,9 @@ Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session", params=BROKERS)
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
     directory = tmp_path_factory.mktemp(request.param)
     kind = {"tidelog": Tidelog, "apache": ApacheKafka}[request.param]
     with available():
@@ -60,7 +61,9 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 
 @pytest.fixture(scope="session")
-def drivers(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Client], Driver]]:
+def drivers(
+    broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Client], Driver]]:
     """Starts each client's driver once per broker."""
     running: dict[str, Driver] = {}
     logs = tmp_path_factory.mktemp("drivers")
@@ -77,9 +80,7 @@ def drivers(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def driver(
-    request: pytest.FixtureRequest, client: Client, drivers: Callable[[Client], Driver]
-) -> Driver:
+def driver(request: pytest.FixtureRequest, client: Client, drivers: Callable[[Client], Driver]) -> Driver:
     """The client's driver; a test marked `needs(feature)` is skipped where the client has no such thing."""
     for mark in request.node.iter_markers("needs"):
         for feature in mark.args:
@@ -108,10 +109,16 @@ def kafka_tool(request: pytest.FixtureRequest) -> Tool:
     with available():
         command = toolchain.java(request.param, "-Xmx256m", "-XX:TieredStopAtLevel=1")
 
-    def run(main: str, *arguments: str | Path, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        main: str, *arguments: str | Path, stdin: str = "", timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
         name = renamed_in_3_9(main) if request.param == "kafka-3.9" else main
         return subprocess.run(
-            [*command, name, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=timeout
+            [*command, name, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
 
     return run

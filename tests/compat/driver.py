@@ -1,7 +1,7 @@
 """A foreign client as a process that takes one JSON request per line and answers one JSON line.
 
-All clients answer the same operations, so one suite (test_clients.py) serves them all, and a client's gaps are
-declared (clients.py), not found by chance. Bytes travel as base64, absent bytes as null.
+All clients answer the same operations, so one suite (test_clients.py) serves them all, and a client's gaps
+are declared (clients.py), not found by chance. Bytes travel as base64, absent bytes as null.
 
 | operation | fields | answer |
 |---|---|---|
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat import toolchain
+
 from tidelog.errors import ErrorCode
 
 ANSWER_TIMEOUT_S = 60.0

@@ -1,4 +1,4 @@
-"""Foreign clients, each through the same operations: what it writes it reads back, what it asks it is told."""
+"""Foreign clients, all through the same operations: what one writes it reads, what it asks it is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from tests.compat.broker_process import BrokerProcess
 from tests.compat.clients import CLIENTS
 from tests.compat.driver import Client, Driver, OperationFailed, b64
@@ -133,7 +132,14 @@ def test_a_record_of_one_megabyte_passes(driver: Driver, topic: str, codec: str)
 def test_a_batch_beyond_the_topics_limit_is_refused(driver: Driver, topic: str) -> None:
     create(driver, topic, **{"max.message.bytes": "10000"})
     with pytest.raises(OperationFailed) as refused:
-        driver("produce", topic=topic, partition=0, acks="all", codec="none", records=[record(None, bytes(20_000))])
+        driver(
+            "produce",
+            topic=topic,
+            partition=0,
+            acks="all",
+            codec="none",
+            records=[record(None, bytes(20_000))],
+        )
     assert refused.value.name == "MESSAGE_TOO_LARGE"
     assert driver("position", topic=topic, partition=0, at="latest")["offset"] == 0
 
@@ -142,7 +148,14 @@ def test_a_batch_beyond_the_topics_limit_is_refused(driver: Driver, topic: str) 
 def test_the_broker_stamps_records_where_the_topic_says_so(driver: Driver, topic: str) -> None:
     create(driver, topic, **{"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
-    driver("produce", topic=topic, partition=0, acks="all", codec="gzip", records=[record(None, b"v", timestamp=1)])
+    driver(
+        "produce",
+        topic=topic,
+        partition=0,
+        acks="all",
+        codec="gzip",
+        records=[record(None, b"v", timestamp=1)],
+    )
     (back,) = driver("consume", topic=topic, partition=0, offset=0, count=1)
     assert before <= back["timestamp"] <= int(time.time() * 1000)
     assert back.get("timestamp_type", "LogAppendTime") == "LogAppendTime"
@@ -180,7 +193,9 @@ def test_the_largest_timestamp_need_not_be_the_last(driver: Driver, topic: str) 
 
 @pytest.mark.needs("stream")
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_thousands_of_records_keep_their_order_in_each_partition(driver: Driver, topic: str, codec: str) -> None:
+def test_thousands_of_records_keep_their_order_in_each_partition(
+    driver: Driver, topic: str, codec: str
+) -> None:
     create(driver, topic, partitions=4)
     outcome = driver(
         "stream", topic=topic, partitions=4, count=5000, size=300, acks="all", codec=codec, idempotent=True
@@ -224,7 +239,9 @@ def test_a_topic_lives_from_creation_to_deletion(driver: Driver, topic: str) -> 
         ({"configs": {"no.such.option": "1"}}, "INVALID_CONFIG"),
     ],
 )
-def test_a_bad_topic_is_refused_with_kafkas_error(driver: Driver, topic: str, fields: Json, error: str) -> None:
+def test_a_bad_topic_is_refused_with_kafkas_error(
+    driver: Driver, topic: str, fields: Json, error: str
+) -> None:
     with pytest.raises(OperationFailed) as refused:
         driver("create_topic", **{"topic": topic, "partitions": 1, "replication": 1, **fields})
     assert refused.value.name == error
@@ -378,7 +395,9 @@ def test_an_idempotent_producer_leaves_its_state(driver: Driver, topic: str) -> 
     create(driver, topic)
     driver("produce", topic=topic, partition=0, acks="all", codec="none", records=numbered(4))
     assert driver("describe_producers", topic=topic, partition=0) == []
-    driver("produce", topic=topic, partition=0, acks="all", codec="none", idempotent=True, records=numbered(4))
+    driver(
+        "produce", topic=topic, partition=0, acks="all", codec="none", idempotent=True, records=numbered(4)
+    )
     (state,) = driver("describe_producers", topic=topic, partition=0)
     assert (state["last_sequence"], state["transaction_start"]) == (3, -1)
     assert state["producer_id"] >= 0

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.compat import workload
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.broker_process import BrokerProcess, Tidelog
@@ -79,14 +78,18 @@ def adopted(kafkas: History, tmp_path: Path) -> Iterator[Tidelog]:
     tidelog.kill()
 
 
-def test_tidelog_opens_kafkas_directory_with_all_topics_ids_and_records(adopted: Tidelog, kafkas: History) -> None:
+def test_tidelog_opens_kafkas_directory_with_all_topics_ids_and_records(
+    adopted: Tidelog, kafkas: History
+) -> None:
     assert workload.topic_ids(adopted.address) == kafkas.topic_ids
     assert_same(workload.read(adopted.address), kafkas.committed)
     assert_same(workload.read(adopted.address, isolation="read_uncommitted"), kafkas.uncommitted)
 
 
 def test_tidelog_goes_on_writing_in_kafkas_directory(adopted: Tidelog, kafkas: History) -> None:
-    producer = workload.open_producer(adopted.address, **{"enable.idempotence": True, "compression.codec": "zstd"})
+    producer = workload.open_producer(
+        adopted.address, **{"enable.idempotence": True, "compression.codec": "zstd"}
+    )
     for index in range(50):
         producer.produce("codec-gzip", partition=0, key=b"new", value=b"%d" % index)
     workload.flush_all(producer)
@@ -148,14 +151,15 @@ def transplant(source: Path, target: Path) -> None:
         shutil.rmtree(destination)
         shutil.copytree(partition, destination)
         (destination / "partition.metadata").write_bytes(kept)
-    # DeleteRecords moved the start of one partition; where it starts is kept beside the partitions.
-    starts = source / "log-start-offset-checkpoint"
-    if starts.exists():
-        shutil.copy(starts, target)
+    # Where each log starts, up to where it is flushed and up to where it is replicated is kept beside them.
+    for name in ("log-start-offset", "recovery-point-offset", "replication-offset"):
+        checkpoint = source / f"{name}-checkpoint"
+        if checkpoint.exists():
+            shutil.copy(checkpoint, target)
 
 
 def load_complaints(output: str, shutdown: str) -> list[str]:
-    """What Kafka's log loading had to mend; after an unclean stop it rebuilds everything without being asked."""
+    """What Kafka's log loading had to mend; after an unclean stop it rebuilds everything anyway."""
     expected = r"Found file .*\.snapshot" if shutdown == "clean" else r"recover|rebuil|Found file"
     return [
         line

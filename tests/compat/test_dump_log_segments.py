@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments, of 3.9 and 4.x, on the files of a broker with some history: no complaint allowed."""
+"""Kafka's DumpLogSegments, of 3.9 and 4.x, on the files of a broker with some history: no complaint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.compat import workload
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.broker_process import BrokerProcess, Tidelog
@@ -41,7 +40,9 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def files(directory: Path, suffix: str, only: str = "*") -> list[Path]:
     """Files of the topics' partitions; the metadata log of a KRaft broker is no topic."""
-    return sorted(each for each in directory.glob(f"{only}/*.{suffix}") if not each.parent.name.startswith("__"))
+    return sorted(
+        each for each in directory.glob(f"{only}/*.{suffix}") if not each.parent.name.startswith("__")
+    )
 
 
 def dump(tool: Tool, paths: list[Path], *options: str) -> str:
@@ -56,7 +57,7 @@ def complaints(printed: str) -> list[str]:
 
 
 def gaps(printed: str) -> list[tuple[int, int]]:
-    """Neighbours that are not consecutive. Kafka 4's tool takes -1 for the offset before any segment's first."""
+    """Neighbours that are not consecutive; Kafka 4's tool takes -1 for what precedes a segment's first."""
     pairs = re.findall(r"^\s*(-?\d+) is followed by (\d+)", printed, re.MULTILINE)
     return [(int(one), int(other)) for one, other in pairs if int(one) != -1]
 
@@ -68,7 +69,9 @@ def test_segments_are_sound_down_to_every_record(kafka_tool: Tool, written: Path
     assert gaps(printed) == []
     codecs = set(re.findall(r"compresscodec: (\w+)", printed, re.IGNORECASE))
     assert {each.lower() for each in codecs} == set(workload.CODECS)
-    assert len(re.findall(r"isvalid: true", printed)) == len(re.findall(r"^baseOffset:", printed, re.MULTILINE))
+    assert len(re.findall(r"isvalid: true", printed)) == len(
+        re.findall(r"^baseOffset:", printed, re.MULTILINE)
+    )
     assert len(files(written, "log", "codec-zstd-0")) > 1, "the workload was to roll segments"
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.compat.broker_process import BrokerProcess
 
 TOOLS = "org.apache.kafka.tools."
@@ -65,7 +64,9 @@ def test_kafka_broker_api_versions_finds_every_client_api_usable(run: Run) -> No
 
 def test_kafka_topics_creates_describes_grows_and_deletes(run: Run, made: str) -> None:
     described = run(TOOLS + "TopicCommand", "--describe", "--topic", made)
-    assert re.search(rf"Topic: {made}\s+TopicId: \S{{22}}\s+PartitionCount: 2\s+ReplicationFactor: 1", described)
+    assert re.search(
+        rf"Topic: {made}\s+TopicId: \S{{22}}\s+PartitionCount: 2\s+ReplicationFactor: 1", described
+    )
     run(TOOLS + "TopicCommand", "--alter", "--topic", made, "--partitions", "3")
     assert "PartitionCount: 3" in run(TOOLS + "TopicCommand", "--describe", "--topic", made)
     assert made in run(TOOLS + "TopicCommand", "--list").split()
@@ -73,7 +74,9 @@ def test_kafka_topics_creates_describes_grows_and_deletes(run: Run, made: str) -
     assert made not in run(TOOLS + "TopicCommand", "--list").split()
 
 
-def test_kafka_topics_reports_a_topic_that_is_there_already(kafka_tool: Tool, broker: BrokerProcess, made: str) -> None:
+def test_kafka_topics_reports_a_topic_that_is_there_already(
+    kafka_tool: Tool, broker: BrokerProcess, made: str
+) -> None:
     again = kafka_tool(
         TOOLS + "TopicCommand", "--bootstrap-server", broker.address, "--create", "--topic", made
     )
@@ -97,11 +100,15 @@ def test_kafka_configs_alters_one_broker_and_all_brokers(run: Run, broker: Broke
         described = run(CONFIGS, "--describe", "--entity-type", "brokers", *entity)
         assert "log.cleaner.threads=1 sensitive=false" in described
         run(CONFIGS, "--alter", "--entity-type", "brokers", *entity, "--delete-config", "log.cleaner.threads")
-        assert "log.cleaner.threads=1 s" not in run(CONFIGS, "--describe", "--entity-type", "brokers", *entity)
+        assert "log.cleaner.threads=1 s" not in run(
+            CONFIGS, "--describe", "--entity-type", "brokers", *entity
+        )
 
 
 def test_kafka_configs_lists_all_configs_of_a_broker(run: Run, broker: BrokerProcess) -> None:
-    described = run(CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", str(broker.node_id))
+    described = run(
+        CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", str(broker.node_id)
+    )
     assert re.search(r"log\.segment\.bytes=1073741824 sensitive=false synonyms=\{DEFAULT_CONFIG:", described)
 
 
@@ -139,7 +146,9 @@ def test_the_verifiable_producer_has_everything_acknowledged(run: Run, made: str
     assert (lines[-1]["sent"], lines[-1]["acked"]) == (200, 200)
 
 
-def test_kafka_producer_perf_test_sends_all_its_records(kafka_tool: Tool, broker: BrokerProcess, made: str) -> None:
+def test_kafka_producer_perf_test_sends_all_its_records(
+    kafka_tool: Tool, broker: BrokerProcess, made: str
+) -> None:
     done = kafka_tool(
         TOOLS + "ProducerPerformance",
         *("--topic", made, "--num-records", "20000", "--record-size", "100", "--throughput", "-1"),
@@ -149,7 +158,9 @@ def test_kafka_producer_perf_test_sends_all_its_records(kafka_tool: Tool, broker
     assert re.search(r"^20000 records sent, .* 50th", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
-def test_the_end_to_end_latency_tool_gets_its_records_back(kafka_tool: Tool, broker: BrokerProcess, made: str) -> None:
+def test_the_end_to_end_latency_tool_gets_its_records_back(
+    kafka_tool: Tool, broker: BrokerProcess, made: str
+) -> None:
     try:
         printed = kafka_tool(
             TOOLS + "EndToEndLatency", broker.address, made, "50", "all", "100", timeout=20
@@ -164,7 +175,9 @@ def test_kafka_delete_records_moves_the_start(run: Run, topic: str, tmp_path: Pa
     run(TOOLS + "TopicCommand", "--create", "--topic", topic, "--partitions", "1")
     console_produce(run, topic, [f"k{i}:v" for i in range(5)])
     wanted = tmp_path / "delete.json"
-    wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 3}], "version": 1}))
+    wanted.write_text(
+        json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 3}], "version": 1})
+    )
     printed = run(TOOLS + "DeleteRecordsCommand", "--offset-json-file", wanted)
     assert f"partition: {topic}-0\tlow_watermark: 3" in printed
     assert f"{topic}:0:3" in run(TOOLS + "GetOffsetShell", "--topic", topic, "--time", "earliest").split()
@@ -187,7 +200,14 @@ def test_kafka_cluster_and_features_answer(kafka_tool: Tool, run: Run, broker: B
 def test_kafka_transactions_describes_idempotent_producers(run: Run, made: str) -> None:
     console_produce(run, made, [f"k{i}:v" for i in range(9)])  # the console producer is idempotent by default
     states = [
-        run(TOOLS + "TransactionsCommand", "describe-producers", "--topic", made, "--partition", str(partition))
+        run(
+            TOOLS + "TransactionsCommand",
+            "describe-producers",
+            "--topic",
+            made,
+            "--partition",
+            str(partition),
+        )
         for partition in (0, 1)
     ]
     rows = [line.split() for state in states for line in state.splitlines() if re.match(r"\d+\s", line)]
@@ -203,7 +223,9 @@ def test_kafka_leader_election_finds_nothing_to_do(run: Run, made: str) -> None:
     assert f"Valid replica already elected for partitions {made}-0" in printed
 
 
-def test_kafkas_client_compatibility_test_passes(kafka_tool: Tool, run: Run, broker: BrokerProcess, made: str) -> None:
+def test_kafkas_client_compatibility_test_passes(
+    kafka_tool: Tool, run: Run, broker: BrokerProcess, made: str
+) -> None:
     if "newtopic" in run(TOOLS + "TopicCommand", "--list").split():  # the tool creates it under a fixed name
         run(TOOLS + "TopicCommand", "--delete", "--topic", "newtopic")
     acls = str(broker.label == "apache")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.compat import toolchain
 from tests.compat.broker_process import BrokerProcess
 from tests.compat.conftest import available
@@ -46,7 +45,21 @@ def consume(kcat: Kcat, topic: str, offset: str = "beginning", *more: str) -> li
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_kcat_reads_what_it_wrote(kcat: Kcat, topic: str, codec: str, acks: str) -> None:
     lines = "".join(f"key{i}:value {i}\n" for i in range(20))
-    kcat("-P", "-t", topic, "-p", "0", "-K:", "-z", codec, "-X", f"acks={acks}", "-H", "origin=kcat", stdin=lines)
+    kcat(
+        "-P",
+        "-t",
+        topic,
+        "-p",
+        "0",
+        "-K:",
+        "-z",
+        codec,
+        "-X",
+        f"acks={acks}",
+        "-H",
+        "origin=kcat",
+        stdin=lines,
+    )
     records = consume(kcat, topic)
     assert [(each["offset"], each["key"], each["payload"]) for each in records] == [
         (i, f"key{i}", f"value {i}") for i in range(20)

@@ -1,8 +1,8 @@
-"""The foreign toolchains: what Maven, Go, npm and apt bring, fetched once and kept in `.compat/` of the checkout.
+"""The foreign toolchains: what Maven, Go, npm and apt bring, fetched once and kept in `.compat/`.
 
 Each function returns something runnable or raises `Missing` with the reason, which the fixtures turn into a
-skip. A thing is fetched or built again only when the file that describes it changes: its stamp holds the hash.
-Called by the fixtures in conftest.py and by the benchmarks.
+skip. A thing is fetched or built again only when the file that describes it changes: its stamp holds the
+hash. Called by the fixtures in conftest.py and by the benchmarks.
 """
 
 from __future__ import annotations
@@ -46,8 +46,14 @@ def classpath(name: str) -> str:
 
 
 def java(name: str, *options: str) -> list[str]:
-    """A command line that runs a main class with the jars of maven/<name>.xml; add the class and its arguments."""
-    return [program("java"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *options, "-cp", classpath(name)]
+    """The start of a command line that runs a main class with the jars of maven/<name>.xml."""
+    return [
+        program("java"),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *options,
+        "-cp",
+        classpath(name),
+    ]
 
 
 def java_driver(jars: str) -> list[str]:
@@ -57,8 +63,8 @@ def java_driver(jars: str) -> list[str]:
     with _up_to_date(classes, [*sources, HERE / "maven" / f"{jars}.xml"]) as stale:
         if stale:
             _run([program("javac"), "-d", str(classes), "-cp", path, *map(str, sources)])
-    return [program("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-            "-cp", f"{classes}:{path}", "Driver"]  # fmt: skip
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    return [program("java"), *options, "-cp", f"{classes}:{path}", "Driver"]
 
 
 def go_driver(name: str) -> list[str]:
@@ -66,7 +72,9 @@ def go_driver(name: str) -> list[str]:
     directory = CACHE / "go" / name
     with _up_to_date(directory, sorted(source.iterdir())) as stale:
         if stale:
-            _run([program("go"), "build", "-buildvcs=false", "-o", str(directory / "driver"), "."], cwd=source)
+            _run(
+                [program("go"), "build", "-buildvcs=false", "-o", str(directory / "driver"), "."], cwd=source
+            )
     return [str(directory / "driver")]
 
 

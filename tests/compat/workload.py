@@ -1,7 +1,7 @@
-"""A data directory's worth of history: all codecs, rolled segments, idempotent producers, compaction, deletions.
+"""A data directory's worth of history: codecs, rolled segments, idempotent producers, compaction, deletions.
 
-`write` makes it through any broker; `read` gives what consumers see. The suites compare the two across brokers,
-and hand the files to Kafka's tools.
+`write` makes it through any broker; `read` gives what consumers see. The suites compare the two across
+brokers, and hand the files to Kafka's tools.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def write(address: str, *, transactions: bool) -> None:
     rng = random.Random(7)
     create_topics(address, transactions)
     for codec in CODECS:
-        _fill(address, f"codec-{codec}", 2, 1000, rng, {"compression.codec": codec, "enable.idempotence": True})
+        _fill(
+            address, f"codec-{codec}", 2, 1000, rng, {"compression.codec": codec, "enable.idempotence": True}
+        )
     _fill(address, "acks-1", 1, 300, rng, {"acks": 1, "compression.codec": "lz4"})
     _fill(address, "appended", 1, 50, rng, {"compression.codec": "gzip"})
     _fill(address, "dots.and_under-scores-0", 1, 20, rng, {})
@@ -91,7 +93,7 @@ def _fill(
             topic,
             partition=index % partitions,
             key=None if index % 7 == 0 else b"key-%d" % index,
-            # Half of it compresses, so that batches are sent compressed; half does not, so that segments fill.
+            # Half of it compresses, so that batches go compressed; half does not, so that segments fill.
             value=None if index % 31 == 0 else rng.randbytes(rng.randrange(1, 3000)) + bytes(index % 3000),
             headers=[("index", b"%d" % index), ("none", None)] if index % 5 == 0 else None,
             timestamp=START_MS + index * 10,
@@ -105,7 +107,9 @@ def _write_compacted(address: str, rng: random.Random) -> None:
     producer = open_producer(address, **{"compression.codec": "zstd", "enable.idempotence": True})
     for index in range(4000):
         value = None if index % 97 == 0 else rng.randbytes(600) + bytes(600)
-        producer.produce(COMPACTED, partition=0, key=b"key-%d" % rng.randrange(40), value=value, timestamp=START_MS + index)
+        producer.produce(
+            COMPACTED, partition=0, key=b"key-%d" % rng.randrange(40), value=value, timestamp=START_MS + index
+        )
         producer.poll(0)
     flush_all(producer)
     deadline = time.monotonic() + TIMEOUT_S
@@ -172,7 +176,9 @@ def read(
             "fetch.queue.backoff.ms": 1,
         }
     )
-    consumer.assign([TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING) for topic, index in wanted])
+    consumer.assign(
+        [TopicPartition(topic, index, confluent_kafka.OFFSET_BEGINNING) for topic, index in wanted]
+    )
     unfinished = set(wanted)
     deadline = time.monotonic() + TIMEOUT_S
     while unfinished:

@@ -1,8 +1,8 @@
 """A listening socket: accepts while there is room, turns away addresses that have too many connections.
 
-When the broker or the listener is full, the acceptor stops listening for events and the kernel's backlog holds
-newcomers; ``Network.forget`` calls ``resume`` when a connection has gone. When the process is out of file
-descriptors it pauses for a moment instead of spinning.
+When the broker or the listener is full, the acceptor stops listening for events and the kernel's backlog
+holds newcomers; ``Network.forget`` calls ``resume`` when a connection has gone. When the process is out of
+file descriptors it pauses for a moment instead of spinning.
 """
 
 from __future__ import annotations

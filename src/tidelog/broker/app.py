@@ -1,13 +1,13 @@
 """The broker: the one place where all rooms are wired together, and the order in which they start and stop.
 
 Start, as in Kafka: lock the log directories and find out who we are; open the metadata store and become its
-controller; load the image and the dynamic configs; load and recover the logs; bring the partitions in line with the
-image; register; accept requests. Ports are bound before logs are loaded, so that a port in use is found out at once;
-nobody is served before the end. Stop: no new requests, finish those under way, stop the background work, flush and
-close the logs, close the store.
+controller; load the image and the dynamic configs; load and recover the logs; bring the partitions in line
+with the image; register; accept requests. Ports are bound before logs are loaded, so that a port in use is
+found out at once; nobody is served before the end. Stop: no new requests, finish those under way, stop the
+background work, flush and close the logs, close the store.
 
-Everything below is handed what it needs by its constructor; nothing else in the package imports this module, except
-``broker/process``, which runs it.
+Everything below is handed what it needs by its constructor; nothing else in the package imports this
+module, except ``broker/process``, which runs it.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class Broker:
         if known and self.log_dirs.offline_dirs:
             offline = ", ".join(map(str, self.log_dirs.offline_dirs))
             raise StorageError(
-                f"the metadata ({JOURNAL_NAME}) is in none of the log directories that can be used, so it must be in "
-                f"{offline}: mend that disk, or restore the file from a backup into another log directory"
+                f"the metadata ({JOURNAL_NAME}) is in none of the log directories that can be used, so it "
+                f"must be in {offline}: mend that disk, or restore the file from a backup into another one"
             )
         return next(iter(self.log_dirs.online))
 
@@ -187,7 +187,7 @@ class Broker:
         ):
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
         self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray)
-        self.partitions.apply(self.image.topics)
+        self.partitions.apply(self.image.topics, at_start=True)
         self._feed.subscribe(self._on_metadata)
         self.dynamic_configs.on_topic_change(self._on_topic_config)
         self.dynamic_configs.on_broker_change(self._on_broker_config)

@@ -1,28 +1,24 @@
-"""One client connection: bytes in, frames to the dispatcher, answers out in the order of the requests.
+"""One client connection: frames to the dispatcher, answers out in the order of the requests.
 
-Receiving. All connections of a broker share one receive buffer: a readable event receives into it, every complete
-frame is handled in place as a memoryview, and only an unfinished tail is copied out. A frame too large for that gets
-a buffer of its own that grows with what has arrived, never with what was announced. So whatever a handler wants to
-keep of a frame it must copy before it returns (decoded messages are copies; produce writes its records to the log
-before the event ends).
+Order. Answers leave in the order of the requests. A request that has to wait (``PendingAnswer``) holds the
+ones behind it back, as in Kafka, unless it says that it may be pipelined; the answers to pipelined requests
+queue up. All requests of one readable event are handled before their answers are sent, in one go.
 
-Order. Answers leave in the order of the requests. A request that has to wait (``PendingAnswer``) holds the ones
-behind it back, as in Kafka, unless it says that it may be pipelined; the answers of pipelined requests queue up.
+Bounds. A connection is not read from (muted) while it has unsent answers, a request that holds back the
+others, too many requests under way, or no memory for its next large frame. One turn of the loop handles a
+bounded number of frames and sends a bounded number of bytes, so that no peer starves the others.
 
-Bounds. A connection is not read from (muted) while it has unsent answers, a request that holds back the others, too
-many requests under way, or no memory for its next large frame. One turn of the loop handles a bounded number of
-frames and sends a bounded number of bytes, so that no peer starves the others.
-
-Created by ``broker/acceptor``; knows the dispatcher only as ``RequestHandler``.
+Frames come from an ``Inbox``, answers that the socket does not take at once go into an ``Outbox``. Created by
+``network``; knows the dispatcher only as ``RequestHandler``.
 """
 
 from __future__ import annotations
 
 import socket
 from collections import deque
-from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
+from tidelog.broker.inbox import Inbox
 from tidelog.broker.outbox import Outbox, in_memory
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
@@ -30,14 +26,9 @@ from tidelog.errors import WireError
 if TYPE_CHECKING:
     from tidelog.broker.network import Network
 
-RECEIVE_BUFFER_BYTES = 256 * 1024
-
-_SMALL_FRAME_BYTES = 64 * 1024
-_GROWTH = 4
 _MAX_IN_FLIGHT = 64
 _FRAMES_PER_TURN = 256
 _UNSENT_BYTES = 512 * 1024
-_unpack_size = Struct(">i").unpack_from
 
 
 class RequestHandler(Protocol):
@@ -54,19 +45,13 @@ class Connection:
     """One accepted socket on the loop."""
 
     __slots__ = (
-        "_awaits_memory",
         "_closed",
         "_handle",
-        "_held",
-        "_large",
-        "_large_have",
-        "_large_size",
+        "_inbox",
         "_muted",
         "_network",
         "_outbox",
         "_queue",
-        "_recv_into",
-        "_reserved_bytes",
         "_resuming",
         "_send",
         "_sock",
@@ -83,18 +68,12 @@ class Connection:
         self.client_software: tuple[str, str] | None = None
         self.last_active = network.loop.time()
         self._sock = sock
+        self._send = sock.send
         self._network = network
         self._handle = network.handler.handle
-        self._held = b""
-        self._large: bytearray | None = None
-        self._large_have = 0
-        self._large_size = 0
-        self._reserved_bytes = 0
-        self._awaits_memory = False
-        self._queue: deque[PendingAnswer] = deque()
+        self._inbox = Inbox(sock, network)
         self._outbox = Outbox(sock)
-        self._recv_into = sock.recv_into
-        self._send = sock.send
+        self._queue: deque[PendingAnswer] = deque()
         self._writing = False
         self._muted = False
         self._resuming = False
@@ -119,6 +98,11 @@ class Connection:
         """Whether the connection is gone."""
         return self._closed
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory that an unfinished request takes."""
+        return self._inbox.buffered_bytes
+
     def close(self) -> None:
         """Close the socket and give everything back; a second call does nothing."""
         if self._closed:
@@ -134,9 +118,7 @@ class Connection:
             pending.cancel()
         self._queue.clear()
         self._outbox.clear()
-        self._held = b""
-        network.memory.forget(self)
-        self._drop_large()
+        self._inbox.close()
         network.forget(self)
 
     def refuse(self, reason: str) -> None:
@@ -151,174 +133,82 @@ class Connection:
             self._muted = True
             self._network.loop.remove_reader(self._sock)
 
-    # Receiving
+    # -- receiving and handling -----------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        network = self._network
-        self.last_active = network.loop.time()
+        self.last_active = self._network.loop.time()
+        inbox = self._inbox
         try:
-            if (self._queue or self._writing or self._awaits_memory) and self._is_blocked():
-                self._mute()
-            elif self._large is not None:
-                self._receive_large(self._large)
-            elif self._held:
-                self._receive_more()
-            else:
-                buffer = network.receive_buffer
-                received = self._recv_into(buffer)
-                if received:
-                    self._process(buffer, received)
-                else:
-                    self.close()
+            if self._queue or self._writing or inbox.awaits_memory or inbox.waiting:
+                if inbox.awaits_memory or self._is_blocked():
+                    self._mute()
+                    return
+                if inbox.waiting:
+                    return
+            frames = inbox.receive()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            network.logger.debug("%s went away: %s", self, error)
-            self.close()
-
-    def _receive_more(self) -> None:
-        """Receive behind the part of a frame that is already here."""
-        buffer = self._network.receive_buffer
-        have = len(self._held)
-        buffer[:have] = self._held
-        received = self._recv_into(buffer[have:])
-        if received:
-            self._process(buffer, have + received)
-        else:
-            self.close()
-
-    def _receive_large(self, buffer: bytearray) -> None:
-        size = self._large_size
-        have = self._large_have
-        received = self._recv_into(memoryview(buffer)[have:size])
-        if not received:
+            self._went_away(error)
+            return
+        if frames is None:
             self.close()
             return
-        have += received
-        self._large_have = have
-        if have == size:
-            self._large = None
-            try:
-                self._run([memoryview(buffer)[:size]])
-            finally:
-                self._network.frame_buffers.give_back(buffer)
-                self._release_memory()
-        elif have == len(buffer):
-            grown = self._network.frame_buffers.take(min(size, have * _GROWTH))
-            grown[:have] = buffer
-            self._large = grown
-            self._network.frame_buffers.give_back(buffer)
-
-    def _process(self, view: memoryview, end: int) -> None:
-        """Handle the frames in ``view[:end]`` and hold what is left of it."""
-        frames: list[memoryview] = []
-        limit = self._network.max_request_bytes
-        pos = 0
-        while end - pos >= 4 and len(frames) < _FRAMES_PER_TURN:
-            (size,) = _unpack_size(view, pos)
-            stop = pos + 4 + size
-            if stop > end or size < 0 or size > limit:
-                break
-            frames.append(view[pos + 4 : stop])
-            pos = stop
         if frames:
             done = self._run(frames)
+            if self._closed:
+                return
             if done < len(frames):
-                pos = sum(4 + len(frame) for frame in frames[:done])
-        if self._closed:
-            return
-        if pos == end:
-            self._held = b""
-        elif self._begin_frame(view, pos, end):
-            self._held = bytes(view[pos:end])
-
-    def _begin_frame(self, view: memoryview, pos: int, end: int) -> bool:
-        """Look at what follows the handled frames; whether it has to be held."""
-        have = end - pos - 4
-        if have < 0:
-            return True
-        (size,) = _unpack_size(view, pos)
-        limit = self._network.max_request_bytes
-        if size < 0 or size > limit:
-            self.refuse(
-                f"it announced a request of {size} bytes"
-                + (f", and socket.request.max.bytes allows {limit}" if size > 0 else "")
-            )
-            return False
-        if have >= size:
-            self._resume_soon()
-            return True
-        if size <= _SMALL_FRAME_BYTES:
-            return True
-        if not self._network.memory.reserve(size):
-            self._awaits_memory = True
-            self._network.memory.wait(self, self._memory_is_free)
-            return True
-        self._reserved_bytes = size
-        self._large = self._network.frame_buffers.take(min(size, max(have * _GROWTH, RECEIVE_BUFFER_BYTES)))
-        self._large[:have] = view[pos + 4 : end]
-        self._large_have = have
-        self._large_size = size
-        self._held = b""
-        return False
-
-    def _memory_is_free(self) -> None:
-        self._awaits_memory = False
-        self._resume_soon()
-
-    def _drop_large(self) -> None:
-        if self._large is not None:
-            self._network.frame_buffers.give_back(self._large)
-            self._large = None
-        self._release_memory()
-
-    def _release_memory(self) -> None:
-        size, self._reserved_bytes = self._reserved_bytes, 0
-        if size:
-            self._network.memory.release(size)
-
-    # Handling
+                inbox.put_back(frames[done:])
+                self._resume_soon()
+            inbox.release()
+        if inbox.awaits_memory:
+            inbox.wait_for_memory(self._resume_soon)
+        if inbox.refusal is not None and not inbox.waiting:
+            self.refuse(inbox.refusal)
 
     def _run(self, frames: list[memoryview]) -> int:
         """Handle ``frames`` until one of them holds back the rest; returns how many were handled."""
         handle = self._handle
         queue = self._queue
         staged: list[StagedAnswer] = []
-        refused: str | None = None
         out: list[bytes] = []
-        unsent = 0
-        done = 0
+        unsent = done = 0
+        refusal: str | None = None
         try:
             for frame in frames:
                 outcome = handle(self, frame)
                 done += 1
                 if isinstance(outcome, StagedAnswer):
                     staged.append(outcome)
-                    continue
+                    if done < _FRAMES_PER_TURN:
+                        continue
+                    break
                 if staged:
                     self._settle(staged, out)
                 if isinstance(outcome, bytes) and not queue:
                     out.append(outcome)
                     unsent += len(outcome)
-                    if unsent < _UNSENT_BYTES:
+                    if unsent < _UNSENT_BYTES and done < _FRAMES_PER_TURN:
                         continue
                     unsent = 0
-                self._send_all(out)
-                if not isinstance(outcome, bytes) or queue:
+                    self._send_all(out)
+                else:
+                    self._send_all(out)
                     self._take(outcome)
-                if self._is_blocked():
+                if done >= _FRAMES_PER_TURN or self._is_blocked():
                     break
         except WireError as error:
-            refused = str(error)
+            refusal = str(error)
         except Exception:
             self._network.logger.exception("A request of %s met a bug", self)
-            refused = "its request could not be handled"
+            refusal = "its request could not be handled"
         if staged:
             self._settle(staged, out)
         if out:
             self._send_all(out)
-        if refused is not None:
-            self.refuse(refused)
+        if refusal is not None:
+            self.refuse(refusal)
         return done
 
     def _settle(self, staged: list[StagedAnswer], out: list[bytes]) -> None:
@@ -346,11 +236,8 @@ class Connection:
             slot = PendingAnswer(pipelined=True)
             slot.resolve(in_memory(outcome) if isinstance(outcome, list) else outcome)
             self._queue.append(slot)
-        elif isinstance(outcome, bytes):
+        elif isinstance(outcome, bytes | list):
             self._outbox.put(outcome)
-            self._flush()
-        elif isinstance(outcome, list):
-            self._outbox.put_all(outcome)
             self._flush()
 
     def _advance(self) -> None:
@@ -361,19 +248,17 @@ class Connection:
             if pending.failure is not None:
                 self.refuse(pending.failure)
                 return
-            answer = pending.answer
-            if isinstance(answer, bytes):
-                self._outbox.put(answer)
-            elif isinstance(answer, list):
-                self._outbox.put_all(answer)
+            if isinstance(pending.answer, bytes | list):
+                self._outbox.put(pending.answer)
         for pending in queue:
             if isinstance(pending.answer, list):
                 pending.answer = in_memory(pending.answer)
         if self._outbox:
             self._flush()
-        self._unblocked()
+        if (self._muted or self._inbox.waiting) and not self._is_blocked():
+            self._resume_soon()
 
-    # Sending, muting
+    # -- sending --------------------------------------------------------------------------------------
 
     def _send_all(self, out: list[bytes]) -> None:
         """Send answers in one go; what the socket does not take waits in the outbox. Empties ``out``."""
@@ -387,8 +272,7 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._network.logger.debug("%s went away: %s", self, error)
-                self.close()
+                self._went_away(error)
                 return
             if sent == len(data):
                 return
@@ -402,8 +286,7 @@ class Connection:
         try:
             drained = self._outbox.flush()
         except OSError as error:
-            self._network.logger.debug("%s went away: %s", self, error)
-            self.close()
+            self._went_away(error)
             return
         if drained == self._writing:
             self._writing = not drained
@@ -415,21 +298,21 @@ class Connection:
     def _on_writable(self) -> None:
         self.last_active = self._network.loop.time()
         self._flush()
-        self._unblocked()
+        if (self._muted or self._inbox.waiting) and not self._is_blocked():
+            self._resume_soon()
+
+    def _went_away(self, error: OSError) -> None:
+        self._network.logger.debug("%s went away: %s", self, error)
+        self.close()
+
+    # -- muting ---------------------------------------------------------------------------------------
 
     def _is_blocked(self) -> bool:
-        if self._writing or self._awaits_memory or self._closed:
+        """Whether the next request has to wait."""
+        if self._writing or self._closed:
             return True
         queue = self._queue
         return bool(queue) and (not queue[-1].pipelined or len(queue) >= _MAX_IN_FLIGHT)
-
-    def _unblocked(self) -> None:
-        if self._is_blocked():
-            return
-        if self._held:
-            self._resume_soon()
-        elif self._muted and not self._network.stopping:
-            self._unmute()
 
     def _resume_soon(self) -> None:
         # In a turn of its own: the shared receive buffer may be in use up the stack.
@@ -438,27 +321,33 @@ class Connection:
             self._network.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        """Go on with the frames that were held back."""
+        """Go on with what was put back, then with reading."""
         self._resuming = False
+        inbox = self._inbox
         if self._is_blocked():
             return
-        held = self._held
-        if held:
-            buffer = self._network.receive_buffer
-            buffer[: len(held)] = held
-            self._process(buffer, len(held))
-        if self._muted and not self._is_blocked() and not self._network.stopping:
-            self._unmute()
+        if inbox.waiting:
+            frames, inbox.waiting = inbox.waiting, []
+            done = self._run(frames)
+            if self._closed:
+                return
+            if done < len(frames):
+                inbox.waiting = frames[done:]
+                self._resume_soon()
+                return
+        if inbox.refusal is not None:
+            self.refuse(inbox.refusal)
+        elif inbox.awaits_memory:
+            inbox.retry(self._resume_soon)
+        if self._muted and not inbox.awaits_memory and not self._is_blocked() and not self._network.stopping:
+            self._muted = False
+            self._network.loop.add_reader(self._sock, self._on_readable)
 
     def _mute(self) -> None:
         """Something is readable, and it has to wait. A peer that has gone need not be waited for."""
-        if all(pending.cancellable for pending in self._queue) and not self._writing:
-            if self._sock.recv(1, socket.MSG_PEEK) == b"":
-                self.close()
-                return
+        waits_only = not self._writing and all(pending.cancellable for pending in self._queue)
+        if waits_only and self._sock.recv(1, socket.MSG_PEEK) == b"":
+            self.close()
+            return
         self._muted = True
         self._network.loop.remove_reader(self._sock)
-
-    def _unmute(self) -> None:
-        self._muted = False
-        self._network.loop.add_reader(self._sock, self._on_readable)

@@ -1,8 +1,9 @@
 """How many connections there may be: in all, per listener and per IP address, and how many a second.
 
-As in Kafka, a full broker or listener stops accepting until a slot is free (nobody is turned away), while an address
-that has too many is turned away at once. The listener between brokers, where it is not the only one, is never kept
-waiting by ``max.connections``: the connection that was idle longest elsewhere makes room for it.
+As in Kafka, a full broker or listener stops accepting until a slot is free (nobody is turned away), while
+an address that has too many is turned away at once. The listener between brokers, where it is not the only
+one, is never kept waiting by ``max.connections``: the connection that was idle longest elsewhere makes room
+for it.
 
 Used by ``broker/acceptor``; the limits may change while the broker runs (they are dynamic options).
 """

@@ -1,15 +1,16 @@
 """From a frame to its handler and back: the table of APIs that this broker serves.
 
-Produce and fetch have entrances of their own (``handle_frame`` in their handlers) that read the frame in place. All
-other requests are decoded, handed to ``handle(context, request)`` of the module in ``broker/handlers`` that bears the
-API's name, and the response is encoded; modules are imported when the first request for them comes, or by
-``warm_up``. ``handle`` gives the response or an awaitable for it (it may be a coroutine function).
+Produce and fetch have entrances of their own (``handle_frame`` in their handlers) that read the frame in
+place. All other requests are decoded, handed to ``handle(context, request)`` of the module in
+``broker/handlers`` that bears the API's name, and the response is encoded; modules are imported when the
+first request for them comes, or by ``warm_up``. ``handle`` gives the response or an awaitable for it (it
+may be a coroutine function).
 
-Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code`` (and
-``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
-``refuse(request, error)``. Any other exception is a bug: it is logged once and answered as UNKNOWN_SERVER_ERROR. What
-cannot be read at all (``WireError``), an API that is not served and a version that does not exist close the
-connection, as in Kafka; ApiVersions alone is answered in every version.
+Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code``
+(and ``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
+``refuse(request, error)``. Any other exception is a bug: it is logged once and answered as
+UNKNOWN_SERVER_ERROR. What cannot be read at all (``WireError``), an API that is not served and a version
+that does not exist close the connection, as in Kafka; ApiVersions alone is answered in every version.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ SERVED = (
     ApiKey.DELETE_RECORDS,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.ALTER_REPLICA_LOG_DIRS,
@@ -57,6 +61,8 @@ SERVED = (
     ApiKey.CREATE_PARTITIONS,
     ApiKey.ELECT_LEADERS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_PRODUCERS,
@@ -129,26 +135,32 @@ class Dispatcher:
         """Answer one request."""
         try:
             key, version, correlation_id, length = _HEADER.unpack_from(frame)
+            pos = 10 + length if length > 0 else 10
             if key == _PRODUCE and _PRODUCE_MIN <= version <= _PRODUCE_MAX:
-                pos = 10 + length if length > 0 else 10
                 if version >= _PRODUCE_FLEXIBLE:
                     pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
-                return self._produce(connection, frame, pos, version, correlation_id)
-            if self._staged:
-                self.commit()
-            if key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
-                pos = 10 + length if length > 0 else 10
+                entrance = self._produce
+            elif key == _FETCH and _FETCH_MIN <= version <= _FETCH_MAX:
                 if version >= _FETCH_FLEXIBLE:
                     pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
-                return self._fetch(connection, frame, pos, version, correlation_id)
+                entrance = self._fetch
+            else:
+                entrance = None
         except (struct_error, IndexError):
             raise WireError("its request ends within its header") from None
+        if entrance is self._produce:
+            return entrance(connection, frame, pos, version, correlation_id)
+        if self._staged:
+            self.commit()
+        if entrance is not None:
+            return entrance(connection, frame, pos, version, correlation_id)
         return self._answer(connection, frame)
 
     def warm_up(self) -> None:
         """Load the handlers that have not been needed yet, so that no first request pays for it."""
         for key in SERVED:
-            self._route(key)
+            if key not in (ApiKey.PRODUCE, ApiKey.FETCH):
+                self._route(key)
 
     async def close(self) -> None:
         """Stop what is still under way; its connections are gone."""
@@ -159,14 +171,17 @@ class Dispatcher:
     def _answer(self, connection: Connection, frame: memoryview) -> Outcome:
         header, pos = parse_request_header(frame)
         key, version, correlation_id, client_id = header
+        if key not in _SERVED:
+            raise WireError(f"it sent a request with API key {key}, which is not served here")
+        api = API_TABLE[ApiKey(key)]
+        if not api.accepts(version) and key != ApiKey.API_VERSIONS:
+            raise WireError(f"it sent {api.name} version {version}, which is not supported")
         route = self._route(key)
-        if not route.api.accepts(version):
-            if key != ApiKey.API_VERSIONS:
-                raise WireError(f"it sent {route.api.name} version {version}, which is not supported")
+        if not api.accepts(version):
             # A client from the future learns which versions there are, in the one that everybody reads.
             header = header._replace(api_version=0)
             return self._encode(route, header, route.refuse(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION)))
-        request, _ = decode(route.api.request, version, frame, pos)
+        request, _ = decode(api.request, version, frame, pos)
         context = RequestContext(self._broker, connection, version, correlation_id, client_id)
         try:
             response = route.handle(context, request)
@@ -179,8 +194,6 @@ class Dispatcher:
     def _route(self, key: int) -> Route:
         route = self._routes.get(key)
         if route is None:
-            if key not in _SERVED:
-                raise WireError(f"it sent a request with API key {key}, which is not served here")
             route = self._routes[key] = Route(API_TABLE[ApiKey(key)])
         return route
 

@@ -1,16 +1,18 @@
 """Incremental fetch sessions (KIP-227): what a consumer fetches, remembered between its requests.
 
-A session is a map of partitions with, for each, what the client asked last and what it was told last. An incremental
-request carries only what changed; its answer carries only partitions with news. Answered partitions move to the end
-of the map, so that a client whose ``max_bytes`` is always used up gets round all of its partitions.
+A session is a map of partitions with, for each, what the client asked last and what it was told last. An
+incremental request carries only what changed; its answer carries only partitions with news. Answered
+partitions move to the end of the map, so that a client whose ``max_bytes`` is always used up gets round all
+of its partitions.
 
-Sessions live in a cache of ``max.incremental.fetch.session.cache.slots``. A newcomer may push out one that was not
-used for two minutes; failing that, the smallest that is smaller than itself and older than two minutes; followers'
-sessions push out those of consumers and not the other way round. A client that finds no room is served without one.
+Sessions live in a cache of ``max.incremental.fetch.session.cache.slots``. A newcomer may push out one that
+was not used for two minutes; failing that, the smallest that is smaller than itself and older than two
+minutes; followers' sessions push out those of consumers and not the other way round. A client that finds no
+room is served without one.
 
-``FetchSessions.open`` is called by ``handlers/fetch`` when a request arrives and gives the context for it; the
-context's ``select`` is called when the answers are known, and says which of them to send. In between other requests
-of the same session may have come: ``select`` then says INVALID_FETCH_SESSION_EPOCH.
+``FetchSessions.open`` is called by ``handlers/fetch`` when a request arrives and gives the context for it;
+the context's ``select`` is called when the answers are known, and says which of them to send. In between
+other requests of the same session may have come: ``select`` then says INVALID_FETCH_SESSION_EPOCH.
 """
 
 from __future__ import annotations

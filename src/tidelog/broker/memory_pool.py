@@ -1,12 +1,13 @@
 """Memory for requests: how much may be promised, and the buffers that large frames are received into.
 
-``RequestMemory`` is the promise (``queued.max.request.bytes``). A connection reserves a large frame's declared
-size before it receives the body; while nothing is left, connections wait in line and are not read from. As in
-Kafka a reservation may overdraw the pool once (so that a request larger than the rest of the pool gets through),
-and small frames, which live in the shared receive buffer, are not counted.
+``RequestMemory`` is the promise (``queued.max.request.bytes``). A connection reserves a large frame's
+declared size before it receives the body; while nothing is left, connections wait in line and are not read
+from. As in Kafka a reservation may overdraw the pool once (so that a request larger than the rest of the
+pool gets through), and small frames, which live in the shared receive buffer, are not counted.
 
-``FrameBuffers`` is the memory itself: bytearrays in a few sizes that are used again, because a fresh megabyte
-costs more page faults than receiving into it. Only a bounded number is kept; the rest goes back to the system.
+``FrameBuffers`` is the memory itself: bytearrays in a few sizes that are used again, because a fresh
+megabyte costs more page faults than receiving into it. Only a bounded number is kept; the rest goes back to
+the system.
 
 Used by ``broker/connection`` only; all of it runs on the loop.
 """

@@ -1,8 +1,9 @@
-"""Everything on the network side of a broker that is not one connection: buffers, limits, acceptors, idle expiry.
+"""Everything on the network side of a broker that is not one connection: buffers, limits, acceptors, idle
+expiry.
 
-The roles of Kafka's SocketServer on one loop. ``open`` binds the listeners, so that a port in use is an error at
-start; ``start`` begins to accept, when the rest of the broker is ready; ``stop_requests`` and ``close`` are the two
-halves of a shutdown.
+The roles of Kafka's SocketServer on one loop. ``open`` binds the listeners, so that a port in use is an
+error at start; ``start`` begins to accept, when the rest of the broker is ready; ``stop_requests`` and
+``close`` are the two halves of a shutdown.
 
 Wired by ``broker/app``.
 """
@@ -17,8 +18,9 @@ from dataclasses import dataclass, field
 
 from tidelog.broker.acceptor import Acceptor
 from tidelog.broker.complaints import Complaints
-from tidelog.broker.connection import RECEIVE_BUFFER_BYTES, Connection, RequestHandler
+from tidelog.broker.connection import Connection, RequestHandler
 from tidelog.broker.connection_quotas import ConnectionQuotas
+from tidelog.broker.inbox import RECEIVE_BUFFER_BYTES
 from tidelog.broker.memory_pool import UNLIMITED, FrameBuffers, RequestMemory
 from tidelog.clock import Clock, SystemClock
 from tidelog.metadata.listeners import Listener
@@ -119,7 +121,8 @@ class Network:
     async def drain(self, deadline_s: float) -> None:
         """Wait until no request is under way any longer, at most ``deadline_s`` seconds."""
         end = self.loop.time() + deadline_s
-        while any(connection.busy for connection in self.connections) and self.loop.time() < end:
+        while any(each.busy for each in self.connections) and self.loop.time() < end:  # noqa: ASYNC110
+            # Once in a broker's life: not worth an event that every connection would have to set.
             await asyncio.sleep(_DRAIN_POLL_S)
 
     def close(self) -> None:
@@ -136,7 +139,7 @@ class Network:
             oldest.close()
 
     def _expire_idle(self) -> None:
-        """Close what has been silent for ``connections.max.idle.ms`` and look again when the next one may be."""
+        """Close what was silent for ``connections.max.idle.ms``; look again when the next one may be due."""
         max_idle_s = self._limits.max_idle_ms / 1000
         if max_idle_s < 0:
             return

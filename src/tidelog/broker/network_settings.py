@@ -59,5 +59,5 @@ def _listener_limits(config: BrokerConfig) -> list[tuple[str, int]]:
 
 
 def _socket_buffer(config: BrokerConfig, name: str) -> int:
-    """The size to set; Kafka's default of 100 KB is left to the system, which sizes buffers by need, up to more."""
+    """The size to set; in place of Kafka's default of 100 KB the system sizes buffers by need, up to more."""
     return config.int(name) if name in config.raw else -1

@@ -1,10 +1,11 @@
 """The answers that one connection still has to send, in order.
 
-Parts are ``bytes`` or ranges of log files. Neighbouring ``bytes`` leave in one system call. Large file ranges leave with
-``sendfile`` and never enter this process; small ones are read, which is cheaper than the system calls that sending
-them by themselves takes (measured: up to about 40 KB). A file range is only good for the turn of the loop in which it
-was made (its segment may be deleted and the descriptor used for another file), so what cannot be sent at once gets a
-descriptor of its own, and an answer that has to wait for others before it is read into memory.
+Parts are ``bytes`` or ranges of log files. Neighbouring ``bytes`` leave in one system call. Large file
+ranges leave with ``sendfile`` and never enter this process; small ones are read, which is cheaper than the
+system calls that sending them by themselves takes (measured: up to about 40 KB). A file range is only good
+for the turn of the loop in which it was made (its segment may be deleted and the descriptor used for
+another file), so what cannot be sent at once gets a descriptor of its own, and an answer that has to wait
+for others before it is read into memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import socket
 from collections import deque
 
-from tidelog.broker.pending import Part
+from tidelog.broker.pending import Answer, Part
 from tidelog.wire.fetch import FileRange
 
 _READ_UP_TO = 32 * 1024
@@ -36,14 +37,13 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def put(self, part: Part) -> None:
-        """Queue one part."""
-        self._parts.append(part)
-
-    def put_all(self, parts: list[Part]) -> None:
-        """Queue the parts of one answer."""
+    def put(self, answer: Answer) -> None:
+        """Queue one answer."""
+        if isinstance(answer, bytes):
+            self._parts.append(answer)
+            return
         run: list[bytes] = []
-        for part in parts:
+        for part in answer:
             if isinstance(part, bytes):
                 run.append(part)
             elif part.length <= _READ_UP_TO:

@@ -1,14 +1,15 @@
 """What a request comes to: an answer at once, none at all, or a promise of one.
 
-``Answer`` is what goes out on the socket: one ``bytes``, or a list of ``bytes`` and ``FileRange`` parts, in both
-cases with the frame's size in front. ``NO_ANSWER`` is for requests that want none (produce with acks=0).
+``Answer`` is what goes out on the socket: one ``bytes``, or a list of ``bytes`` and ``FileRange`` parts, in
+both cases with the frame's size in front. ``NO_ANSWER`` is for requests that want none (produce with
+acks=0).
 
-``PendingAnswer`` is the promise of a request that has to wait (a long poll, an admin call). It is not an asyncio
-future on purpose: the connection takes the answer in the same turn of the loop in which it is there, and nobody
-pays for a task, a context or a second callback.
+``PendingAnswer`` is the promise of a request that has to wait (a long poll, an admin call). It is not an
+asyncio future on purpose: the connection takes the answer in the same turn of the loop in which it is
+there, and nobody pays for a task, a context or a second callback.
 
-``StagedAnswer`` is what a produce request comes to: its records are staged, and its answer is known as soon as all
-that one event has staged was written.
+``StagedAnswer`` is what a produce request comes to: its records are staged, and its answer is known as soon
+as all that one event has staged was written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A broker as a process: the loop it runs on, signals, and the last words.
 
-SIGTERM and SIGINT shut the broker down cleanly; a second one ends the process at once. After the broker is ready
-handlers that were not needed yet are imported, and the garbage collector is told that what is there stays: the
-objects of a broker live long, and looking through them again and again would cost more than it finds.
+SIGTERM and SIGINT shut the broker down cleanly; a second one ends the process at once. After the broker is
+ready handlers that were not needed yet are imported, and the garbage collector is told that what is there
+stays: the objects of a broker live long, and looking through them again and again would cost more than it
+finds.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ async def _settle(broker: Broker) -> None:
         reason = await _unreachable(listener)
         if reason is not None:
             logger.warning(
-                "Clients are told to connect to %s, but %s: set advertised.listeners (or --advertise) to an address "
-                "that they can reach",
+                "Clients are told to connect to %s, but %s: set advertised.listeners (or --advertise) to an "
+                "address that they can reach",
                 listener,
                 reason,
             )

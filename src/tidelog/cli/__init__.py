@@ -1,1 +1,1 @@
-"""The ``tidelog`` command, one file per sub-command."""
+"""The ``tidelog`` command: one file per command, on top of ``client``; ``start`` alone runs a broker."""

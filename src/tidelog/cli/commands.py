@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -83,12 +83,21 @@ def _add(app: typer.Typer, name: str, command: CommandModule) -> None:
         app.command(name, short_help=command.help, epilog=module.EPILOG, no_args_is_help=True)(module.command)
 
 
-def _root(
-    version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit."),
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(f"tidelog {tidelog.__version__}")
         raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Options before the command."""
 
 
 def _start() -> None:
@@ -129,9 +138,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage(error: Any) -> int:
-    if not error.message:
-        # A command without arguments: typer has printed its help.
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # A command without arguments: typer has printed its help already.
         return 2
     path = error.ctx.command_path if error.ctx is not None else "tidelog"
-    complain(f"{str(error.format_message()).rstrip('.')}; see `{path} --help`")
+    text = str(error.format_message()).rstrip(".")
+    complain(f"{text}{'' if text.endswith('?') else ';'} see `{path} --help`")
     return 2

@@ -1,8 +1,9 @@
 """Whether a segment's indexes say the truth about its log, for ``log dump`` and ``log verify``.
 
 An offset index entry must point at the start of a batch and name the last offset of that batch, or of a
-later one (Kafka up to 3.8 made one entry for several batches appended at once). A time index entry must
-name an offset of a batch that has its timestamp. Zeros behind the entries are the unwritten rest of a file
+later one: Kafka 3 makes one entry for several batches that a follower or the cleaner writes at once, and
+such an entry only makes a lookup scan further. A time index entry must name an offset of a batch that has
+its timestamp. Zeros behind the entries are the unwritten rest of a file
 that a running or crashed broker has not cut to size, and no damage.
 """
 

@@ -30,7 +30,8 @@ async def _read(fd: int) -> bytes:
     try:
         loop.add_reader(fd, _settle, readable)
     except PermissionError:
-        # What this is the kernel's word for: a file that is always readable.
+        # The kernel's word for a file that is always readable; others want their turn between two reads.
+        await asyncio.sleep(0)
         return os.read(fd, _CHUNK)
     try:
         await readable

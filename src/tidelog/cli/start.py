@@ -1,9 +1,10 @@
 """``tidelog start``: run a broker in this process until it is told to stop.
 
-The one command that has a start-up budget and the one that may import the broker. Arguments are parsed with argparse
-(typer costs more than the whole rest of the start), the configuration is put together from the properties file and
-the options, and :func:`tidelog.broker.process.run` does the rest. Exit codes: 0 after a clean shutdown, 1 when the
-broker cannot start (one sentence on stderr names the mend), 2 for a wrong command line.
+The one command that has a start-up budget and the one that may import the broker. Arguments are parsed with
+argparse (typer costs more than the whole rest of the start), the configuration is put together from the
+properties file and the options, and :func:`tidelog.broker.process.run` does the rest. Exit codes: 0 after a
+clean shutdown, 1 when the broker cannot start (one sentence on stderr names the mend), 2 for a wrong
+command line.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ _WELCOME = """
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tidelog start",
-        description="Start a broker. It prints one line with the word `ready` and its address, logs to stderr, "
-        "and shuts down cleanly on SIGTERM or SIGINT.",
+        description="Start a broker. It prints one line with the word `ready` and its address, logs to "
+        "stderr, and shuts down cleanly on SIGTERM or SIGINT.",
         epilog="Options not given come from the properties file, and from Kafka's defaults after that.",
         allow_abbrev=False,
     )

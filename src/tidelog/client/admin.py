@@ -6,7 +6,7 @@ once and report each one's own error; only what concerns the whole call (no brok
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.config_changes import alter_configs, describe_configs
@@ -195,11 +195,6 @@ class Admin:
     ) -> dict[TopicPartition, DeletedRecords]:
         """Delete all records before the given offsets; -1 stands for all there are."""
         return await delete_records(self.cluster, before)
-
-
-def first_error(results: Iterable[TopicResult | ConfigResult]) -> KafkaError | None:
-    """The first error among ``results``."""
-    return next((result.error for result in results if result.error is not None), None)
 
 
 def _creatable(topic: NewTopic, version: int) -> CreatableTopic:

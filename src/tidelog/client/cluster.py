@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Self, TypeVar
+from typing import Self
 
 from tidelog.client.address import Address, parse_addresses
 from tidelog.client.connection import Connection, RequestBuilder, ResponseT
@@ -31,8 +31,6 @@ from tidelog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from tidelog.wire.schema import Payload
-
-T = TypeVar("T")
 
 _NO_METADATA = ClusterMetadata(None, UNKNOWN_NODE, {}, {})
 

@@ -8,6 +8,7 @@ connection may write a batch twice: producer ids, which prevent that, are not us
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -55,7 +56,7 @@ class _Lane:
     """The records of one partition that wait, and the task that sends them."""
 
     partition: TopicPartition
-    waiting: list[_Pending] = field(default_factory=list)
+    waiting: deque[_Pending] = field(default_factory=deque)
     waiting_bytes: int = 0
     task: asyncio.Task[None] | None = None
     full: asyncio.Event = field(default_factory=asyncio.Event)
@@ -197,14 +198,12 @@ class SimpleProducer:
             return
 
     def _take(self, lane: _Lane) -> list[_Pending]:
-        size = count = 0
-        for pending in lane.waiting:
-            if count and size + pending.size_bytes > self._batch_size:
-                break
+        batch: list[_Pending] = []
+        size = 0
+        while lane.waiting and (not batch or size + lane.waiting[0].size_bytes <= self._batch_size):
+            pending = lane.waiting.popleft()
             size += pending.size_bytes
-            count += 1
-        batch = lane.waiting[:count]
-        del lane.waiting[:count]
+            batch.append(pending)
         lane.waiting_bytes -= size
         return batch
 

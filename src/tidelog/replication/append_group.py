@@ -1,9 +1,9 @@
 """Produce requests that arrived together, written together: one write per partition.
 
-Requests stage batches in partitions and put those into ``staged``; ``commit`` writes each of them once. Between the
-first batch and the ``commit`` nothing else may run: the batches are views of the receive buffer. A partition whose
-write fails takes its log directory offline and is in ``failed`` until the next group is committed, for the requests
-that had staged batches in it.
+Requests stage batches in partitions and put those into ``staged``; ``commit`` writes each of them once.
+Between the first batch and the ``commit`` nothing else may run: the batches are views of the receive
+buffer. A partition whose write fails takes its log directory offline and is in ``failed`` until the next
+group is committed, for the requests that had staged batches in it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ class AppendGroup:
         self.staged.clear()
 
     def lose(self, partition: Partition, error: LogDirOfflineError) -> None:
-        """The disk has failed while a batch was staged; what was staged in the partition before it is lost too."""
+        """The disk has failed while a batch was staged; what the partition had staged before is lost too."""
         self._lost.add(partition)
         self._on_offline(error)

@@ -1,12 +1,13 @@
 """One partition on this broker: the log, who leads it, and who waits for it to change.
 
-``Partition`` is what handlers work with: it checks leadership and epochs, appends, reads, and moves the high
-watermark. With this broker as the only in-sync replica the high watermark follows the end of the log; followers will
-move it once there are several brokers.
+``Partition`` is what handlers work with: it checks leadership and epochs, appends, reads, and moves the
+high watermark. With this broker as the only in-sync replica the high watermark follows the end of the log;
+followers will move it once there are several brokers.
 
-Appends are staged and written in groups (``append_group``), so that all produce requests of one readable event cost
-one write per partition. Waiters (long polls, produce with acks=all) are told in a turn of the loop of their own after
-anything they may wait for has changed: more records, a new high watermark, a moved start, the end of the partition.
+Appends are staged and written in groups (``append_group``), so that all produce requests of one readable
+event cost one write per partition. Waiters (long polls, produce with acks=all) are told in a turn of the
+loop of their own after anything they may wait for has changed: more records, a new high watermark, a moved
+start, the end of the partition.
 
 Owned by ``replication/partitions``; called by handlers.
 """
@@ -118,8 +119,8 @@ class Partition:
         if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement "
-                f"of {log.config.min_insync_replicas} for partition {self.topic_partition}",
+                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr "
+                f"requirement of {log.config.min_insync_replicas} for partition {self.topic_partition}",
             )
         return log.stage_as_leader(records, self.leader_epoch, origin)
 
@@ -180,7 +181,8 @@ class Partition:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(
                     ErrorCode.FENCED_LEADER_EPOCH,
-                    f"Leader epoch {current_leader_epoch} of {self.topic_partition} is over, it is {self.leader_epoch}",
+                    f"Leader epoch {current_leader_epoch} of {self.topic_partition} is over, "
+                    f"it is {self.leader_epoch}",
                 )
             if current_leader_epoch > self.leader_epoch:
                 raise KafkaError(
@@ -192,7 +194,7 @@ class Partition:
             raise self._not_leader()
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch up to ``leader_epoch`` and where it ends; ``(-1, -1)`` if that cannot be known."""
+        """The largest epoch up to ``leader_epoch`` and where it ends; ``(-1, -1)`` if that is not known."""
         return self.log.end_offset_for_epoch(leader_epoch) or (NO_LEADER_EPOCH, NO_OFFSET)
 
     def _diverging_epoch(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
@@ -201,13 +203,14 @@ class Partition:
         if epoch == NO_LEADER_EPOCH:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Could not determine the end offset of the last fetched epoch {last_fetched_epoch} from the request",
+                f"Could not determine the end offset of the last fetched epoch {last_fetched_epoch} "
+                "from the request",
             )
         if offset < self.log.log_start_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {offset} for partition {self.topic_partition}, but we only have log "
-                f"segments in the range {self.log.log_start_offset} to {self.log.log_end_offset}.",
+                f"Received request for offset {offset} for partition {self.topic_partition}, but we only "
+                f"have log segments in the range {self.log.log_start_offset} to {self.log.log_end_offset}.",
             )
         return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
 

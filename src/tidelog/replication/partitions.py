@@ -1,11 +1,12 @@
 """All partitions that this broker holds, found by topic name or topic id.
 
-``apply`` brings them in line with the metadata image: logs are made for partitions that are assigned here, deleted
-for those that are not any more (or whose topic was made anew under the same name), and leaders and epochs are taken
-over. ``lose`` is told when a log directory has failed: its partitions are gone for clients, with KAFKA_STORAGE_ERROR.
+``apply`` brings them in line with the metadata image: logs are made for partitions that are assigned here,
+deleted for those that are not any more (or whose topic was made anew under the same name), and leaders and
+epochs are taken over. ``lose`` is told when a log directory has failed: its partitions are gone for
+clients, with KAFKA_STORAGE_ERROR.
 
-Invariant: ``by_name`` and ``by_id`` hold the same partitions, all of them open. Handlers on the hot path look there
-first; ``get`` and ``get_by_id`` say why something is not there.
+Invariant: ``by_name`` and ``by_id`` hold the same partitions, all of them open. Handlers on the hot path
+look there first; ``get`` and ``get_by_id`` say why something is not there.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Partitions:
         self.by_name: dict[PartitionKey, Partition] = {}
         self.by_id: dict[PartitionKey, Partition] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
+        # Partitions that had a log here once; if they have none now, a failed directory has it.
+        self._known: dict[TopicPartition, Uuid] = {}
         self._broker_id = broker_id
         self._image = image
         self._log_dirs = log_dirs
@@ -74,10 +77,12 @@ class Partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {_text(topic_id)}")
         raise self._missing(found, index)
 
-    def apply(self, topics: Iterable[str]) -> None:
-        """Take over what the image says about ``topics``."""
-        for name in topics:
+    def apply(self, topics: Iterable[str], *, at_start: bool = False) -> None:
+        """Take over what the image says about ``topics``; ``at_start`` they are none that were just made."""
+        for name in list(topics):
             topic = self._image.topics.get(name)
+            if topic is not None and at_start:
+                self._known.update({TopicPartition(name, index): topic.id for index in topic.partitions})
             wanted = {} if topic is None else _held_by(topic, self._broker_id)
             for partition in self._of_topic(name):
                 index = partition.topic_partition.partition
@@ -118,10 +123,11 @@ class Partitions:
         partition = self.by_name.get(topic_partition)
         try:
             if partition is None:
-                is_new = topic_partition not in self._log_dirs.offline_partitions
+                is_new = self._known.get(topic_partition) != topic.id
                 log = self._log_dirs.get_or_create(
                     topic_partition, topic.id, self._log_config(topic.name), is_new=is_new
                 )
+                self._known[topic_partition] = topic.id
                 partition = Partition(topic_partition, topic.id, log, self._broker_id, self._loop)
                 self.by_name[topic_partition] = partition
                 self.by_id[topic.id, index] = partition

@@ -15,6 +15,7 @@ find out here where histories part. Called by ``log``.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +37,7 @@ class EpochEntry(NamedTuple):
 class LeaderEpochCache:
     """The epochs of one partition, in memory and in their file."""
 
-    __slots__ = ("_dirty", "_disk", "entries", "latest_epoch", "path")
+    __slots__ = ("_dirty", "_disk", "_lock", "entries", "latest_epoch", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
@@ -44,6 +45,8 @@ class LeaderEpochCache:
         self.entries: list[EpochEntry] = []
         self.latest_epoch = NO_LEADER_EPOCH
         self._dirty = False
+        # The file is written by the loop and by flushes in threads.
+        self._lock = threading.Lock()
 
     @classmethod
     def load(cls, path: Path, disk: Disk) -> LeaderEpochCache:
@@ -70,19 +73,26 @@ class LeaderEpochCache:
         if latest is not None and latest.epoch == epoch and start_offset >= latest.start_offset:
             return
         kept = [entry for entry in self.entries if entry.epoch < epoch and entry.start_offset < start_offset]
-        updated = [*kept, EpochEntry(epoch, start_offset)]
-        self._write(updated)
-        self._set(updated)
+        with self._lock:
+            before = self.entries
+            self._set([*kept, EpochEntry(epoch, start_offset)])
+            try:
+                self._write()
+            except OSError:
+                self._set(before)
+                raise
 
     def flush(self) -> None:
         """Write the file if a truncation has not reached it yet; may run in a thread."""
-        if self._dirty:
-            self._write(self.entries)
+        with self._lock:
+            if self._dirty:
+                self._write()
 
-    def _write(self, entries: list[EpochEntry]) -> None:
-        self._dirty = False
+    def _write(self) -> None:
+        entries = self.entries
         lines = [_VERSION, str(len(entries)), *(f"{epoch} {offset}" for epoch, offset in entries)]
         self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("ascii"))
+        self._dirty = False
 
     def restore(self, entries: list[EpochEntry]) -> None:
         """Go back to entries taken from :attr:`entries` earlier, after the append they were for failed."""
@@ -125,8 +135,9 @@ class LeaderEpochCache:
 
     def clear(self) -> None:
         """Forget every epoch, on disk as well."""
-        self._set([])
-        self._write([])
+        with self._lock:
+            self._set([])
+            self._write()
 
 
 def _epoch_of(entry: EpochEntry) -> int:

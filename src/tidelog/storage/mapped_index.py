@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from pathlib import Path
 
 from tidelog.errors import StorageError
@@ -24,6 +25,8 @@ from tidelog.storage.disk import Disk
 
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
+# A map otherwise keeps a descriptor of its own, for a resize that never comes.
+_MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class CorruptIndexError(StorageError):
@@ -75,7 +78,8 @@ class MappedIndex:
         found = self._map
         if found is None:
             with self.path.open("rb") as file:
-                found = self._map = mmap.mmap(file.fileno(), self.size_bytes, access=mmap.ACCESS_READ)
+                found = mmap.mmap(file.fileno(), self.size_bytes, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
+            self._map = found
         return found
 
     def _raw_entry(self, slot: int) -> bytes:
@@ -99,7 +103,7 @@ class MappedIndex:
             if not self._writable:
                 self._unmap()
                 self._disk.ftruncate(fd, self.max_bytes)
-                self._map = mmap.mmap(fd, self.max_bytes)
+                self._map = mmap.mmap(fd, self.max_bytes, **_MAP_OPTIONS)
                 self._writable = True
                 self._reserved = self.size_bytes
             # Entries up to `_reserved` may share a page with the new ones: zero only what lies behind.

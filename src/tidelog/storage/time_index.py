@@ -54,10 +54,11 @@ class TimeIndex(MappedIndex):
         """Raise ``CorruptIndexError`` where the last entry does not follow from the first."""
         if self.entries == 0:
             return
-        if self.last.timestamp < self.entry(0).timestamp or self.last.offset < self.base_offset:
+        first_timestamp = _unpack_entry(self._raw_entry(0))[0]
+        if self.last.timestamp < first_timestamp or self.last.offset < self.base_offset:
             raise CorruptIndexError(
                 f"{self.path} ends with timestamp {self.last.timestamp} at offset {self.last.offset}, "
-                f"below its first timestamp {self.entry(0).timestamp} or its base offset {self.base_offset}"
+                f"below its first timestamp {first_timestamp} or its base offset {self.base_offset}"
             )
 
     @property

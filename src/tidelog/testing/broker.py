@@ -3,8 +3,11 @@
     with BrokerProcess(tmp_path / "data") as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port and data. What
-the broker prints goes to a file beside its data and is shown when it does not start.
+``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port
+and data. What the broker prints goes to a file beside its data and is shown when it does not start.
+
+For tests that harm it: ``launch`` does not wait for the broker to be ready, ``refusal`` is what a broker says
+that must not start, ``send_signal`` and ``wait`` are those of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -37,8 +40,11 @@ class BrokerProcess:
         port: int | None = None,
         properties: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        log_dirs: Sequence[Path] | None = None,
     ) -> None:
+        """``log_dirs``, if there are to be several or others than ``data_dir``, which then only names the log."""
         self.data_dir = data_dir
+        self.log_dirs = list(log_dirs or [data_dir])
         self.options = dict(options or {})
         self.host = host
         self.port = port or 0
@@ -72,19 +78,18 @@ class BrokerProcess:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     @property
+    def open_files(self) -> int:
+        """How many file descriptors the broker has open now."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
     def alive(self) -> bool:
         """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> BrokerProcess:
         """Start the broker and wait until it is ready."""
-        assert not self.alive, "the broker is running already"
-        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env()
-            )
+        self.launch()
         deadline = time.monotonic() + START_TIMEOUT_S
         while (ready := _READY.search(self.log)) is None:
             if not self.alive or time.monotonic() > deadline:
@@ -93,20 +98,42 @@ class BrokerProcess:
         self.port = int(ready["port"])
         return self
 
-    def stop(self) -> int:
-        """Shut down cleanly (SIGTERM); returns the exit code."""
-        process = self._running()
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(STOP_TIMEOUT_S)
+    def launch(self) -> BrokerProcess:
+        """Start the process and wait for nothing."""
+        assert not self.alive, "the broker is running already"
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env()
+            )
+        return self
+
+    def refusal(self) -> str:
+        """What the broker says, and ends with exit code 1, because it cannot start."""
+        code = self.launch().wait(START_TIMEOUT_S)
+        assert code == 1, f"the broker ended with code {code}; it said:\n{self.log}"
+        return self.log
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send any signal."""
+        self._running().send_signal(number)
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Wait for the process to end; returns the exit code."""
+        code = self._running().wait(timeout_s)
         self._process = None
         return code
 
+    def stop(self) -> int:
+        """Shut down cleanly (SIGTERM); returns the exit code."""
+        self.send_signal(signal.SIGTERM)
+        return self.wait()
+
     def kill(self) -> None:
         """SIGKILL: no goodbye."""
-        process = self._running()
-        process.kill()
-        process.wait(STOP_TIMEOUT_S)
-        self._process = None
+        self._running().kill()
+        self.wait()
 
     def restart(self) -> BrokerProcess:
         """Start again on the same port and data, after a clean stop if it was still running."""
@@ -141,7 +168,7 @@ class BrokerProcess:
         command = [sys.executable, "-m", "tidelog.cli.main", "start"]
         if self._properties is not None:
             command.append(str(self._properties))
-        command += ["--listen", self.bootstrap, "--data-dir", str(self.data_dir)]
+        command += ["--listen", self.bootstrap, "--data-dir", ",".join(map(str, self.log_dirs))]
         for name, value in self.options.items():
             command += ["--set", f"{name}={value}"]
         return command

@@ -1,4 +1,4 @@
-"""librdkafka as a driver, through confluent-kafka: one JSON request per line on stdin, one answer per line on stdout.
+"""librdkafka as a driver, through confluent-kafka: one JSON request per line in, one answer per line out.
 
 The operations and their fields are described in tests/compat/driver.py.
 """

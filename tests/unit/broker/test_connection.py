@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.connection import RECEIVE_BUFFER_BYTES, Connection
+from tidelog.broker.connection import Connection
 from tidelog.broker.connection_quotas import ConnectionQuotas
+from tidelog.broker.inbox import RECEIVE_BUFFER_BYTES
 from tidelog.broker.network import Network, NetworkLimits
 from tidelog.broker.pending import NO_ANSWER, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
@@ -24,6 +25,10 @@ LISTENER = "PLAINTEXT"
 
 def frame(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 class Staged(StagedAnswer):
@@ -114,7 +119,7 @@ class Bench:
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     async def wait_closed(self, peer: socket.socket) -> None:
@@ -360,10 +365,10 @@ def test_descriptors_of_unsent_files_are_closed_with_the_connection(tmp_path: Pa
         connection, peer = bench.connect()
         await bench.send(peer, frame(b"f"))
         await bench.wait_until(lambda: connection.busy)
-        open_files = len(os.listdir("/proc/self/fd"))
+        open_files = open_descriptors()
         connection.close()
         # The connection's socket and the descriptor it had made for itself.
-        assert len(os.listdir("/proc/self/fd")) == open_files - 2
+        assert open_descriptors() == open_files - 2
         os.close(fd)
 
     run(test)
@@ -394,11 +399,10 @@ def test_an_announced_frame_takes_memory_only_as_it_arrives() -> None:
         connection, peer = bench.connect()
         await bench.send(peer, struct.pack(">i", 90_000_000) + bytes(1000))
         await bench.wait_until(lambda: bench.network.memory.reserved_bytes == 90_000_000)
-        assert connection._large is not None
-        assert len(connection._large) <= 4 * RECEIVE_BUFFER_BYTES
+        assert connection.buffered_bytes <= 4 * RECEIVE_BUFFER_BYTES
         await bench.send(peer, bytes(1_000_000))
-        await bench.wait_until(lambda: connection._large_have == 1_001_000)
-        assert len(connection._large) <= 8_000_000
+        await bench.wait_until(lambda: connection.buffered_bytes > 1_001_000)
+        assert connection.buffered_bytes <= 8_000_000
 
     run(test)
 

@@ -23,7 +23,7 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
 
 def write_partition(log_dir: Path, *, batches: int = 40, clean: bool = True) -> Path:
-    """``orders-0``: several segments, a compressed batch, an aborted transaction and an idempotent producer."""
+    """``orders-0``: several segments, a compressed batch, an idempotent producer, an aborted transaction."""
     directory = log_dir / "orders-0"
     log = Log.open(directory, CONFIG, clock=ManualClock(NOW), clean_shutdown=True, topic_id=random_uuid())
     for number in range(batches):

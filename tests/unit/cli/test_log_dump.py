@@ -87,7 +87,7 @@ def test_indexes_point_at_their_batches(partition_dir: Path, tidelog: Tidelog) -
     ("suffix", "byte", "problem"),
     [
         ("index", 7, "no batch starts at position"),
-        ("index", 3, "ends at offset"),
+        ("index", 2, "ends at offset"),
         ("timeindex", 7, "max timestamp"),
         ("timeindex", 11, "max timestamp"),
     ],

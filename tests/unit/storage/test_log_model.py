@@ -179,13 +179,15 @@ class LogLife(RuleBasedStateMachine):
         self.disk.free_bytes = free_bytes
         try:
             with pytest.raises(LogDirOfflineError):
-                for producer_id in dict.fromkeys(producer_ids):
-                    data = self.encoded(producer_id, 1, 300)
-                    self.log.stage_as_leader(memoryview(data), self.epoch)
-                self.log.write_staged()
+                self.stage_and_write(list(dict.fromkeys(producer_ids)))
         finally:
             self.disk.free_bytes = None
         assert (self.log.log_end_offset, self.log.producers.entries) == before
+
+    def stage_and_write(self, producer_ids: list[int]) -> None:
+        for producer_id in producer_ids:
+            self.log.stage_as_leader(memoryview(self.encoded(producer_id, 1, 300)), self.epoch)
+        self.log.write_staged()
 
     @rule(producer_id=st.sampled_from(TRANSACTIONAL), abort=st.booleans())
     def end_transaction(self, producer_id: int, abort: bool) -> None:
@@ -305,7 +307,7 @@ class LogLife(RuleBasedStateMachine):
             following = self.log.segments.higher(damaged.base_offset)
             behind = self.end_offset if following is None else following.base_offset
             survivors += [one for one in self.batches if one.header.base_offset >= behind]
-        end = survivors[-1].header.next_offset if survivors else 0
+        end = max(survivors[-1].header.next_offset if survivors else 0, damaged.base_offset)
         if end < self.start_offset:
             # What is left lies before the start of the log: it begins anew, empty, at its start.
             survivors, end = [], self.start_offset
@@ -336,7 +338,7 @@ class LogLife(RuleBasedStateMachine):
     @invariant()
     def indexes_point_at_batches(self) -> None:
         for segment in self.log.segments:
-            positions = {position: header for position, header in segment.scan()}
+            positions = dict(segment.scan())
             index = segment.offset_index
             for slot in range(index.entries):
                 offset, position = index.entry(slot)
@@ -398,7 +400,7 @@ class LogLife(RuleBasedStateMachine):
         }
         if self.start_offset == 0:
             assert needed <= reported
-        assert reported <= {(first, producer_id) for first, _, producer_id in aborted(self.batches)}
+            assert reported <= {(first, producer_id) for first, _, producer_id in aborted(self.batches)}
 
     @rule(back_ms=st.integers(0, 4_000_000))
     def look_up_a_timestamp(self, back_ms: int) -> None:
@@ -424,7 +426,8 @@ class ShrinkingLogLife(LogLife):
     def known(self, producer_id: int) -> Producer:
         entry = self.log.producers.entries.get(producer_id)
         if entry is None:
-            return NEW
+            # As real producers do: they go on counting, and an unknown one may begin anywhere.
+            return self.producers.get(producer_id, NEW)
         return Producer(entry.epoch, entry.last_sequence, entry.last_offset, entry.txn_first_offset)
 
     @precondition(lambda self: self.end_offset > self.start_offset)

@@ -1,9 +1,9 @@
 """ApiVersions 0 to 4: which APIs and versions this broker serves, and the features of the cluster.
 
-Behaviour as in Kafka: versions 3 and up carry the client's software name and version, which must be made of letters,
-digits, dots and dashes (else INVALID_REQUEST); features whose lowest level is 0 are left out below version 4
-(KAFKA-17492). A version that does not exist is answered in version 0 with UNSUPPORTED_VERSION and the one entry that
-helps, the range of ApiVersions itself (KIP-511).
+Behaviour as in Kafka: versions 3 and up carry the client's software name and version, which must be made of
+letters, digits, dots and dashes (else INVALID_REQUEST); features whose lowest level is 0 are left out below
+version 4 (KAFKA-17492). A version that does not exist is answered in version 0 with UNSUPPORTED_VERSION and
+the one entry that helps, the range of ApiVersions itself (KIP-511).
 
 Only what the dispatch table serves is advertised, in the ranges of ``wire/api``.
 """

@@ -1,14 +1,14 @@
 """Fetch 4 to 18: records of partitions, as ranges of log files.
 
-Behaviour as in Kafka: incremental sessions (KIP-227, ``broker/fetch_session``), topics by id since version 13, long
-polls until ``min_bytes`` are there or ``max_wait_ms`` are over, ``max_bytes`` of request and partition as limits that
-the first batch of the first partition that has one may exceed, ``fetch.max.bytes`` above all, leader epochs fenced,
-diverging epochs reported, aborted transactions listed for readers of committed records. A request that cannot be
-served at once waits as a ``DelayedFetch``; an unknown partition among known ones does not end a wait, any other error
-does.
+Behaviour as in Kafka: incremental sessions (KIP-227, ``broker/fetch_session``), topics by id since version
+13, long polls until ``min_bytes`` are there or ``max_wait_ms`` are over, ``max_bytes`` of request and
+partition as limits that the first batch of the first partition that has one may exceed, ``fetch.max.bytes``
+above all, leader epochs fenced, diverging epochs reported, aborted transactions listed for readers of
+committed records. A request that cannot be served at once waits as a ``DelayedFetch``; an unknown partition
+among known ones does not end a wait, any other error does.
 
-Differences: there are no followers yet, so fetches in the name of a replica are refused; a preferred read replica is
-never named; nothing is throttled.
+Differences: there are no followers yet, so fetches in the name of a replica are refused; a preferred read
+replica is never named; nothing is throttled.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tidelog.broker.fetch_session import (
 from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import Uuid
-from tidelog.replication.partition import Partition
 from tidelog.records.compression import Codec
+from tidelog.replication.partition import Partition
 from tidelog.storage.log import Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
@@ -103,7 +103,7 @@ class FetchHandler:
         return Fetch(self, connection, version, correlation_id, request, context).start()
 
     def _fetch_one(self, request: FetchRequest, version: int, correlation_id: int) -> Answer | None:
-        """The short way for what most busy consumers send: one partition outside any session, with records to read.
+        """The short way for what busy consumers often send: one partition, no session, records to read.
 
         ``None`` for everything else, which then goes the long way.
         """
@@ -256,8 +256,8 @@ class Fetch:
             partition.check_leader(epoch)
             raise KafkaError(
                 code,
-                f"Replica {self._request.replica_id} is not recognized as a valid replica of {partition.topic_partition} in "
-                f"leader epoch {partition.leader_epoch}",
+                f"Replica {self._request.replica_id} is not recognized as a valid replica of "
+                f"{partition.topic_partition} in leader epoch {partition.leader_epoch}",
             )
         return partition
 
@@ -310,7 +310,7 @@ class Fetch:
         )
 
     def _for_old_version(self, key: PartitionKey, answer: PartitionAnswer) -> PartitionAnswer:
-        """Clients that speak versions before 10 may not know zstd, so topics that ask for it are kept from them."""
+        """Clients of versions before 10 may not know zstd: topics that ask for it are kept from them."""
         partition = self._lookup.get(key)
         if partition is None or partition.log.config.target_codec is not Codec.ZSTD:
             return answer

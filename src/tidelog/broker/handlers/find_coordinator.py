@@ -1,8 +1,8 @@
 """FindCoordinator 0 to 6: which broker coordinates a group or a transactional id.
 
-There is no coordinator in this release: every key is answered with COORDINATOR_NOT_AVAILABLE, which clients take as
-"ask again later", one answer for each key since version 4. A key type that does not exist, and share groups before
-version 6, are INVALID_REQUEST, as in Kafka.
+There is no coordinator in this release: every key is answered with COORDINATOR_NOT_AVAILABLE, which clients
+take as "ask again later", one answer for each key since version 4. A key type that does not exist, and
+share groups before version 6, are INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """InitProducerId 0 to 6 (6 is served and not advertised): a producer id for an idempotent producer.
 
 Without a transactional id every request gets a new id with epoch 0, as in Kafka. With one, the transaction
-coordinator has to answer, which this release does not have: COORDINATOR_NOT_AVAILABLE, which clients retry, or
-INVALID_REQUEST for an empty id.
+coordinator has to answer, which this release does not have: COORDINATOR_NOT_AVAILABLE, which clients retry,
+or INVALID_REQUEST for an empty id.
 """
 
 from __future__ import annotations

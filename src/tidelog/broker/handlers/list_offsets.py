@@ -1,10 +1,11 @@
 """ListOffsets 1 to 11: offsets by position or by timestamp.
 
-Timestamps below zero have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (since version
-7), -4 earliest local (8), -5 latest tiered (9), -6 earliest pending upload (11); a later version's meaning, and any other negative number, is
-UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable offset for readers of committed records and the high
-watermark for others; what a timestamp finds beyond that is not told. There is no tiered storage: earliest local is
-earliest, and the offsets of -5 and -6 are -1. Partitions named twice are INVALID_REQUEST.
+Timestamps below zero have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (since
+version 7), -4 earliest local (8), -5 latest tiered (9), -6 earliest pending upload (11); a later version's
+meaning, and any other negative number, is UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable
+offset for readers of committed records and the high watermark for others; what a timestamp finds beyond
+that is not told. There is no tiered storage: earliest local is earliest, and the offsets of -5 and -6 are
+-1. Partitions named twice are INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Metadata 0 to 13: brokers, topics and partitions as clients need them, and automatic topic creation.
 
-Behaviour as in Kafka: null topics mean all of them (in version 0 an empty list does), topics by id since version 12
-(10 and 11 carry ids only in answers), unknown names are created when the client (since version 4) and
-``auto.create.topics.enable`` allow it, names that no topic can have are INVALID_TOPIC_EXCEPTION. Endpoints are those
-of the listener that the request came in by; a leader without such a listener is LISTENER_NOT_FOUND since version 6,
-LEADER_NOT_AVAILABLE before. Authorized operations are all operations, as without an authorizer.
+Behaviour as in Kafka: null topics mean all of them (in version 0 an empty list does), topics by id since
+version 12 (10 and 11 carry ids only in answers), unknown names are created when the client (since version
+4) and ``auto.create.topics.enable`` allow it, names that no topic can have are INVALID_TOPIC_EXCEPTION.
+Endpoints are those of the listener that the request came in by; a leader without such a listener is
+LISTENER_NOT_FOUND since version 6, LEADER_NOT_AVAILABLE before. Authorized operations are all operations,
+as without an authorizer.
 
 Difference: a topic that is created on the way is described in the same answer, where Kafka says
 UNKNOWN_TOPIC_OR_PARTITION first and lets the client ask again.

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch 2 to 4: where a leader epoch ended, so that a client can tell whether its log was cut.
 
-Behaviour as in Kafka: only the leader answers, fenced by the epoch that the client believes in; an epoch that is not
-known is answered with -1 for both fields and no error.
+Behaviour as in Kafka: only the leader answers, fenced by the epoch that the client believes in; an epoch
+that is not known is answered with -1 for both fields and no error.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Produce 3 to 13: append batches to the partitions that this broker leads.
 
-Versions 0 to 2 are advertised and not served: a request in one of them closes the connection, as in Kafka 4.
+Versions 0 to 2 are advertised and not served: a request in one of them closes the connection, as in Kafka
+4.
 
-Behaviour as in Kafka: every partition is answered by itself; acks must be 0, 1 or -1; internal topics take records
-only from Kafka's own admin client id; zstd needs version 7; with acks=0 nothing is answered, and the connection is
-closed on an error so that the client notices; with acks=-1 the answer waits for all in-sync replicas, at most the
-request's timeout. Error messages and record errors are sent for batches refused because of their records.
+Behaviour as in Kafka: every partition is answered by itself; acks must be 0, 1 or -1; internal topics take
+records only from Kafka's own admin client id; zstd needs version 7; with acks=0 nothing is answered, and
+the connection is closed on an error so that the client notices; with acks=-1 the answer waits for all
+in-sync replicas, at most the request's timeout. Error messages and record errors are sent for batches
+refused because of their records.
 
-Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of requests;
-``StagedProduce.settle`` answers when the group has been written. Transactional records are taken like idempotent ones:
-verification with the coordinator comes with the coordinator.
+Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
+requests; ``StagedProduce.settle`` answers when the group has been written. Transactional records are taken
+like idempotent ones: verification with the coordinator comes with the coordinator.
 """
 
 from __future__ import annotations

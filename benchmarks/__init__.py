@@ -1,0 +1,1 @@
+"""Tidelog against Apache Kafka on the same machine in the same minutes: `python -m benchmarks --help`."""

@@ -1,0 +1,81 @@
+"""The brokers in the race, each on a fresh directory, and what is read off their processes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.compat import toolchain
+from tests.compat.apache_kafka import ApacheKafka
+from tests.compat.broker_process import BrokerProcess, Tidelog
+
+from benchmarks import wire
+
+# Apache Kafka with the heap its own start script gives it; everything else as either broker ships.
+APACHE_HEAP = "1g"
+
+
+def available() -> tuple[list[str], str]:
+    """The contestants that can run here, and why one cannot."""
+    try:
+        toolchain.classpath("kafka-4")
+        toolchain.program("java")
+    except toolchain.Missing as missing:
+        return ["tidelog"], f"Apache Kafka stays out: {missing}"
+    return ["tidelog", "apache"], ""
+
+
+def make(name: str, directory: Path) -> BrokerProcess:
+    if name == "tidelog":
+        return Tidelog(directory)
+    return ApacheKafka(directory, heap=APACHE_HEAP)
+
+
+@contextmanager
+def scratch(root: Path) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=root))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def started(name: str, root: Path) -> Iterator[BrokerProcess]:
+    """A running broker on an empty directory."""
+    with scratch(root) as directory:
+        broker = make(name, directory)
+        broker.start()
+        try:
+            yield broker
+        finally:
+            broker.kill()
+
+
+def create_topic(broker: BrokerProcess, topic: str, partitions: int = 1) -> bytes:
+    """Make a topic and wait until it serves; returns its id."""
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    plain = str.maketrans("+/", "-_", "=")
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
+    topic_id = wire.topic_id_bytes(str(described.topic_id).translate(plain))
+    deadline = time.monotonic() + 30
+    with wire.connect(broker.port) as connection:
+        for partition in range(partitions):
+            request = wire.fetch_request(topic_id, partition, 0, 1)
+            while _error(wire.ask(connection, request)):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{broker.label} does not serve {topic}-{partition}")
+    return topic_id
+
+
+def _error(answer: bytes) -> int:
+    if len(answer) < wire.FETCH_ERROR_AT + 2:
+        return -1
+    return int.from_bytes(answer[wire.FETCH_ERROR_AT : wire.FETCH_ERROR_AT + 2], "big")

@@ -1,0 +1,82 @@
+"""Whether the cost of a request grows with the log: the same appends and fetches on 10 MB and on 10 GB."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from tests.compat.broker_process import BrokerProcess
+
+from benchmarks import big_log, pipeline, request_cost, wire
+from benchmarks.contestants import create_topic, make, scratch
+from benchmarks.figures import Figures
+
+NAME = "log size"
+SIZES = {"10 MB": 10_000_000, "10 GB": 10_000_000_000}
+CONNECTIONS, IN_FLIGHT = 4, 16
+
+
+def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
+    scale = 1 if quick else 4
+    with scratch(root) as directory:
+        broker = make(contestant, directory)
+        try:
+            broker.start()
+            topics = {name: create_topic(broker, name.replace(" ", "-")) for name in SIZES}
+            broker.stop()
+            ends = {
+                name: big_log.write(broker.data_dir / f"{name.replace(' ', '-')}-0", size)
+                for name, size in SIZES.items()
+            }
+            broker.start()
+            request_cost.warm_up(broker)
+            for name, end in ends.items():
+                _fetches(broker, figures, name, topics[name], end, 1000 * scale)
+            for name in ends:
+                _appends(broker, figures, name, topics[name], 5000 * scale)
+        finally:
+            broker.kill()
+    for kind in ("append of 100 B", "fetch of 64 KB"):
+        costs = {
+            name: figure.values[contestant][-1]
+            for figure in figures
+            for name in SIZES
+            if figure.name == f"CPU per {kind}, log of {name}"
+        }
+        figures.add(
+            NAME, contestant, f"{kind}: cost at 10 GB / 10 MB", costs["10 GB"] / costs["10 MB"], "×", "lower"
+        )
+
+
+def _appends(broker: BrokerProcess, figures: Figures, name: str, topic_id: bytes, count: int) -> None:
+    lanes = []
+    for _ in range(CONNECTIONS):
+        template = wire.batch(1, 100, producer_id=wire.new_producer_id(broker.port))
+        lanes.append(wire.produce_requests(topic_id, 0, template, count))
+    _run(broker, figures, f"append of 100 B, log of {name}", lanes, wire.PRODUCE_ERROR_AT)
+
+
+def _fetches(
+    broker: BrokerProcess, figures: Figures, name: str, topic_id: bytes, end: int, count: int
+) -> None:
+    rng = random.Random(11)
+    lanes = [
+        [wire.fetch_request(topic_id, 0, rng.randrange(end), big_log.BATCH_BYTES) for _ in range(count)]
+        for _ in range(CONNECTIONS)
+    ]
+    _run(broker, figures, f"fetch of 64 KB, log of {name}", lanes, wire.FETCH_ERROR_AT)
+
+
+def _run(broker: BrokerProcess, figures: Figures, name: str, lanes: list[list[bytes]], error_at: int) -> None:
+    warm = len(lanes[0]) // 10
+    pipeline.run(broker.port, [lane[:warm] for lane in lanes], IN_FLIGHT, error_at)
+    before = broker.cpu_seconds()
+    load = pipeline.run(broker.port, [lane[warm:] for lane in lanes], IN_FLIGHT, error_at)
+    figures.add(
+        NAME,
+        broker.label,
+        f"CPU per {name}",
+        (broker.cpu_seconds() - before) / load.requests * 1e6,
+        "µs",
+        "lower",
+    )

@@ -1,0 +1,254 @@
+"""One of the two brokers, as a case sees it: a connection, topics of its own, answers as plain data.
+
+Answers are made comparable here and nowhere else: what a broker makes up (ids of topics, sessions and
+producers, its own port, the cluster's id, the time of day) is replaced by a word that says what it is.
+Every wait ends after ``TIMEOUT_S``.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from types import TracebackType
+
+from tidelog.errors import ErrorCode
+from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.wire.api import API_TABLE, ApiKey
+from tidelog.wire.codec import decode
+from tidelog.wire.headers import RequestHeader, encode_request, parse_response_header
+from tidelog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.wire.schema import Message, Payload
+
+TIMEOUT_S = 5.0
+CLOSED = "the connection is closed"
+SILENCE = "no answer"
+UNKNOWN_ID = Uuid(bytes.fromhex("11111111111141118111111111111111"))
+
+_MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
+
+
+class Side:
+    """A broker under one case after another."""
+
+    def __init__(self, name: str, host: str, port: int, node_id: int = 1) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.node_id = node_id
+        self.prefix = ""
+        self.client_id: str | None = "side-by-side"
+        self._sock: socket.socket | None = None
+        self._topics: list[str] = []
+        self._words: dict[object, str] = {}
+        self._correlation_id = 0
+
+    def begin(self, prefix: str) -> Side:
+        """Take up a case: its topics' names will start with ``prefix``."""
+        self.prefix = prefix
+        return self
+
+    def __enter__(self) -> Side:
+        self._topics = []
+        self._words = {}
+        self.client_id = "side-by-side"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.reconnect()
+        if self._topics:
+            names = [DeleteTopicState(name=name) for name in self._topics]
+            self.ask(6, DeleteTopicsRequest(topics=names, timeout_ms=5000))
+        self.reconnect()
+
+    # Requests
+
+    def ask(self, version: int, message: Payload) -> object:
+        """Send a request and give back its answer as plain data, or what came in place of one."""
+        found = self.ask_raw(version, message)
+        return found if isinstance(found, str) else self.plain(found, version)
+
+    def ask_raw(self, version: int, message: Payload) -> Payload | str:
+        """The same with the message itself."""
+        return self.send(version, message) or self.receive(ApiKey(message.API_KEY), version)
+
+    def expect(self, version: int, message: Payload) -> Payload:
+        """For what a case needs before it starts: fails when there is no answer."""
+        found = self.ask_raw(version, message)
+        assert not isinstance(found, str), f"{self.name}: {type(message).__name__}: {found}"
+        return found
+
+    def send(self, version: int, message: Payload) -> str | None:
+        """Send a request, without waiting for its answer."""
+        self._correlation_id += 1
+        header = RequestHeader(message.API_KEY, version, self._correlation_id, self.client_id)
+        return self.send_bytes(encode_request(header, message))
+
+    def send_frame(self, body: bytes) -> str | None:
+        """Send a frame: ``body`` with its size before it."""
+        return self.send_bytes(struct.pack(">i", len(body)) + body)
+
+    def send_bytes(self, data: bytes) -> str | None:
+        """Send bytes as they are; ``CLOSED`` when the broker does not take them."""
+        try:
+            self._connection().sendall(data)
+        except OSError:
+            return CLOSED
+        return None
+
+    def receive(self, key: ApiKey, version: int) -> Payload | str:
+        """The next answer, of the given kind, which has to fill its frame."""
+        frame = self.receive_frame()
+        if isinstance(frame, str):
+            return frame
+        correlation_id, pos = parse_response_header(key, version, frame)
+        assert correlation_id == self._correlation_id, f"{self.name}: answer to another request"
+        response, end = decode(API_TABLE[key].response, version, frame, pos)
+        assert end == len(frame), f"{self.name}: {len(frame) - end} bytes behind {type(response).__name__}"
+        return response
+
+    def receive_frame(self, timeout_s: float = TIMEOUT_S) -> bytes | str:
+        """The next frame as it is."""
+        connection = self._connection()
+        connection.settimeout(timeout_s)
+        try:
+            (size,) = struct.unpack(">i", self._exactly(connection, 4))
+            return self._exactly(connection, size)
+        except TimeoutError:
+            return SILENCE
+        except ConnectionError:
+            return CLOSED
+        finally:
+            connection.settimeout(TIMEOUT_S)
+
+    def reconnect(self) -> None:
+        """The next request goes over a new connection."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def _connection(self) -> socket.socket:
+        if self._sock is None:
+            self._sock = socket.create_connection((self.host, self.port), timeout=TIMEOUT_S)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._sock
+
+    def _exactly(self, connection: socket.socket, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = connection.recv(min(size - len(data), 1 << 20))
+            if not chunk:
+                raise ConnectionError("closed")
+            data += chunk
+        return bytes(data)
+
+    # Topics
+
+    def name_of(self, stem: str) -> str:
+        """The name under which this case knows ``stem``; deleted at its end if it became a topic."""
+        name = f"{self.prefix}-{stem}"
+        if name not in self._topics:
+            self._topics.append(name)
+        return name
+
+    def topic(self, stem: str = "t", partitions: int = 1, **configs: str) -> str:
+        """A topic that serves, with nothing deleted for its age unless ``retention_ms`` says so."""
+        name = self.name_of(stem)
+        wanted = {"retention_ms": "-1", **configs}
+        creation = CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=[self.node_id])
+                for index in range(partitions)
+            ],
+            configs=[
+                CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in wanted.items()
+            ],
+        )
+        response = self.expect(7, CreateTopicsRequest(topics=[creation], timeout_ms=5000))
+        (result,) = response.topics  # type: ignore[attr-defined]
+        assert result.error_code == 0, f"{self.name}: {result}"
+        self.wait_until_led(name, partitions)
+        self.know(result.topic_id, f"the id of {name}")
+        return name
+
+    def topic_id(self, name: str) -> Uuid:
+        """The id of a topic."""
+        response = self.expect(12, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+        found = Uuid(response.topics[0].topic_id)  # type: ignore[attr-defined]
+        if found != ZERO_UUID:
+            self.know(found, f"the id of {name}")
+        return found
+
+    def wait_until_led(self, name: str, partitions: int) -> None:
+        """Kafka tells of a topic before its partitions serve."""
+        request = ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)
+                    ],
+                )
+            ]
+        )
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            response = self.expect(5, request)
+            codes = {each.error_code for topic in response.topics for each in topic.partitions}  # type: ignore[attr-defined]
+            if codes == {0}:
+                return
+            assert time.monotonic() < deadline, f"{self.name}: {name} does not serve: {codes}"
+            time.sleep(0.005)
+
+    # Plain data
+
+    def know(self, value: object, word: str) -> None:
+        """Show ``word`` wherever ``value`` appears from now on."""
+        self._words[value] = word
+
+    def plain(self, message: Message, version: int) -> object:
+        """A message as dicts and lists, with the fields that the version has."""
+        return {
+            field.name: self._plain_value(field.name, getattr(message, field.name), version)
+            for field in message.FIELDS
+            if field.present_in(version)
+        }
+
+    def _plain_value(self, name: str, value: object, version: int) -> object:
+        if isinstance(value, Message):
+            return self.plain(value, version)
+        if isinstance(value, list):
+            return [self._plain_value(name, each, version) for each in value]
+        if isinstance(value, bytes) and len(value) == 16 and name != "records":
+            return self._words.get(value, value.hex())
+        if name == "error_code":
+            return ErrorCode(int(str(value))).name
+        if name == "cluster_id" and value:
+            return "a cluster id"
+        if name == "port" and value == self.port:
+            return "the port"
+        if name == "session_id" and value:
+            return self._words.setdefault(("session", value), "a session")
+        if name.endswith(("_time_ms", "timestamp")) and self.is_now(value):
+            return "now"
+        if isinstance(value, str):
+            return _MILLISECONDS.sub("<ms>", value)
+        return value
+
+    @staticmethod
+    def is_now(timestamp: object) -> bool:
+        return isinstance(timestamp, int) and abs(time.time() * 1000 - timestamp) < 120_000

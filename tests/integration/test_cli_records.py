@@ -1,0 +1,233 @@
+"""`tidelog produce` and `tidelog consume` as a person runs them, against a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.testing.broker import BrokerProcess
+
+NewName = Callable[[], str]
+
+
+class CommandLine:
+    """Runs ``tidelog`` as a process of its own."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._environment = {**os.environ, "TIDELOG_BOOTSTRAP": bootstrap, "PYTHONUNBUFFERED": "1"}
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tidelog", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+        )
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+        with self.start(*arguments) as process:
+            out, err = process.communicate(stdin, timeout=60)
+        return process.returncode, out, err.decode()
+
+    def produce(self, topic: str, stdin: bytes, *arguments: str) -> None:
+        code, _, err = self("produce", topic, *arguments, stdin=stdin)
+        assert code == 0, err
+
+    def consume(self, topic: str, *arguments: str) -> bytes:
+        code, out, err = self("consume", topic, "--until-end", *arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    def consume_json(self, topic: str, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.consume(topic, "--json", *arguments).splitlines()]
+
+
+@pytest.fixture
+def tidelog(bootstrap: str) -> CommandLine:
+    return CommandLine(bootstrap)
+
+
+@pytest.fixture
+def topic(tidelog: CommandLine, topic_name: NewName) -> str:
+    name = topic_name()
+    assert tidelog("topics", "create", name, "-p", "2")[0] == 0
+    return name
+
+
+def test_lines_come_back_as_they_went_in(tidelog: CommandLine, topic: str) -> None:
+    lines = b"one\n\xff\x00\xfe binary\n\nlast"
+    tidelog.produce(topic, lines, "--partition", "1")
+    assert tidelog.consume(topic, "--from-beginning") == lines + b"\n"
+
+
+def test_every_codec_and_acks_round_trip(tidelog: CommandLine, topic: str) -> None:
+    lines = b"".join(b"line %d of many\n" % number for number in range(300))
+    for codec, acks in (("none", "all"), ("gzip", "1"), ("snappy", "all"), ("lz4", "1"), ("zstd", "all")):
+        tidelog.produce(topic, lines, "--codec", codec, "--acks", acks, "-p", "0")
+    assert tidelog.consume(topic, "--from-beginning") == lines * 5
+
+
+def test_keys_headers_nulls_and_timestamps(tidelog: CommandLine, topic: str) -> None:
+    options = ("-k", r"\t", "--null", "NULL", "-H", "h=1", "-H", "h=2", "--timestamp", "1970-01-01T00:00:09Z")
+    tidelog.produce(topic, b"a\tone\nb\tNULL\nNULL\tthree\n", "-p", "0", *options)
+    text = tidelog.consume(topic, "--from-beginning", "--key", "--headers", "--meta", "--separator", "|")
+    assert text.decode().splitlines() == [
+        "0|0|1970-01-01T00:00:09.000Z|h=1,h=2|a|one",
+        "0|1|1970-01-01T00:00:09.000Z|h=1,h=2|b|null",
+        "0|2|1970-01-01T00:00:09.000Z|h=1,h=2|null|three",
+    ]
+
+
+def test_a_topic_is_copied_through_json_byte_for_byte(
+    tidelog: CommandLine, topic: str, topic_name: NewName, tmp_path: Path
+) -> None:
+    records = [
+        {"key": "k", "value": "v", "partition": 1, "timestamp": 5, "headers": [{"key": "a", "value": "b"}]},
+        {"key_base64": "/w==", "value_base64": "/v8=", "partition": 0, "timestamp": 6},
+        {"key": None, "value": None, "partition": 1, "timestamp": 7, "headers": {"x": None}},
+    ]
+    source = tmp_path / "records.jsonl"
+    source.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
+    tidelog.produce(topic, b"", "--json", "--file", str(source))
+    copy = topic_name()
+    assert tidelog("topics", "create", copy, "-p", "2")[0] == 0
+    tidelog.produce(copy, tidelog.consume(topic, "--json", "--from-beginning"), "--json")
+
+    def content(name: str) -> list[dict[str, Any]]:
+        found = [{**each, "topic": ""} for each in tidelog.consume_json(name, "--from-beginning")]
+        return sorted(found, key=lambda each: (each["partition"], each["offset"]))
+
+    assert content(copy) == content(topic)
+    assert (
+        content(topic)[0] | {"key_base64": "/w==", "value_base64": "/v8=", "timestamp": 6}
+        == content(topic)[0]
+    )
+
+
+def test_reading_starts_where_it_was_told_to(tidelog: CommandLine, topic: str) -> None:
+    lines = b"".join(b'{"value": "%d", "timestamp": %d}\n' % (n, 1000 + n) for n in range(5))
+    tidelog.produce(topic, lines, "--json", "-p", "0")
+
+    def read(*where: str) -> bytes:
+        return tidelog.consume(topic, *where).replace(b"\n", b"")
+
+    assert read("--offset", "earliest") == b"01234"
+    assert read("--offset", "3", "-p", "0") == b"34"
+    assert read("--offset", "-2") == b"34"
+    assert read("--offset", "-99") == b"01234"
+    assert read("--offset", "@1002") == b"234"
+    assert read("--offset", "@9000") == b""
+    assert read("--offset", "latest") == b""
+    assert read("--from-beginning", "--max-messages", "2") == b"01"
+    assert read("--from-beginning", "-p", "1") == b""
+
+
+def test_the_timeout_ends_a_quiet_topic(tidelog: CommandLine, topic: str) -> None:
+    tidelog.produce(topic, b"x\n", "-p", "0")
+    assert tidelog("consume", topic, "--from-beginning", "--timeout", "0.2") == (0, b"x\n", "")
+
+
+def test_following_prints_records_as_they_come_and_ctrl_c_counts_them(
+    tidelog: CommandLine, topic: str
+) -> None:
+    with tidelog.start("consume", topic, "--from-beginning") as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        for number in (1, 2):
+            tidelog.produce(topic, b"%d\n" % number, "-p", "0")
+            assert consumer.stdout.readline() == b"%d\n" % number
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.stdout.read() == b""
+        assert consumer.stderr.read().decode() == f"2 records read from {topic}\n"
+        assert consumer.wait(30) == 0
+
+
+def test_a_reader_that_goes_away_ends_a_following_consumer_quietly(tidelog: CommandLine, topic: str) -> None:
+    tidelog.produce(topic, b"1\n2\n", "-p", "0")
+    with tidelog.start("consume", topic, "--from-beginning") as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert consumer.stdout.readline() == b"1\n"
+        consumer.stdout.close()
+        assert consumer.stderr.read() == b""
+        assert consumer.wait(30) == 0
+
+
+def test_verbose_tells_where_each_record_went(tidelog: CommandLine, topic: str) -> None:
+    code, out, err = tidelog("produce", topic, "-v", "--round-robin", stdin=b"a\nb\nc\n")
+    assert (code, err) == (0, f"3 records written to {topic}\n")
+    assert sorted(out.decode().splitlines()) == [f"{topic}\t0\t0", f"{topic}\t0\t1", f"{topic}\t1\t0"]
+
+
+def test_equal_keys_go_to_the_partition_that_other_clients_choose(
+    tidelog: CommandLine, topic: str, bootstrap: str
+) -> None:
+    from confluent_kafka import Producer
+
+    keys = [b"key-%d" % number for number in range(20)]
+    tidelog.produce(topic, b"".join(key + b":cli\n" for key in keys), "-k", ":")
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce(topic, b"foreign", key=key)
+    assert producer.flush(30) == 0
+    records = tidelog.consume_json(topic, "--from-beginning")
+    placed = {
+        value: {each["key"]: each["partition"] for each in records if each["value"] == value}
+        for value in ("cli", "foreign")
+    }
+    assert len(placed["cli"]) == 20
+    assert placed["cli"] == placed["foreign"]
+
+
+def test_writing_creates_the_topic_where_the_broker_does_so(
+    tidelog: CommandLine, topic_name: NewName
+) -> None:
+    name = topic_name()
+    tidelog.produce(name, b"first\n")
+    assert tidelog.consume(name, "--from-beginning") == b"first\n"
+
+
+def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, topic_name: NewName) -> None:
+    def refusal(*arguments: str, stdin: bytes = b"") -> str:
+        code, out, err = tidelog(*arguments, stdin=stdin)
+        assert (code, out) == (1, b"")
+        assert err.startswith("error: ")
+        assert len(err.splitlines()) == 1
+        return err
+
+    assert "does not exist" in refusal("consume", topic_name())
+    assert "no partition 7, only 0 to 1" in refusal("consume", topic, "-p", "7")
+    assert "holds offsets 0 to 0, not 99" in refusal("consume", topic, "-o", "99", "-p", "0")
+    assert "no partition 7, only 0 to 1" in refusal("produce", topic, "-p", "7", stdin=b"x\n")
+    assert "line 2: there is no key separator ':'" in refusal("produce", topic, "-k", ":", stdin=b"a:b\nc\n")
+    assert "(1 record before it written)" in refusal("produce", topic, "-k", ":", stdin=b"a:b\nc\n")
+    assert "line 1: this is no JSON" in refusal("produce", topic, "--json", stdin=b"{")
+    assert 'no "value"' in refusal("produce", topic, "--json", stdin=b'{"key": "k"}')
+    assert "max.message.bytes" in refusal("produce", topic, stdin=b"x" * 3_000_000)
+    assert "no such file" in refusal("produce", topic, "--file", "/nonexistent/records")
+
+
+def test_following_goes_on_after_the_broker_was_killed_and_came_back(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        tidelog = CommandLine(broker.bootstrap)
+        tidelog.produce("orders", b"before\n")
+        with tidelog.start("consume", "orders", "--from-beginning") as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stderr is not None
+            assert consumer.stdout.readline() == b"before\n"
+            broker.kill()
+            broker.start()
+            tidelog.produce("orders", b"after\n")
+            assert consumer.stdout.readline() == b"after\n"
+            consumer.send_signal(signal.SIGINT)
+            assert consumer.stderr.read() == b"2 records read from orders\n"
+            assert consumer.wait(30) == 0

@@ -1,0 +1,233 @@
+"""Incremental fetch sessions: what is remembered, what is answered, who makes room for whom."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tidelog.broker.fetch_session import (
+    EVICTION_MS,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchContext,
+    FetchSessions,
+    FullFetch,
+    IncrementalFetch,
+    PartitionKey,
+    SessionError,
+    next_epoch,
+)
+from tidelog.errors import ErrorCode
+from tidelog.testing.clock import ManualClock
+from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer
+
+A: PartitionKey = ("a", 0)
+B: PartitionKey = ("b", 0)
+C: PartitionKey = ("c", 0)
+BY_NAME, BY_ID = 12, 13
+
+
+def wanted(*keys: PartitionKey, offset: int = 0) -> dict[PartitionKey, FetchPartition]:
+    return {key: FetchPartition(key[1], -1, offset, -1, -1, 1000) for key in keys}
+
+
+def answer(
+    *, high_watermark: int = 10, start: int = 0, size: int = 0, error: int = 0, diverging: bool = False
+) -> PartitionAnswer:
+    records = FileRange(3, 0, size) if size else b""
+    return (0, error, high_watermark, -1, start, None, -1, records, (1, 2) if diverging else None, None, None)
+
+
+class Sessions:
+    """A cache with one way to make a session of each kind."""
+
+    def __init__(self, slots: int = 10) -> None:
+        self.clock = ManualClock()
+        self.cache = FetchSessions(slots, self.clock, lambda topic: str(topic), random.Random(1))
+
+    def create(self, *keys: PartitionKey, version: int = BY_NAME, follower: bool = False) -> int:
+        context = self.cache.open(
+            version, NO_SESSION, INITIAL_EPOCH, wanted(*keys), (), from_follower=follower
+        )
+        assert isinstance(context, FullFetch)
+        error, session_id, selected = context.select({key: answer() for key in keys})
+        assert error == ErrorCode.NONE
+        assert list(selected) == list(keys)
+        return session_id
+
+    def resume(
+        self,
+        session_id: int,
+        epoch: int,
+        *changed: PartitionKey,
+        forget: tuple[PartitionKey, ...] = (),
+        version: int = BY_NAME,
+        offset: int = 0,
+    ) -> FetchContext:
+        return self.cache.open(version, session_id, epoch, wanted(*changed, offset=offset), forget)
+
+
+def test_a_full_fetch_creates_a_session_with_all_its_partitions() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A, B)
+    assert session_id > 0
+    assert len(sessions.cache) == 1
+    context = sessions.resume(session_id, 1)
+    assert isinstance(context, IncrementalFetch)
+    assert [key for key, _ in context.partitions] == [A, B]
+
+
+def test_a_final_fetch_is_sessionless_and_ends_the_session_it_names() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    context = sessions.resume(session_id, FINAL_EPOCH, B)
+    assert type(context) is FetchContext
+    assert context.select({B: answer()}) == (ErrorCode.NONE, NO_SESSION, {B: answer()})
+    assert len(sessions.cache) == 0
+
+
+def test_a_full_fetch_replaces_the_session_it_names() -> None:
+    sessions = Sessions()
+    old = sessions.create(A)
+    context = sessions.resume(old, INITIAL_EPOCH, B)
+    _, new, _ = context.select({B: answer()})
+    assert new not in (old, NO_SESSION)
+    assert len(sessions.cache) == 1
+
+
+@pytest.mark.parametrize(
+    ("session_offset", "epoch", "version", "error"),
+    [
+        (1, 1, BY_NAME, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 2, BY_NAME, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, 1, BY_ID, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_a_session_that_does_not_fit_is_an_error_without_partitions(
+    session_offset: int, epoch: int, version: int, error: ErrorCode
+) -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    context = sessions.resume(session_id + session_offset, epoch, version=version)
+    assert isinstance(context, SessionError)
+    assert list(context.partitions) == []
+    assert context.select({}) == (error, NO_SESSION, ())
+
+
+def test_only_partitions_with_news_are_answered() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A, B, C)
+    context = sessions.resume(session_id, 1)
+    answers = {A: answer(), B: answer(high_watermark=11), C: answer(size=100)}
+    assert context.select(answers) == (ErrorCode.NONE, session_id, [B, C])
+    assert sessions.resume(session_id, 2).select({A: answer(), B: answer(high_watermark=11)})[2] == []
+
+
+@pytest.mark.parametrize("news", [{"start": 5}, {"error": 6}, {"diverging": True}, {"size": 1}])
+def test_whatever_a_client_must_know_is_news(news: dict[str, int]) -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    assert sessions.resume(session_id, 1).select({A: answer(**news)})[2] == [A]
+
+
+def test_a_partition_is_answered_again_when_its_error_has_gone() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    assert sessions.resume(session_id, 1).select({A: answer(error=6)})[2] == [A]
+    assert sessions.resume(session_id, 2).select({A: answer()})[2] == [A]
+    assert sessions.resume(session_id, 3).select({A: answer()})[2] == []
+
+
+def test_partitions_with_records_move_behind_the_others() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A, B, C)
+    sessions.resume(session_id, 1).select({A: answer(size=1), B: answer(), C: answer()})
+    assert [key for key, _ in sessions.resume(session_id, 2).partitions] == [B, C, A]
+
+
+def test_partitions_are_changed_added_and_forgotten() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A, B)
+    context = sessions.resume(session_id, 1, B, C, forget=(A,), offset=7)
+    assert [(key, want.fetch_offset) for key, want in context.partitions] == [(B, 7), (C, 7)]
+    assert sessions.cache.cached_partitions == 2
+
+
+def test_a_session_without_partitions_is_over() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    context = sessions.resume(session_id, 1, forget=(A,))
+    assert type(context) is FetchContext
+    assert len(sessions.cache) == 0
+
+
+def test_an_answer_that_comes_after_the_next_request_is_refused() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    slow = sessions.resume(session_id, 1)
+    sessions.resume(session_id, 2)
+    assert slow.select({A: answer(size=5)}) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id, ())
+
+
+def test_the_session_remembers_topic_names() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(A)
+    assert sessions.resume(session_id, 1).topic_of(A) == "a"
+
+
+def test_epochs_go_round() -> None:
+    assert [next_epoch(0), next_epoch(1), next_epoch(2**31 - 1), next_epoch(-1)] == [1, 2, 1, -1]
+
+
+def test_without_room_a_client_is_served_without_session() -> None:
+    sessions = Sessions(slots=1)
+    first = sessions.create(A)
+    assert sessions.create(B) == NO_SESSION
+    assert isinstance(sessions.resume(first, 1), IncrementalFetch)
+
+
+def test_no_slots_mean_no_sessions() -> None:
+    sessions = Sessions(slots=0)
+    assert sessions.create(A) == NO_SESSION
+
+
+def test_a_session_unused_for_long_makes_room() -> None:
+    sessions = Sessions(slots=2)
+    old, fresh = sessions.create(A, B), sessions.create(B)
+    sessions.clock.advance(EVICTION_MS)
+    sessions.resume(fresh, 1)
+    sessions.clock.advance(1)
+    assert sessions.create(C) != NO_SESSION
+    assert isinstance(sessions.resume(old, 1), SessionError)
+    assert isinstance(sessions.resume(fresh, 2), IncrementalFetch)
+
+
+def test_an_old_smaller_session_makes_room_for_a_larger_one() -> None:
+    sessions = Sessions(slots=1)
+    small = sessions.create(A)
+    sessions.clock.advance(EVICTION_MS + 1)
+    sessions.resume(small, 1)
+    assert sessions.create(A, B) != NO_SESSION
+    assert isinstance(sessions.resume(small, 2), SessionError)
+
+
+def test_an_old_larger_session_stays() -> None:
+    sessions = Sessions(slots=1)
+    large = sessions.create(A, B)
+    sessions.clock.advance(EVICTION_MS + 1)
+    sessions.resume(large, 1)
+    assert sessions.create(C) == NO_SESSION
+
+
+def test_followers_push_out_consumers_at_once_and_never_the_other_way_round() -> None:
+    sessions = Sessions(slots=1)
+    consumer = sessions.create(A, B)
+    follower = sessions.create(A, follower=True)
+    assert follower != NO_SESSION
+    assert isinstance(sessions.resume(consumer, 1), SessionError)
+    sessions.clock.advance(EVICTION_MS)
+    sessions.resume(follower, 1)
+    sessions.clock.advance(1)
+    assert sessions.create(A, B, C) == NO_SESSION

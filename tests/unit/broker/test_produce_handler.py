@@ -1,0 +1,184 @@
+"""Produce as seen on the wire, in the versions where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import ErrorCode
+from tidelog.ids import random_uuid
+from tidelog.records.compression import Codec
+from tidelog.records.record import Record, encode_batch
+from tidelog.testing.broker_thread import BrokerThread
+from tidelog.testing.raw_client import RawClient
+from tidelog.testing.raw_topic import RawTopic, batch, values
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_every_version_appends(new_topic: Callable[..., RawTopic], version: int, acks: int) -> None:
+    topic = new_topic()
+    for offset in (0, 2):
+        answer = topic.produce(batch(b"a", b"b"), version=version, acks=acks)
+        assert (answer.error_code, answer.base_offset) == (0, offset)
+    assert values(topic.fetch(offset=2)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 14])
+def test_other_versions_of_produce_close_the_connection(broker: BrokerThread, version: int) -> None:
+    with RawClient(broker.host, broker.port) as client:
+        client.send_frame(b"\0\0" + version.to_bytes(2, "big") + b"\0\0\0\1\0\1x" + bytes(50))
+        assert client.is_closed()
+
+
+def test_requests_in_flight_are_answered_in_order(
+    client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    sent = [
+        client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"%d" % n))) for n in range(50)
+    ]
+    received = [int.from_bytes(client.receive()[:4], "big") for _ in sent]
+    assert received == sent
+    assert values(topic.fetch(offset=0)) == [b"%d" % n for n in range(50)]
+
+
+def test_nothing_is_answered_with_acks_0(client: RawClient, new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic()
+    client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"a"), acks=0))
+    assert values(topic.fetch(offset=0)) == [b"a"]
+
+
+def test_an_error_with_acks_0_closes_the_connection(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    with RawClient(broker.host, broker.port) as other:
+        other.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"a"), acks=0, partition=7))
+        assert other.is_closed()
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_other_acks_are_refused(new_topic: Callable[..., RawTopic], acks: int) -> None:
+    answer = new_topic().produce(batch(b"a"), acks=acks)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+
+
+def test_each_partition_is_answered_by_itself(client: RawClient, new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic(partitions=2)
+    request = topic.produce_request(batch(b"a"))
+    request.topic_data[0].partition_data += [
+        PartitionProduceData(index=1, records=b"garbage"),
+        PartitionProduceData(index=2, records=batch(b"c")),
+        PartitionProduceData(index=1, records=batch(b"d")),
+    ]
+    response = client.ask(9, request, ProduceResponse)
+    codes = [(each.index, each.error_code) for each in response.responses[0].partition_responses]
+    assert codes == [
+        (0, ErrorCode.NONE),
+        (1, ErrorCode.INVALID_RECORD),
+        (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, ErrorCode.NONE),
+    ]
+
+
+def test_unknown_topics_are_refused_by_name_and_by_id(
+    client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    topic.name, topic.id = "not-there", random_uuid()
+    assert topic.produce(batch(b"a"), version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.produce(batch(b"a"), version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (batch(b"a") + batch(b"b"), ErrorCode.INVALID_RECORD),
+        (batch(b"a")[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
+        (batch(bytes(2_000_000)), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=["null", "empty", "two batches", "bad checksum", "too large"],
+)
+def test_bad_records_are_refused(
+    new_topic: Callable[..., RawTopic], records: bytes | None, code: ErrorCode
+) -> None:
+    topic = new_topic()
+    assert topic.produce(records).error_code == code
+    assert topic.produce(batch(b"good")).base_offset == 0
+
+
+def test_a_key_is_missed_on_a_compacted_topic_and_the_record_named(
+    new_topic: Callable[..., RawTopic],
+) -> None:
+    answer = new_topic(cleanup_policy="compact").produce(batch(b"a", b"b"))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in answer.record_errors] == [0, 1]
+    assert answer.error_message is not None
+
+
+def test_zstd_needs_version_7_to_write_and_10_to_read(new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic(compression_type="zstd")
+    records = batch(b"a" * 100, codec=Codec.ZSTD)
+    assert topic.produce(records, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert topic.produce(records, version=7).error_code == 0
+    assert topic.fetch(version=9).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert values(topic.fetch(version=10)) == [b"a" * 100]
+
+
+def test_internal_topics_are_closed_to_ordinary_clients(tmp_path: Path) -> None:
+    options = {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"}
+    with BrokerThread(tmp_path / "data", options=options) as broker:
+        with RawClient(broker.host, broker.port) as client:
+            described = client.ask(
+                12,
+                MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]),
+                MetadataResponse,
+            )
+            assert described.topics[0].is_internal
+            request = ProduceRequest(
+                acks=1,
+                topic_data=[
+                    TopicProduceData(
+                        name="__consumer_offsets",
+                        partition_data=[
+                            PartitionProduceData(
+                                index=0, records=encode_batch([Record(key=b"k", value=b"v")])
+                            )
+                        ],
+                    )
+                ],
+            )
+            refused = client.ask(9, request, ProduceResponse)
+            client.client_id = "__admin_client"
+            taken = client.ask(9, request, ProduceResponse)
+        codes = [each.responses[0].partition_responses[0].error_code for each in (refused, taken)]
+        assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
+
+
+def test_too_few_replicas_in_sync_refuse_acks_all_only(new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic(min_insync_replicas="2")
+    assert topic.produce(batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert topic.produce(batch(b"a"), acks=1).error_code == 0
+
+
+def test_repeated_batches_are_answered_and_not_written_again(new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic()
+    numbered = [batch(b"%d" % n, producer_id=77, producer_epoch=0, base_sequence=n) for n in range(3)]
+    assert [topic.produce(each).base_offset for each in numbered] == [0, 1, 2]
+    assert topic.produce(numbered[1]).base_offset == 1
+    gap = topic.produce(batch(b"x", producer_id=77, producer_epoch=0, base_sequence=9))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert values(topic.fetch(offset=0)) == [b"0", b"1", b"2"]
