@@ -1,7 +1,7 @@
 """The load generator: prebuilt requests over a few connections, some in flight on each, answers counted.
 
-It does as little as Python can, so that the broker is what is measured; the broker's CPU comes from /proc and
-does not depend on the generator at all.
+It does as little as Python can, so that the broker is what is measured; the broker's CPU comes from its
+process clock and does not depend on the generator at all.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ NOTES = """\
 ## How to read them
 
 - **request cost**: a generator in Python sends prebuilt requests over four connections and only counts
-  answers; CPU is the broker's own, from `/proc`, in ticks of 10 ms. Producers are idempotent, requests are of
+  answers; CPU is the broker's own, from its process clock. Producers are idempotent, requests are of
   the newest versions (Produce 13, Fetch 18), fetches go to random batches of the log. With 16 in flight
   Tidelog can take several requests at one wake-up; Kafka takes one at a time from a connection. How many the
   prototype's client had in flight is not on record, so that its column is a rough mark.

@@ -122,9 +122,11 @@ class BrokerProcess:
         return self.output.read_text(errors="replace")[-4000:]
 
     def cpu_seconds(self) -> float:
-        """User and system CPU that the broker has used, its waited-for children included."""
+        """CPU that the broker has used: its own to the nanosecond, its ended children's to the tick."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        children = sum(int(field) for field in fields[13:15]) / os.sysconf("SC_CLK_TCK")
+        # The kernel's number for "the CPU time of process pid" as a clock, see clock_getcpuclockid(3).
+        return time.clock_gettime(~self.pid << 3 | 2) + children
 
     def rss_bytes(self) -> int:
         status = Path(f"/proc/{self.pid}/status").read_text()

@@ -103,6 +103,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(feature, ...): what a client must offer for this test")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The first test that needs a toolchain also waits for it to be fetched."""
+    if config.pluginmanager.hasplugin("timeout"):
+        for item in items:
+            if item.path.is_relative_to(toolchain.HERE):
+                item.add_marker(pytest.mark.timeout(toolchain.FETCH_TIMEOUT_S))
+
+
 @pytest.fixture(scope="session", params=["kafka-4", "kafka-3.9"])
 def kafka_tool(request: pytest.FixtureRequest) -> Tool:
     """Runs a main class of Apache Kafka's tools, of either generation."""

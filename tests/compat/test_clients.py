@@ -37,9 +37,9 @@ def numbered(count: int, tag: str = "value") -> list[Json]:
     ]
 
 
-def create(driver: Driver, topic: str, partitions: int = 1, **configs: str) -> None:
+def create(driver: Driver, topic: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
     """A new topic, ready for requests: Metadata may know it a moment before its leader does."""
-    driver("create_topic", topic=topic, partitions=partitions, replication=1, configs=configs)
+    driver("create_topic", topic=topic, partitions=partitions, replication=1, configs=configs or {})
     deadline = time.monotonic() + 15
     while True:
         try:
@@ -60,6 +60,7 @@ def settled(call: Callable[[], Any], condition: Callable[[Any], bool]) -> Any:
             return result
 
 
+@pytest.mark.needs("produce")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("acks", "idempotent"), [("0", False), ("1", False), ("all", False), ("all", True)])
 def test_records_come_back_as_they_were_written(
@@ -121,7 +122,7 @@ def test_headers_may_be_null_and_repeat_their_names(driver: Driver, topic: str) 
 @pytest.mark.needs("large")
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
 def test_a_record_of_one_megabyte_passes(driver: Driver, topic: str, codec: str) -> None:
-    create(driver, topic, **{"max.message.bytes": "2097152"})
+    create(driver, topic, configs={"max.message.bytes": "2097152"})
     pattern = bytes(range(256)) * 4096
     written = [record(b"big", pattern), record(b"small", b"after")]
     driver("produce", topic=topic, partition=0, acks="all", codec=codec, records=written)
@@ -130,7 +131,7 @@ def test_a_record_of_one_megabyte_passes(driver: Driver, topic: str, codec: str)
 
 @pytest.mark.needs("large")
 def test_a_batch_beyond_the_topics_limit_is_refused(driver: Driver, topic: str) -> None:
-    create(driver, topic, **{"max.message.bytes": "10000"})
+    create(driver, topic, configs={"max.message.bytes": "10000"})
     with pytest.raises(OperationFailed) as refused:
         driver(
             "produce",
@@ -146,7 +147,7 @@ def test_a_batch_beyond_the_topics_limit_is_refused(driver: Driver, topic: str) 
 
 @pytest.mark.needs("timestamps")
 def test_the_broker_stamps_records_where_the_topic_says_so(driver: Driver, topic: str) -> None:
-    create(driver, topic, **{"message.timestamp.type": "LogAppendTime"})
+    create(driver, topic, configs={"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     driver(
         "produce",
@@ -277,7 +278,7 @@ def test_a_topic_grows_and_never_shrinks(driver: Driver, topic: str) -> None:
 
 @pytest.mark.needs("describe_configs")
 def test_topic_configs_name_their_source(driver: Driver, topic: str) -> None:
-    create(driver, topic, **{"retention.ms": "123456"})
+    create(driver, topic, configs={"retention.ms": "123456"})
     configs = driver("describe_configs", resource="topic", name=topic)
     assert configs["retention.ms"]["value"] == "123456"
     assert configs["retention.ms"]["source"] == "DYNAMIC_TOPIC_CONFIG"
@@ -320,7 +321,7 @@ def test_topic_configs_are_set_extended_and_deleted(driver: Driver, topic: str) 
 
 @pytest.mark.needs("replace_configs")
 def test_the_older_alteration_replaces_all_configs(driver: Driver, topic: str) -> None:
-    create(driver, topic, **{"retention.ms": "123456"})
+    create(driver, topic, configs={"retention.ms": "123456"})
     driver("replace_configs", resource="topic", name=topic, set={"max.message.bytes": "5000"})
     configs = settled(
         lambda: driver("describe_configs", resource="topic", name=topic),

@@ -185,13 +185,13 @@ def read(
         if time.monotonic() > deadline:
             raise TimeoutError(f"no end of {sorted(unfinished)} within {TIMEOUT_S} s")
         for message in consumer.consume(1000, timeout=0.5):
-            place = (message.topic(), message.partition())
-            if message.error() is None:
+            place, error = (message.topic(), message.partition()), message.error()
+            if error is None:
                 contents[place].append(_seen(message))
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 unfinished.discard(place)
             else:
-                raise KafkaException(message.error())
+                raise KafkaException(error)
     consumer.close()
     return contents
 

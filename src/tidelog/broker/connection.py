@@ -114,9 +114,7 @@ class Connection:
         if self._writing:
             network.loop.remove_writer(self._sock)
         self._sock.close()
-        for pending in self._queue:
-            pending.cancel()
-        self._queue.clear()
+        self.give_up_waits()
         self._outbox.clear()
         self._inbox.close()
         network.forget(self)
@@ -132,6 +130,12 @@ class Connection:
         if not self._muted and not self._closed:
             self._muted = True
             self._network.loop.remove_reader(self._sock)
+
+    def give_up_waits(self) -> None:
+        """Forget the requests that wait for something; they are answered by the end of the connection."""
+        for pending in self._queue:
+            pending.cancel()
+        self._queue.clear()
 
     # -- receiving and handling -----------------------------------------------------------------------
 

@@ -119,11 +119,14 @@ class Network:
             connection.stop_reading()
 
     async def drain(self, deadline_s: float) -> None:
-        """Wait until no request is under way any longer, at most ``deadline_s`` seconds."""
+        """Wait until no request is being worked on, at most ``deadline_s``; long polls are given up."""
         end = self.loop.time() + deadline_s
         while any(each.busy for each in self.connections) and self.loop.time() < end:  # noqa: ASYNC110
             # Once in a broker's life: not worth an event that every connection would have to set.
             await asyncio.sleep(_DRAIN_POLL_S)
+
+        for connection in self.connections:
+            connection.give_up_waits()
 
     def close(self) -> None:
         """Second half: close every connection."""

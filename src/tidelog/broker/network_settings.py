@@ -18,6 +18,8 @@ QUOTA_OPTIONS = frozenset(
         "max.connection.creation.rate",
     }
 )
+# Kafka's default of 50 suits a thread that does nothing but accept; here others are served in between.
+_BACKLOG = 4096
 _LISTENER_PREFIX = "listener.name."
 _LISTENER_SUFFIX = ".max.connections"
 
@@ -32,7 +34,9 @@ def network_limits(config: BrokerConfig) -> NetworkLimits:
         max_idle_ms=config.int("connections.max.idle.ms"),
         send_buffer_bytes=_socket_buffer(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_socket_buffer(config, "socket.receive.buffer.bytes"),
-        backlog=config.int("socket.listen.backlog.size"),
+        backlog=config.int("socket.listen.backlog.size")
+        if "socket.listen.backlog.size" in config.raw
+        else _BACKLOG,
         quotas=quotas,
     )
 

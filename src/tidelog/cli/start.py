@@ -47,11 +47,6 @@ def main(arguments: list[str]) -> int:
 def settings(options: argparse.Namespace) -> dict[str, str]:
     """The options of the properties file with those of the command line laid over them, as text."""
     raw = read_properties(options.properties) if options.properties is not None else {}
-    for text in options.set:
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise ConfigError(f"--set {text!r} sets nothing: write it as --set name=value")
-        raw[name.strip()] = value.strip()
     if options.data_dir is not None:
         raw["log.dirs"] = options.data_dir
     name = _listener_name(raw)
@@ -59,12 +54,17 @@ def settings(options: argparse.Namespace) -> dict[str, str]:
         host, port = _host_and_port("--listen", options.listen)
         raw["listeners"] = f"{name}://{host}:{port}"
         raw.pop("advertised.listeners", None)
-        if options.advertise is None and host in _EVERY_INTERFACE:
+        if host in _EVERY_INTERFACE:
             # An address that means "all of mine" is none to connect to: clients are told this machine's name.
             raw["advertised.listeners"] = f"{name}://:{port}"
     if options.advertise is not None:
         host, port = _host_and_port("--advertise", options.advertise)
         raw["advertised.listeners"] = f"{name}://{host}:{port}"
+    for text in options.set:
+        option, separator, value = text.partition("=")
+        if not separator or not option.strip():
+            raise ConfigError(f"--set {text!r} sets nothing: write it as --set name=value")
+        raw[option.strip()] = value.strip()
     return raw
 
 

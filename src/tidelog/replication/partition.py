@@ -99,10 +99,7 @@ class Partition:
         self._alone_in_sync = image.isr == (self.broker_id,)
         self.leader = image.leader
         self.is_leader = image.leader == self.broker_id
-        if image.leader_epoch != self.leader_epoch:
-            self.leader_epoch = image.leader_epoch
-            if self.is_leader:
-                self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
+        self.leader_epoch = image.leader_epoch
         if self.is_leader:
             self.advance_high_watermark()
         self._wake_soon()
@@ -195,7 +192,18 @@ class Partition:
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to ``leader_epoch`` and where it ends; ``(-1, -1)`` if that is not known."""
-        return self.log.end_offset_for_epoch(leader_epoch) or (NO_LEADER_EPOCH, NO_OFFSET)
+        log = self.log
+        latest = log.epochs.latest_epoch
+        if (
+            self.is_leader
+            and latest < self.leader_epoch
+            and max(latest, 0) <= leader_epoch <= self.leader_epoch
+        ):
+            # Nothing has been appended in the current epoch, so the log does not know of it yet (its first
+            # append writes it down): it begins, and all before it end, where the log ends.
+            known = leader_epoch == self.leader_epoch or latest < 0
+            return leader_epoch if known else latest, log.log_end_offset
+        return log.end_offset_for_epoch(leader_epoch) or (NO_LEADER_EPOCH, NO_OFFSET)
 
     def _diverging_epoch(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the reader's history parts from this log's, if it does (KIP-595)."""

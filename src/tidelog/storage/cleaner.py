@@ -203,8 +203,9 @@ class Cleaner:
 
     def _failed(self, cleaning: CleaningPass, failure: CompactionFailed) -> None:
         log = cleaning.log
-        if cleaning.is_stopped or self._logs.get(log.topic_partition) is not log:
-            # The log went away under the worker; that is not its fault.
+        if cleaning.log_has_changed or self._logs.get(log.topic_partition) is not log:
+            # Files went away under the worker, by retention or deletion: no fault of the disk's.
+            _log.info("%s was changed while it was compacted; the pass is given up", log.topic_partition)
             return
         if failure.cause == "disk":
             self._fail(log, OSError(failure.message))

@@ -7,6 +7,9 @@ pass ends. Used by ``cleaner``; :func:`compact_now` does it all in one call, for
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
 from tidelog.storage.cleanable import DirtyLog, examine
@@ -18,6 +21,8 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_dirs_options import CleanerOptions
 from tidelog.storage.record_filter import ActiveProducer
 from tidelog.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
 
 
 class LogChanged(TidelogError):
@@ -32,21 +37,28 @@ class CleaningPass:
         self.job = _job(dirty, options, clock.time_ms())
         self._clock = clock
         self._sources = {segment.base_offset: (segment, segment.size) for segment in dirty.segments()}
+        self._taken: set[int] = set()
         self.is_stopped = False
 
     def stop(self) -> None:
         """Take in nothing more."""
         self.is_stopped = True
 
+    def has_lost(self, base_offsets: Iterable[int]) -> bool:
+        """Whether any of these segments is no longer in the log as it was when the pass began."""
+        sources = (self._sources[base_offset] for base_offset in base_offsets)
+        return any(
+            self.log.segments.get(segment.base_offset) is not segment or segment.size != size
+            for segment, size in sources
+        )
+
     def take(self, group: CleanedGroup) -> None:
         """Swap a finished group in; raises :class:`LogChanged` or ``LogDirOfflineError``."""
         log = self.log
-        old: list[Segment] = []
-        for base_offset in group.sources:
-            segment, size = self._sources[base_offset]
-            if self.is_stopped or log.segments.get(base_offset) is not segment or segment.size != size:
-                raise LogChanged(f"{log.topic_partition} was changed while it was compacted")
-            old.append(segment)
+        if self.is_stopped or self.has_lost(group.sources):
+            raise LogChanged(f"{log.topic_partition} was changed while it was compacted")
+        self._taken.update(group.sources)
+        old = [self._sources[base_offset][0] for base_offset in group.sources]
         with offline_on_error(log.directory, "taking in compacted segments"):
             cleaned = Segment.open(
                 log.directory,
@@ -58,10 +70,18 @@ class CleaningPass:
             )
             log.replace_segments([cleaned], old)
 
+    @property
+    def log_has_changed(self) -> bool:
+        """Whether a segment that the pass had still to do is gone or different."""
+        return self.is_stopped or self.has_lost(self._sources.keys() - self._taken)
+
     def clean_up(self) -> None:
-        """Remove what the pass has written and nobody has taken."""
-        for base_offset in self._sources:
-            remove_cleaned_files(self.log.directory, base_offset)
+        """Remove what the pass has written and nobody has taken; what cannot be removed, loading will."""
+        try:
+            for base_offset in self._sources:
+                remove_cleaned_files(self.log.directory, base_offset)
+        except OSError as error:
+            _log.warning("compacted files are left in %s: %s", self.log.directory, error)
 
 
 def compact_now(

@@ -92,7 +92,9 @@ class LogDir:
     def partitions(self) -> list[PartitionDirectory]:
         """The directories of partitions; others are left alone and named in a warning."""
         found: list[PartitionDirectory] = []
-        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
+        with os.scandir(self.path) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+        for entry in entries:
             if not entry.is_dir() or entry.name in _NOT_PARTITIONS or entry.name.startswith("."):
                 continue
             try:

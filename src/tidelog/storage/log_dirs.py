@@ -314,7 +314,10 @@ class LogDirs:
 
     def mark_offline(self, path: Path, error: Exception) -> None:
         """Stop using a directory after a disk error; its logs are gone until the next start."""
-        if path in self.offline_dirs or path not in self.paths:
+        if path in self.offline_dirs:
+            return
+        if path not in self.paths:
+            _log.error("a disk error belongs to none of the log directories: %s", error)
             return
         reason = str(error)
         self.offline_dirs[path] = reason

@@ -97,9 +97,9 @@ class Batch:
         return bytes(data)
 
 
-def batch(count: int = 1, **fields: object) -> bytes:
-    """A batch of ``count`` plain records with the given fields."""
-    return Batch(tuple(records(count))).with_(**fields).bytes()
+def batch(size: int = 1, /, **fields: object) -> bytes:
+    """A batch of ``size`` plain records with the given fields."""
+    return Batch(tuple(records(size))).with_(**fields).bytes()
 
 
 def legacy_message(

@@ -34,7 +34,8 @@ CLOSED = "the connection is closed"
 SILENCE = "no answer"
 UNKNOWN_ID = Uuid(bytes.fromhex("11111111111141118111111111111111"))
 
-_MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
+# The time of day, and what is a Long's range away from it.
+_MILLISECONDS = re.compile(r"\b1[78]\d{11}\b|-9223370\d{12}\b")
 
 
 class Side:
@@ -185,9 +186,17 @@ class Side:
         self.know(result.topic_id, f"the id of {name}")
         return name
 
+    def ensure_topic(self, name: str) -> None:
+        """A topic of one partition that may be there already and is left there: an internal one."""
+        creation = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        self.expect(7, CreateTopicsRequest(topics=[creation], timeout_ms=5000))
+        self.wait_until_led(name, 1)
+        self.topic_id(name)
+
     def topic_id(self, name: str) -> Uuid:
         """The id of a topic."""
-        response = self.expect(12, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+        wanted = [MetadataRequestTopic(name=name)]
+        response = self.expect(12, MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         found = Uuid(response.topics[0].topic_id)  # type: ignore[attr-defined]
         if found != ZERO_UUID:
             self.know(found, f"the id of {name}")
@@ -212,6 +221,13 @@ class Side:
             if codes == {0}:
                 return
             assert time.monotonic() < deadline, f"{self.name}: {name} does not serve: {codes}"
+            time.sleep(0.005)
+
+    def wait_until_gone(self, name: str) -> None:
+        """Kafka answers a deletion before the partitions are gone."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.topic_id(name) != ZERO_UUID:
+            assert time.monotonic() < deadline, f"{self.name}: {name} is still there"
             time.sleep(0.005)
 
     # Plain data

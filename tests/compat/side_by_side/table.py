@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from tests.compat.side_by_side import produce_requests
+import importlib
+
 from tests.compat.side_by_side.cases import CASES
 
-__all__ = ["CASES", "produce_requests"]
+MODULES = (
+    "produce_requests",
+    "produce_batches",
+    "producers",
+    "fetches",
+    "fetch_sessions",
+    "offsets",
+    "metadata",
+    "connections",
+)
+
+for module in MODULES:
+    importlib.import_module(f"tests.compat.side_by_side.{module}")
+
+__all__ = ["CASES"]

@@ -261,6 +261,14 @@ def test_offsets_are_found_by_position_and_timestamp(
     assert found.leader_epoch == (epoch if version >= 4 else -1)
 
 
+@pytest.mark.parametrize("timestamp", [-1, -2])
+def test_the_ends_of_an_empty_log_have_the_current_epoch(
+    new_topic: Callable[..., RawTopic], timestamp: int
+) -> None:
+    found = list_offset(new_topic(), timestamp)
+    assert (found.error_code, found.offset, found.leader_epoch) == (0, 0, 0)
+
+
 def test_offsets_that_cannot_be_listed_say_why(client: RawClient, new_topic: Callable[..., RawTopic]) -> None:
     topic = new_topic()
     assert list_offset(topic, -7, 11).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -148,6 +148,8 @@ def test_a_reader_whose_history_has_parted_is_told_where(tmp_path: Path) -> None
         partition = scene.partition
         partition.append(batch(b"a", b"b"))
         scene.lead(epoch=3)
+        ends = [partition.end_offset_for_epoch(epoch) for epoch in range(5)]
+        assert ends == [(0, 2), (0, 2), (0, 2), (3, 2), (-1, -1)]
         partition.append(batch(b"c"))
         assert partition.end_offset_for_epoch(0) == (0, 2)
         assert partition.end_offset_for_epoch(2) == (0, 2)
@@ -157,6 +159,15 @@ def test_a_reader_whose_history_has_parted_is_told_where(tmp_path: Path) -> None
         assert partition.read(3, 1000, READ, True, -1, 0).diverging_epoch == (0, 2)
         assert partition.read(2, 1000, READ, True, -1, 0).diverging_epoch is None
         refused(ErrorCode.OFFSET_OUT_OF_RANGE, lambda: partition.read(2, 1000, READ, True, -1, 4))
+
+    run(tmp_path, test)
+
+
+def test_the_epoch_of_an_empty_log_begins_and_ends_at_its_end(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        scene.lead(epoch=2)
+        ends = [scene.partition.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 3)]
+        assert ends == [(-1, -1), (0, 0), (1, 0), (2, 0), (-1, -1)]
 
     run(tmp_path, test)
 

@@ -129,12 +129,13 @@ def test_a_topic_made_anew_under_its_old_name_starts_empty(tmp_path: Path) -> No
     run(test, tmp_path)
 
 
-def test_a_new_leader_epoch_is_noted_in_the_log(tmp_path: Path) -> None:
+def test_a_new_leader_epoch_is_noted_in_the_log_by_its_first_append(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         topic_id = scene.put("orders", (ME,))
         scene.put("orders", (ME,), topic_id=topic_id, epoch=4)
         partition = scene.partitions.get("orders", 0)
         assert partition.leader_epoch == 4
+        partition.append(memoryview(bytearray(encode_batch([Record(value=b"x")]))))
         assert partition.log.epochs.latest_epoch == 4
 
     run(test, tmp_path)

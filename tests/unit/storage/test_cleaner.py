@@ -259,9 +259,11 @@ class TroubledRunner(InlineRunner):
     def __init__(self) -> None:
         super().__init__()
         self.trouble: list[CompactionFailed | WorkerDied] = []
-        self.before: Callable[[], None] = lambda: None
+        self.at_start: Callable[[], object] = lambda: None
+        self.before: Callable[[], object] = lambda: None
 
     async def run(self, job: CompactionJob) -> AsyncGenerator[CompactionEvent, None]:
+        self.at_start()
         if self.trouble:
             trouble = self.trouble.pop(0)
             if isinstance(trouble, WorkerDied):
@@ -343,6 +345,24 @@ def test_a_log_that_is_truncated_during_a_pass_keeps_what_it_has(tmp_path: Path)
         fill(log, b"c")
         assert await dirs.cleaner.clean_dirtiest()
         assert offsets_in(log) == [1, 2]
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_segments_that_retention_takes_from_under_the_worker_are_no_disk_error(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        runner = TroubledRunner()
+        dirs = loaded(tmp_path, runner)
+        log = dirs.get_or_create(T0, None, COMPACT)
+        fill(log, b"a", b"a")
+        fill(log, b"b")
+        runner.trouble = [CompactionFailed(cause="disk", message="[Errno 2] No such file or directory")]
+        runner.at_start = lambda: (log.increment_log_start_offset(2), log.delete_old_segments())
+        assert not await dirs.cleaner.clean_dirtiest()
+        assert not dirs.offline_dirs
+        assert not dirs.cleaner.uncleanable
+        assert offsets_in(log) == [2]
         await dirs.close()
 
     asyncio.run(scenario())

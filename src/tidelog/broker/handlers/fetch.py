@@ -14,7 +14,6 @@ replica is never named; nothing is throttled.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from tidelog.broker.fetch_session import (
@@ -26,8 +25,9 @@ from tidelog.broker.fetch_session import (
     Wanted,
     records_size,
 )
+from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import Answer, PendingAnswer
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid
 from tidelog.records.compression import Codec
 from tidelog.replication.partition import Partition
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 API = ApiKey.FETCH
 VERSIONS = (4, 18)
-
-logger = logging.getLogger(__name__)
 
 _READ_COMMITTED = 1
 _TOPIC_IDS_SINCE = 13
@@ -117,7 +115,8 @@ class FetchHandler:
             found, high_watermark, stable, start, _ = partition.read(
                 offset, min(max_bytes, limit, self.max_bytes), isolation, True, epoch, last_epoch
             )
-        except (KafkaError, LogDirOfflineError):
+        except Exception:
+            # The long way meets it again and says what it is.
             return None
         if found is None or found.length < min_bytes or not found.length:
             return None
@@ -214,8 +213,8 @@ class Fetch:
                 found, high_watermark, stable, start, diverging = partition.read(
                     offset, max_bytes if max_bytes < left else left, isolation, size == 0, epoch, last_epoch
                 )
-            except (KafkaError, LogDirOfflineError) as error:
-                answers[key], ends_wait = self._error(index, partition, error)
+            except Exception as error:
+                answers[key], ends_wait = self._error(key, partition, error)
                 readable |= ends_wait
                 enough |= ends_wait
                 continue
@@ -262,20 +261,17 @@ class Fetch:
         return partition
 
     def _error(
-        self, index: int, partition: Partition | None, error: KafkaError | LogDirOfflineError
+        self, key: PartitionKey, partition: Partition | None, error: Exception
     ) -> tuple[PartitionAnswer, bool]:
         """The answer for a partition that cannot be read, and whether it ends a wait for the others."""
-        if isinstance(error, LogDirOfflineError):
-            self._handler.broker.log_dir_failed(error)
-            code = ErrorCode.KAFKA_STORAGE_ERROR
-        else:
-            code = error.code
+        where = partition.topic_partition if partition is not None else key
+        code = error_code(self._handler.broker, error, "reading", where)
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         leader = None
         if partition is not None and code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
             leader = partition.leader, partition.leader_epoch
-        answer = (index, code, -1, -1, -1, None, -1, b"", None, leader, None)
+        answer = (key[1], code, -1, -1, -1, None, -1, b"", None, leader, None)
         return answer, code not in _NOT_FOUND
 
     # Answering
@@ -354,7 +350,7 @@ class Fetch:
         _, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
         try:
             found = partition.read(offset, max_bytes, self._isolation, True, epoch, last_epoch).slice
-        except (KafkaError, LogDirOfflineError):
+        except Exception:
             # The read for the answer meets it again and says what it is.
             return True
         if found is None:

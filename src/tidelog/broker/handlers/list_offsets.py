@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import Counter
 
 from tidelog.broker.context import RequestContext
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.broker.partition_errors import error_code
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from tidelog.replication.partition import Partition
 from tidelog.storage.log import TimestampAndOffset
@@ -92,11 +93,8 @@ def _answer(
         partition = context.broker.partitions.get(topic, index)
         partition.check_leader(wanted.current_leader_epoch)
         found = _find(partition, wanted.timestamp, _end(partition, request))
-    except KafkaError as error:
-        return _error(index, error.code)
-    except LogDirOfflineError as error:
-        context.broker.log_dir_failed(error)
-        return _error(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    except Exception as error:
+        return _error(index, error_code(context.broker, error, "listing offsets of", f"{topic}-{index}"))
     response = ListOffsetsPartitionResponse(
         partition_index=index, timestamp=found.timestamp, offset=found.offset
     )
@@ -120,6 +118,8 @@ def _find(partition: Partition, timestamp: int, end: int) -> TimestampAndOffset:
         case -1:
             return TimestampAndOffset(NO_TIMESTAMP, end, partition.leader_epoch)
         case -2 | -4:
+            if log.log_start_offset == log.log_end_offset:
+                return TimestampAndOffset(NO_TIMESTAMP, log.log_start_offset, partition.leader_epoch)
             return log.earliest
         case -5 | -6:
             return _NOTHING

@@ -17,10 +17,10 @@ like idempotent ones: verification with the coordinator comes with the coordinat
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import Uuid
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 API = ApiKey.PRODUCE
 VERSIONS = (3, 13)
-
-logger = logging.getLogger(__name__)
 
 _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
@@ -112,9 +110,9 @@ class ProduceHandler:
             return error
         if isinstance(error, LogDirOfflineError) and partition is not None:
             self.group.lose(partition, error)
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        logger.error("Appending to partition %s of %s met a bug", index, topic, exc_info=error)
-        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        where = partition.topic_partition if partition is not None else f"{topic}-{index}"
+        return KafkaError(error_code(self.broker, error, "appending to", where))
 
     def _examine(
         self,

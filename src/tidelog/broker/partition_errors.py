@@ -1,0 +1,35 @@
+"""What a client is told about a partition that cannot be served: where exceptions become codes.
+
+A refusal (``KafkaError``) carries its code. A disk error takes the log directory offline, damaged files are
+CORRUPT_MESSAGE. Anything else is a bug: it is logged with its traceback and answered as UNKNOWN_SERVER_ERROR;
+the request's other partitions, and the connection, go on.
+
+Called by the handlers that answer partition by partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
+
+if TYPE_CHECKING:
+    from tidelog.broker.app import Broker
+
+logger = logging.getLogger(__name__)
+
+
+def error_code(broker: Broker, error: Exception, doing: str, partition: object) -> ErrorCode:
+    """The code for ``error``, which came up while ``doing`` something with ``partition``."""
+    match error:
+        case KafkaError():
+            return error.code
+        case LogDirOfflineError():
+            broker.log_dir_failed(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        case StorageError():
+            logger.error("Damage was met while %s %s: %s", doing, partition, error)
+            return ErrorCode.CORRUPT_MESSAGE
+    logger.error("%s %s met a bug", doing.capitalize(), partition, exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
