@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -60,6 +61,8 @@ def main() -> None:
     if hindrance:
         console.print(f"[yellow]{hindrance}[/yellow]")
     figures = Figures()
+    load, _, _ = os.getloadavg()
+    context = report.conditions(arguments.data_root, rounds, load, quick=arguments.quick)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(names) * rounds * len(brokers))
@@ -70,7 +73,6 @@ def main() -> None:
                     progress.update(task, description=f"{name}, round {turn + 1}, {broker}")
                     BENCHMARKS[name].measure(broker, arguments.data_root, figures, quick=arguments.quick)
                     progress.advance(task)
-    context = report.conditions(arguments.data_root, rounds, arguments.quick)
     report.show(figures, context, console)
     report.write_json(figures, context, arguments.json)
     console.print(f"JSON: {arguments.json}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat import toolchain
 from tests.compat.apache_kafka import ApacheKafka
@@ -62,10 +62,8 @@ def create_topic(broker: BrokerProcess, topic: str, partitions: int = 1) -> byte
     """Make a topic and wait until it serves; returns its id."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
-    plain = str.maketrans("+/", "-_", "=")
-    described = admin.describe_topics(TopicCollection([topic]))[topic].result(60)
-    topic_id = wire.topic_id_bytes(str(described.topic_id).translate(plain))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
+    topic_id = _topic_id(admin, topic, deadline)
     with wire.connect(broker.port) as connection:
         for partition in range(partitions):
             request = wire.fetch_request(topic_id, partition, 0, 1)
@@ -73,6 +71,18 @@ def create_topic(broker: BrokerProcess, topic: str, partitions: int = 1) -> byte
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{broker.label} does not serve {topic}-{partition}")
     return topic_id
+
+
+def _topic_id(admin: AdminClient, topic: str, deadline: float) -> bytes:
+    """Kafka may answer the creation of a topic before it knows the topic."""
+    while True:
+        try:
+            found = admin.describe_topics(TopicCollection([topic]))[topic].result(60).topic_id
+            return wire.topic_id_bytes(str(found).translate(str.maketrans("+/", "-_", "=")))
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _error(answer: bytes) -> int:

@@ -13,6 +13,7 @@ from tests.compat.broker_process import BrokerProcess
 from benchmarks import wire
 from benchmarks.contestants import create_topic, started
 from benchmarks.figures import Figures
+from benchmarks.request_cost import warm_up
 
 NAME = "latency"
 
@@ -20,6 +21,7 @@ NAME = "latency"
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
     count = 1000 if quick else 5000
     with started(contestant, root) as broker:
+        warm_up(broker)
         for client, samples in (
             ("librdkafka", _librdkafka(broker, count)),
             ("bare socket", _bare(broker, count)),

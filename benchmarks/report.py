@@ -20,7 +20,7 @@ from benchmarks.figures import OURS, PEER, Figure
 PEER_VERSION = "4.3.1"
 
 
-def conditions(data_root: Path, rounds: int, quick: bool) -> dict[str, str]:
+def conditions(data_root: Path, rounds: int, load: float, *, quick: bool) -> dict[str, str]:
     """Under what the figures came about."""
     model = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
@@ -34,6 +34,7 @@ def conditions(data_root: Path, rounds: int, quick: bool) -> dict[str, str]:
         "machine": f"{os.cpu_count()} cores ({model}), {memory_kb / 1e6:.0f} GB, Linux {platform.release()}",
         "versions": f"Tidelog {importlib.metadata.version('tidelog')} on Python {platform.python_version()}, "
         f"Apache Kafka {PEER_VERSION} (KRaft, heap 1 GB), librdkafka {confluent_kafka.libversion()[0]}",
+        "other load": f"load average {load:.1f} before the first round",
         "data": f"{data_root} ({_filesystem(data_root)})",
         "rounds": f"{rounds}, contestants interleaved, medians shown" + (", quick mode" if quick else ""),
     }
@@ -120,6 +121,8 @@ the machine. "prototype" compares with the figures of the bare prototype that de
 NOTES = """\
 ## How to read them
 
+- Before request cost, throughput, latency and log size each broker gets some 60,000 requests, which a JVM
+  needs before it has compiled its hot paths. A start is a start: nothing is warm but the file cache.
 - **request cost**: a generator in Python sends prebuilt requests over four connections and only counts
   answers; CPU is the broker's own, from its process clock. Producers are idempotent, requests are of
   the newest versions (Produce 13, Fetch 18), fetches go to random batches of the log. With 16 in flight

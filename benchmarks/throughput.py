@@ -15,6 +15,7 @@ from tests.compat.broker_process import BrokerProcess
 
 from benchmarks.contestants import create_topic, started
 from benchmarks.figures import Figures
+from benchmarks.request_cost import warm_up
 
 NAME = "throughput"
 PARTITIONS = 2
@@ -25,6 +26,7 @@ TIMEOUT_S = 300
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
     with started(contestant, root) as broker:
         total = (150 if quick else 600) * 1_000_000
+        warm_up(broker)
         for size in (100, 1000):
             topic = f"records-{size}"
             create_topic(broker, topic, PARTITIONS)
@@ -90,6 +92,7 @@ def _consume(broker: BrokerProcess, figures: Figures, topic: str, size: int, cou
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 1,
             "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 1_000_000,
             "fetch.message.max.bytes": 4 << 20,
         }
     )

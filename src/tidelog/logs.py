@@ -7,7 +7,6 @@ traceback unless somebody logged an exception on purpose; a person who starts a 
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
@@ -28,6 +27,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line for ``record``."""
+        # Imported here: a start in the other format can do without it.
+        import json
+
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",

@@ -88,22 +88,26 @@ def test_a_journal_that_is_spoilt_in_its_middle_is_refused(broker: BrokerProcess
     assert len(Admin(broker.bootstrap).topics()) == 5
 
 
-@pytest.mark.parametrize("way", ["garbled", "cut", "zeroed", "flipped", "empty"])
-def test_a_spoilt_snapshot_is_refused(broker: BrokerProcess, chance: random.Random, way: str) -> None:
+def test_a_spoilt_snapshot_is_refused(broker: BrokerProcess, chance: random.Random) -> None:
     admin = Admin(broker.bootstrap)
-    for number in range(3):
-        admin.create_topic(f"wide-{number}", 3000)
-    admin.add_partitions("wide-0", 8000)
-    known = admin.topics()
     path = broker.data_dir / SNAPSHOT_NAME
-    assert path.exists(), "the journal has not been cut back yet"
+    long_list = ",".join(f"{n}:1" for n in range(4000))
+    for number in range(300):
+        if path.exists():
+            break
+        value = f"{number}:1,{long_list}"
+        admin.set_topic_configs("topic-1", {"leader.replication.throttled.replicas": value})
+    known = admin.topics()
     broker.kill()
     whole = path.read_bytes()
-    damage.WAYS[way](path, chance)
-    assert_refuses(broker, path)
+    for way in ("garbled", "cut", "zeroed", "flipped", "empty"):
+        damage.WAYS[way](path, chance)
+        assert_refuses(broker, path)
     path.write_bytes(whole)
     broker.start()
-    assert Admin(broker.bootstrap).topics() == known
+    admin = Admin(broker.bootstrap)
+    assert admin.topics() == known
+    assert admin.topic_configs("topic-1")["leader.replication.throttled.replicas"] == value
 
 
 def test_without_its_journal_a_broker_takes_over_what_lies_on_its_disk(broker: BrokerProcess) -> None:

@@ -61,7 +61,8 @@ class ApacheKafka(BrokerProcess):
             self._format()
 
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A leading dash, which base64 may bring, would look like an option.
+        cluster_id = "c" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         command = toolchain.java(self.jars, "-Xmx128m", "-XX:TieredStopAtLevel=1")
         subprocess.run(
             [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties)],

@@ -196,7 +196,8 @@ def test_the_welcome_names_the_address_and_three_commands(tmp_path: Path) -> Non
     assert process.stdout is not None
     address = process.stdout.readline().split()[-1]
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=TIMEOUT_S)
+    output = process.stdout.read()
+    assert process.wait(TIMEOUT_S) == 0
     assert sum(f"tidelog {command} " in output for command in ("topics", "produce", "consume")) == 3
     assert output.count(address) >= 3
     assert len(output.splitlines()) < 24

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ACCEPTS_PER_TURN = 64
 _PAUSE_S = 0.1
+_NO_SUCH_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -109,27 +110,39 @@ def _plain_ip(ip: str) -> str:
 
 
 def _bind(listener: Listener, backlog: int) -> socket.socket:
+    """A listening socket: every interface means IPv4 and IPv6 alike, a host name its IPv4 address first."""
     host = listener.host or None
+    preferred = socket.AF_INET6 if host is None else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ConfigError(
             f"the host of listener {listener} cannot be resolved: name an address of this machine, "
             "or 0.0.0.0 for all of them"
         ) from error
-    sock = socket.socket(family, kind, protocol)
+    failure = OSError(errno.EADDRNOTAVAIL, "")
+    for family, _, _, _, address in sorted(found, key=lambda info: info[0] != preferred):
+        try:
+            return _listen(family, address, backlog, both=host is None)
+        except OSError as error:
+            failure = error
+            if error.errno not in _NO_SUCH_FAMILY:
+                break
+    raise ConfigError(_bind_failure(listener, failure)) from failure
+
+
+def _listen(family: int, address: tuple[object, ...], backlog: int, *, both: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and host is None:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
         sock.bind(address)
         sock.listen(backlog)
         sock.setblocking(False)
-    except OSError as error:
+    except OSError:
         sock.close()
-        raise ConfigError(_bind_failure(listener, error)) from error
+        raise
     return sock
 
 

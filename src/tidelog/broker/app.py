@@ -44,6 +44,7 @@ from tidelog.metadata.topic_options import TopicConfig
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.wire.plain import Endpoint
@@ -125,6 +126,10 @@ class Broker:
         self.log_dirs.open()
         self._undo.append(self.log_dirs.close)
         identity = self.log_dirs.stored_identity()
+        self._ended_unclean = any(
+            log_dir.meta is not None and not (path / CLEAN_SHUTDOWN_FILE).exists()
+            for path, log_dir in self.log_dirs.online.items()
+        )
         if identity.broker_id is not None and not {"node.id", "broker.id"} & config.raw.keys():
             config.node_id = identity.broker_id
         self.store = EmbeddedStore(self._store_directory(known=identity.cluster_id is not None))
@@ -182,9 +187,7 @@ class Broker:
         self.advertised = reachable(config.advertised_listeners, ports)
 
     async def _load(self) -> None:
-        if any(
-            log_dir.last_broker_epoch() is None and log_dir.meta for log_dir in self.log_dirs.online.values()
-        ):
+        if self._ended_unclean:
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
         self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray)
         self.partitions.apply(self.image.topics, at_start=True)
@@ -209,9 +212,9 @@ class Broker:
         )
         await self._feed.caught_up()
 
-    def warm_up(self) -> None:
-        """Import the handlers that no request has asked for yet."""
-        self._dispatcher.warm_up()
+    async def warm_up(self) -> None:
+        """Import the handlers that no request has asked for yet, between requests."""
+        await self._dispatcher.warm_up()
 
     # Stop
 

@@ -137,6 +137,19 @@ class Connection:
             pending.cancel()
         self._queue.clear()
 
+    def look_for_end(self) -> None:
+        """Close the connection if its peer is gone and the loop has not told."""
+        if self._muted or self._closed:
+            return
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._went_away(error)
+            return
+        self._on_readable()
+
     # -- receiving and handling -----------------------------------------------------------------------
 
     def _on_readable(self) -> None:

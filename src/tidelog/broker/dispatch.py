@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
 from tidelog.broker.pending import Outcome, PendingAnswer
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
 from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode
@@ -156,11 +156,15 @@ class Dispatcher:
             return entrance(connection, frame, pos, version, correlation_id)
         return self._answer(connection, frame)
 
-    def warm_up(self) -> None:
-        """Load the handlers that have not been needed yet, so that no first request pays for it."""
+    async def warm_up(self) -> None:
+        """Load the handlers that have not been needed yet, so that no first request pays for it.
+
+        One in a turn of the loop: requests that come in between are served in between.
+        """
         for key in SERVED:
             if key not in (ApiKey.PRODUCE, ApiKey.FETCH):
                 self._route(key)
+                await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop what is still under way; its connections are gone."""
@@ -243,6 +247,9 @@ class Dispatcher:
             return route.refuse(request, error)
         if isinstance(error, LogDirOfflineError):
             self._broker.log_dir_failed(error)
+            return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        if isinstance(error, StorageError):
+            logger.error("%s of %s failed: %s", route.api.name, context.connection, error)
             return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         logger.error(
             "%s version %d of %s (client %s) met a bug",

@@ -26,6 +26,7 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.metadata.listeners import Listener
 
 _DRAIN_POLL_S = 0.005
+_QUIET_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Network:
         self._limits = limits
         self._acceptors: list[Acceptor] = []
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._quiet_timer: asyncio.TimerHandle | None = None
 
     def open(self, listeners: Sequence[Listener]) -> dict[str, int]:
         """Bind all listeners; returns the port that each of them got."""
@@ -79,6 +81,8 @@ class Network:
         for acceptor in self._acceptors:
             acceptor.resume()
         self._expire_idle()
+        now = self.loop.time()
+        self._look_at_quiet(now, now)
 
     def adopt(self, sock: socket.socket, peer: tuple[str, int], listener: str) -> Connection:
         """Serve an accepted socket that the quotas have admitted."""
@@ -111,8 +115,9 @@ class Network:
     def stop_requests(self) -> None:
         """First half of the shutdown: no new connections, no new requests."""
         self.stopping = True
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._quiet_timer):
+            if timer is not None:
+                timer.cancel()
         for acceptor in self._acceptors:
             acceptor.close()
         for connection in self.connections:
@@ -140,6 +145,19 @@ class Network:
             oldest = min(candidates, key=lambda connection: connection.last_active)
             self.complaints.say("evicted", "Closing %s, idle longest: max.connections is reached", oldest)
             oldest.close()
+
+    def _look_at_quiet(self, before_last: float, last: float) -> None:
+        """Look once at each connection that was active between the last two looks and not since.
+
+        uvloop tells of a socket that was reset right behind its last bytes once, and then no more: they are
+        read, and the reset, seen by nobody, would keep the connection and its request memory until it is idle
+        for too long.
+        """
+        for connection in list(self.connections):
+            if before_last <= connection.last_active < last:
+                connection.look_for_end()
+        now = self.loop.time()
+        self._quiet_timer = self.loop.call_later(_QUIET_S, self._look_at_quiet, last, now)
 
     def _expire_idle(self) -> None:
         """Close what was silent for ``connections.max.idle.ms``; look again when the next one may be due."""

@@ -37,7 +37,7 @@ class PendingAnswer:
 
     __slots__ = ("_on_cancel", "_on_done", "answer", "failure", "pipelined")
 
-    def __init__(self, on_cancel: Callable[[], None] | None = None, *, pipelined: bool = False) -> None:
+    def __init__(self, on_cancel: Callable[[], object] | None = None, *, pipelined: bool = False) -> None:
         self.answer: Answer | NoAnswer | None = None
         self.failure: str | None = None
         # Whether the requests behind this one may be handled before it is answered.

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -30,8 +31,19 @@ _REACH_TIMEOUT_S = 3.0
 
 def run(config: BrokerConfig, announce: Callable[[str], None]) -> None:
     """Run a broker until a signal ends it; ``announce`` is called with its address when it is ready."""
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config, announce))
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets us: every partition and every connection needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            logger.debug("The limit of open files stays at %d: %s", soft, error)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -86,8 +98,7 @@ async def _serve(config: BrokerConfig, announce: Callable[[str], None]) -> None:
 
 async def _settle(broker: Broker) -> None:
     """What can wait until the broker serves."""
-    broker.warm_up()
-    gc.collect()
+    await broker.warm_up()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     for listener in broker.advertised:

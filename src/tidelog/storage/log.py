@@ -88,7 +88,8 @@ class Log(LogAppend):
             loaded = loader.load()
             log = cls._from_loaded(loaded, directory, config, clock, disk)
             log._settle_topic_id(topic_id)
-            (directory / LEADER_EPOCH_FILE).touch()
+            if not log.epochs.path.exists():
+                log.epochs.path.touch()
         if on_rolled is not None:
             log.on_rolled = lambda offset: on_rolled(log, offset)
         log.on_segments_deleted = on_segments_deleted

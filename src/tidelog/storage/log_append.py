@@ -16,6 +16,7 @@ from tidelog.errors import CorruptRecordError, StorageError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import (
     ATTRIBUTES_AT,
+    CODEC_MASK,
     CONTROL_BIT,
     CREATE_TIME,
     HEADER,
@@ -33,7 +34,9 @@ from tidelog.records.compression import Codec
 from tidelog.storage import validation
 from tidelog.storage.log_staging import LogStaging
 from tidelog.storage.producer_replay import aborted_entry, read_marker, replay_batch
+from tidelog.storage.producer_snapshots import SequencedBatch
 from tidelog.storage.producer_state import AppendOrigin
+from tidelog.storage.validation import MIN_RECORD_BYTES
 
 _unpack_header = HEADER.unpack_from
 # Base offset, length and leader epoch lie side by side and outside the CRC: one call writes all three.
@@ -116,7 +119,8 @@ class LogAppend(LogStaging):
             or attributes not in _ORDINARY
             or (producer_id >= 0 and base_sequence < 0)
             or not self._header_suffices
-            or max_timestamp > self._timestamp_ceiling
+            or not NO_TIMESTAMP <= max_timestamp <= self._timestamp_ceiling
+            or (not attributes & CODEC_MASK and record_count * MIN_RECORD_BYTES + HEADER_SIZE > size)
             or crc32c(records[ATTRIBUTES_AT:]) != crc
         ):
             records, size, max_timestamp, log_append_time_ms = self._examine(records, origin)
@@ -138,27 +142,19 @@ class LogAppend(LogStaging):
             if attributes & CONTROL_BIT:
                 self._stage_marker(records, producer_id, producer_epoch, first_offset, max_timestamp, origin)
             else:
+                in_transaction = attributes & TRANSACTIONAL_BIT != 0
                 known = self.producers.stage_batch(
                     producer_id,
                     producer_epoch,
                     base_sequence,
                     offset_delta,
-                    attributes & TRANSACTIONAL_BIT != 0,
+                    in_transaction,
                     first_offset,
                     max_timestamp,
                     origin,
                 )
             if known is not None:
-                return AppendInfo(
-                    known.first_offset,
-                    known.last_offset,
-                    known.timestamp,
-                    self.log_start_offset,
-                    leader_epoch,
-                    known.timestamp,
-                    True,
-                    size,
-                )
+                return self._already_there(known, leader_epoch, size)
         try:
             _pack_assigned(records, 0, first_offset, batch_length, leader_epoch)
         except TypeError:
@@ -181,6 +177,19 @@ class LogAppend(LogStaging):
             ),
         )
 
+    def _already_there(self, known: SequencedBatch, leader_epoch: int, size: int) -> AppendInfo:
+        """The answer to a repetition: the place of the first."""
+        return AppendInfo(
+            known.first_offset,
+            known.last_offset,
+            known.timestamp,
+            self.log_start_offset,
+            leader_epoch,
+            known.timestamp,
+            True,
+            size,
+        )
+
     def _examine(self, records: Buffer, origin: AppendOrigin) -> tuple[Buffer, int, int, int]:
         """Judge a batch that is not plainly all right; gives its bytes, size, highest and append time."""
         partition = self.topic_partition
@@ -193,7 +202,7 @@ class LogAppend(LogStaging):
         if config.timestamp_type == CREATE_TIME:
             self._timestamp_ceiling = now_ms + config.message_timestamp_after_max_ms
         plain = header.attributes in _ORDINARY and self._header_suffices
-        if plain and header.max_timestamp <= self._timestamp_ceiling:
+        if plain and NO_TIMESTAMP <= header.max_timestamp <= self._timestamp_ceiling:
             return view, size, header.max_timestamp, NO_TIMESTAMP
         writable = memoryview(bytearray(view)) if view.readonly else view
         valid = validation.validate_records(header, writable, partition, config, now_ms)

@@ -123,18 +123,18 @@ class LogFiles:
         self._flush(offset, include_empty=False)
 
     def _flush(self, offset: int, *, include_empty: bool) -> None:
-        start = self.recovery_point
+        # In this order: a truncation before the end is read is seen in the end, one after it in the count.
         truncations = self._truncations
+        offset = min(offset, self.log_end_offset)
+        start = self.recovery_point
         if offset <= start and not include_empty:
             return
         try:
             self._sync(start, offset + include_empty)
-        except FileNotFoundError:
-            if self.directory.exists():
-                raise
-            # The partition's directory was renamed to be deleted: nothing in it needs to last.
-            return
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not self.directory.exists():
+                # The partition is being deleted: nothing of it needs to last.
+                return
             raise self._offline("syncing", error) from error
         with self._recovery_lock:
             if truncations == self._truncations and offset > self.recovery_point:
@@ -144,7 +144,12 @@ class LogFiles:
     def _sync(self, start: int, end: int) -> None:
         segments = self.segments.between(start, end)
         for segment in segments:
-            segment.flush()
+            try:
+                segment.flush()
+            except FileNotFoundError:
+                if segment in self.segments:
+                    raise
+                # Retention has taken it away since this flush began, which may be in a thread.
         new_segments = [segment for segment in segments if segment.base_offset >= start]
         for segment in new_segments:
             if segment.base_offset in self.producers.snapshots.offsets:

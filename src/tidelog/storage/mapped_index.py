@@ -131,10 +131,9 @@ class MappedIndex:
 
     def trim(self) -> None:
         """Cut the file to its entries, as a segment that takes no more appends has it."""
-        self._unmap()
-        self._writable = False
-        self._reserved = 0
-        self._disk.truncate(self.path, self.size_bytes)
+        self.close()
+        if self.path.stat().st_size != self.size_bytes:
+            self._disk.truncate(self.path, self.size_bytes)
 
     def _unmap(self) -> None:
         if self._map is not None:

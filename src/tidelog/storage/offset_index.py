@@ -23,8 +23,6 @@ _INT32 = struct.Struct(">i")
 _pack_entry = _ENTRY.pack_into
 _unpack_entry = _ENTRY.unpack_from
 _unpack_int = _INT32.unpack_from
-# Lookups near the end touch the same last pages again and again: search those first, as Kafka does.
-_WARM_ENTRIES = 8192 // 8
 
 
 class OffsetPosition(NamedTuple):
@@ -102,20 +100,36 @@ class OffsetIndex(MappedIndex):
         return self.entry(slot + 1).offset if slot + 1 < self.entries else None
 
     def _floor_slot(self, target: int, field_at: int) -> int:
-        """The last slot whose field at ``field_at`` is at most ``target``; -1 where all are larger."""
+        """The last slot whose field at ``field_at`` is at most ``target``; -1 where all are larger.
+
+        Entries come at even distances, so the first guess is nearly right whatever the size of the index;
+        from there the search doubles its steps and then halves them.
+        """
         entries = self.entries
         if entries == 0:
             return -1
         found = self._mapped()
         low, high = 0, entries - 1
-        warm = entries - 1 - _WARM_ENTRIES
-        if warm > 0:
-            if _unpack_int(found, warm * 8 + field_at)[0] <= target:
-                low = warm
-            else:
-                high = warm
-        if _unpack_int(found, low * 8 + field_at)[0] > target:
+        first: int = _unpack_int(found, field_at)[0]
+        if target < first:
             return -1
+        last: int = _unpack_int(found, high * 8 + field_at)[0]
+        if target >= last:
+            return high
+        guess = (target - first) * high // (last - first)
+        step = 1
+        if _unpack_int(found, guess * 8 + field_at)[0] <= target:
+            low = guess
+            while (ahead := low + step) < high and _unpack_int(found, ahead * 8 + field_at)[0] <= target:
+                low = ahead
+                step *= 2
+            high = min(ahead, high) - 1
+        else:
+            high = guess - 1
+            while (behind := high - step) > 0 and _unpack_int(found, behind * 8 + field_at)[0] > target:
+                high = behind - 1
+                step *= 2
+            low = max(behind, 0)
         while low < high:
             middle = (low + high + 1) >> 1
             if _unpack_int(found, middle * 8 + field_at)[0] <= target:

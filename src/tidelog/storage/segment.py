@@ -302,7 +302,7 @@ class Segment(SegmentFiles):
         self.offset_index.trim()
         self.time_index.trim()
         self._reserved_entries = 0
-        self._disk.ftruncate(self.file.fd, self.size)
+        self.trim_log(self.size)
 
     def _note_highest(self) -> None:
         highest = self.max_timestamp
@@ -441,7 +441,7 @@ class Segment(SegmentFiles):
         if self._time_index is not None:
             self._time_index.trim()
         if self._file is not None:
-            self._disk.ftruncate(self._file.fd, self.size)
+            self.trim_log(self.size)
         self.close_handles()
 
     def close_handles(self) -> None:

@@ -147,6 +147,16 @@ class SegmentFiles:
         if self._time_index is not None:
             self._time_index.path = self.path(TIME_INDEX_SUFFIX)
 
+    def trim_log(self, size: int) -> None:
+        """Cut what ``preallocate`` has left behind the last batch.
+
+        Only if there is something: cutting nothing would still make the file look changed just now, and
+        retention goes by that where records have no timestamps.
+        """
+        fd = self.file.fd
+        if os.fstat(fd).st_size > size:
+            self._disk.ftruncate(fd, size)
+
     def sync_indexes(self) -> None:
         """Bring the indexes to the disk; may run in a thread."""
         for suffix in SEGMENT_SUFFIXES[1:]:

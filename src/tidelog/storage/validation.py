@@ -8,7 +8,8 @@ record), and where the topic wants another codec than the producer's.
 Where this differs from Kafka, which walks over the records of every batch: records that are malformed
 inside a batch with a valid checksum, a header whose highest timestamp is not that of its records, and
 compressed records whose offset deltas have gaps are stored as they came, while Kafka refuses the first and
-rewrites the others. No known client sends such batches.
+the last and rewrites the other. No known client sends such batches. A count of records that cannot fit into
+the bytes of an uncompressed batch is refused all the same: it would use up offsets by the billion.
 
 Called by ``log`` for every append as leader.
 """
@@ -43,6 +44,7 @@ from tidelog.storage.producer_state import AppendOrigin
 # A batch of a megabyte that unpacks to more than this is an attack on memory, not a batch.
 MAX_UNCOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 _MIN_ENTRY_BYTES: Final = 14
+MIN_RECORD_BYTES: Final = 7
 _SHOWN_ERRORS: Final = 3
 
 
@@ -61,23 +63,27 @@ class RecordsRefusedError(KafkaError):
         self.record_errors = record_errors
 
 
+class NoBatchError(KafkaError):
+    """Bytes that are not one batch of format 2: refused before any log is asked."""
+
+
 def only_batch(records: Buffer, partition: TopicPartition) -> int:
     """The size of the one whole batch of format 2 in ``records``; bytes of a cut one may follow it."""
     size = _whole_batch(records, 0)
     if size == 0:
-        raise KafkaError(
+        raise NoBatchError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests must have at least one record batch per partition, {partition} has none",
         )
     magic = records[16]
     if magic != MAGIC_V2:
-        raise KafkaError(
+        raise NoBatchError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests are only allowed to contain record batches with magic version 2, "
             f"{partition} was sent {magic}",
         )
     if _whole_batch(records, size):
-        raise KafkaError(
+        raise NoBatchError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests are only allowed to contain exactly one record batch per partition, "
             f"{partition} was sent more",
@@ -96,15 +102,17 @@ def _whole_batch(records: Buffer, pos: int) -> int:
         return 0
     size = batch_size(records, pos)
     if size < _MIN_ENTRY_BYTES + LOG_OVERHEAD:
-        raise KafkaError(
+        raise NoBatchError(
             ErrorCode.CORRUPT_MESSAGE,
             f"Record size {size - LOG_OVERHEAD} is less than the minimum record overhead "
             f"({_MIN_ENTRY_BYTES})",
         )
     if size > left:
         return 0
-    if not 0 <= records[pos + 16] <= MAGIC_V2:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {records[pos + 16]}")
+    magic = records[pos + 16]
+    if magic > MAGIC_V2:
+        signed = magic - 256 if magic > 127 else magic
+        raise NoBatchError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {signed}")
     return size
 
 
@@ -138,7 +146,9 @@ def _check_client_header(header: BatchHeader, partition: TopicPartition) -> None
     message = None
     if header.last_offset_delta < 0:
         message = f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]"
-    elif header.record_count <= 0:
+    elif header.record_count <= 0 or (
+        not header.codec and header.record_count * MIN_RECORD_BYTES + HEADER_SIZE > header.size_bytes
+    ):
         message = f"Invalid reported count for record batch: {header.record_count}"
     elif header.last_offset_delta != header.record_count - 1:
         message = (
@@ -212,7 +222,8 @@ def validate_records(
     if config.timestamp_type == LOG_APPEND_TIME:
         max_timestamp = now_ms
     elif spans and header.timestamp_type == CREATE_TIME:
-        max_timestamp = header.base_timestamp + max(span.timestamp_delta for span in spans)
+        latest = header.base_timestamp + max(span.timestamp_delta for span in spans)
+        max_timestamp = max(latest, NO_TIMESTAMP)
     if recompress and spans is not None:
         rebuilt = _rebuild(header, body, spans, target, config, max_timestamp)
         return ValidBatch(rebuilt, len(rebuilt), max_timestamp)
@@ -228,7 +239,7 @@ def _must_look_inside(header: BatchHeader, config: LogConfig, now_ms: int) -> bo
         return False
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp > latest or (
+    if not NO_TIMESTAMP <= header.max_timestamp <= latest or (
         header.max_timestamp != NO_TIMESTAMP and header.max_timestamp < earliest
     ):
         return True
@@ -285,7 +296,9 @@ def _check_each(
             errors.append(
                 RecordError(
                     index,
-                    f"Invalid timestamp type in message {index}. Producer should not set timestamp type to "
+                    f"Invalid timestamp type in message DefaultRecord(offset={span.offset_delta}, "
+                    f"timestamp={append_time}, key={max(span.key_length, 0)} bytes, "
+                    f"value={max(span.value_length, 0)} bytes). Producer should not set timestamp type to "
                     "LogAppendTime.",
                 )
             )
@@ -300,11 +313,14 @@ def _refused(errors: list[RecordError], bad_timestamp: bool) -> RecordsRefusedEr
             "One or more records have been rejected due to invalid timestamp",
             errors,
         )
-    shown = "; ".join(error.message for error in errors[:_SHOWN_ERRORS])
+    shown = ", ".join(
+        f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
+        for error in errors[:_SHOWN_ERRORS]
+    )
     return RecordsRefusedError(
         ErrorCode.INVALID_RECORD,
         f"One or more records have been rejected due to {len(errors)} record errors in total, "
-        f"and only showing the first three errors at most: {shown}",
+        f"and only showing the first three errors at most: [{shown}]",
         errors,
     )
 
@@ -317,24 +333,29 @@ def _rebuild(
     config: LogConfig,
     max_timestamp: int,
 ) -> bytearray:
-    """The batch under the topic's codec; offset deltas that have gaps are closed, as Kafka does."""
+    """The batch under the topic's codec, numbered without gaps and based on its first record, as Kafka does."""
     attributes = header.attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_BIT) | codec
     if config.timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_BIT
-    if any(span.offset_delta != index for index, span in enumerate(spans)):
-        body = b"".join(_renumber(body, span, index) for index, span in enumerate(spans))
-    changed = header._replace(attributes=attributes, max_timestamp=max_timestamp)
+    shift = spans[0].timestamp_delta
+    if not -MAX_INT64 <= header.base_timestamp + shift <= MAX_INT64:
+        shift = 0
+    if shift or any(span.offset_delta != index for index, span in enumerate(spans)):
+        body = b"".join(_renumber(body, span, index, shift) for index, span in enumerate(spans))
+    changed = header._replace(
+        attributes=attributes, base_timestamp=header.base_timestamp + shift, max_timestamp=max_timestamp
+    )
     return assemble_batch(changed, body, level=config.compression_level(codec))
 
 
-def _renumber(body: bytes, span: RecordSpan, offset_delta: int) -> bytes:
+def _renumber(body: bytes, span: RecordSpan, offset_delta: int, shift: int) -> bytes:
     _, pos = decode_varint(body, span.start)
     _, pos = decode_varlong(body, pos + 1)
     _, key_length_at = decode_varint(body, pos)
     fields = b"".join(
         (
             b"\0",
-            encode_varint(span.timestamp_delta),
+            encode_varint(span.timestamp_delta - shift),
             encode_varint(offset_delta),
             body[key_length_at : span.end],
         )

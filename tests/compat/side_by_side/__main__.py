@@ -19,7 +19,7 @@ from tests.compat.side_by_side.table import CASES
 
 def main(ours: str, apache: str, pattern: str = "*") -> int:
     """Compare and count."""
-    sides = [Side(name, *_address(text)) for name, text in (("tidelog", ours), ("apache", apache))]
+    sides = [Side(name, *_address(text)).prepare() for name, text in (("tidelog", ours), ("apache", apache))]
     chosen = [each for each in CASES if fnmatch.fnmatch(each.name, pattern.replace("[", "[[]"))]
     stem = f"sbs{int(time.time()) % 1_000_000}"
     wrong = 0

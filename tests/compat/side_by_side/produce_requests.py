@@ -146,6 +146,22 @@ def two_old_messages(side: Side) -> object:
     return produce_and_show(side, side.topic(), legacy_message(1) + legacy_message(1, offset=1))
 
 
+@case(("size", "magic"))
+def batch_that_cannot_be_read_beside_a_good_one(side: Side, wrong: str) -> object:
+    topic = side.topic("t", 2)
+    data = bytearray(batch())
+    if wrong == "size":
+        data[11] = 3
+    else:
+        data[16] = 9
+    request = produce_request(side, topic, bytes(data))
+    request.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=batch()))
+    answer = side.ask(13, request)
+    assert isinstance(answer, dict)
+    answer["responses"][0]["partition_responses"].sort(key=lambda partition: partition["index"])
+    return answer
+
+
 @case()
 def several_partitions(side: Side) -> object:
     """Good and bad ones in one request: each has its own answer."""
@@ -188,7 +204,11 @@ def same_topic_twice(side: Side, version: int) -> object:
     topic = side.topic("t", 2)
     request = produce_request(side, topic, batch(2), version=version)
     request.topic_data.append(TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=1, records=batch())]))
-    return [side.ask(version, request), stored(side, topic), stored(side, topic, 1)]
+    answer = side.ask(version, request)
+    assert isinstance(answer, dict)
+    for each in answer["responses"]:
+        each["partition_responses"].sort(key=lambda partition: partition["index"])
+    return [answer, stored(side, topic), stored(side, topic, 1)]
 
 
 @case((-1, 0, 1, 2, 5), versions=(3, 13))

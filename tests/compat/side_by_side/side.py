@@ -25,6 +25,11 @@ from tidelog.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.wire.schema import Message, Payload
@@ -52,6 +57,15 @@ class Side:
         self._topics: list[str] = []
         self._words: dict[object, str] = {}
         self._correlation_id = 0
+        self._barriers = 0
+
+    def prepare(self) -> Side:
+        """Give the cluster what a fresh Kafka 4 gives itself for its eligible leader replicas."""
+        change = AlterableConfig(name="min.insync.replicas", value="1")
+        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+        self.expect(1, IncrementalAlterConfigsRequest(resources=[resource]))
+        self.reconnect()
+        return self
 
     def begin(self, prefix: str) -> Side:
         """Take up a case: its topics' names will start with ``prefix``."""
@@ -222,6 +236,11 @@ class Side:
                 return
             assert time.monotonic() < deadline, f"{self.name}: {name} does not serve: {codes}"
             time.sleep(0.005)
+
+    def settle(self) -> None:
+        """Wait until the broker has taken up all changes that were answered: they come to it in their order."""
+        self._barriers += 1
+        self.topic(f"barrier-{self._barriers}")
 
     def wait_until_gone(self, name: str) -> None:
         """Kafka answers a deletion before the partitions are gone."""

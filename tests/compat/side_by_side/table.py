@@ -15,6 +15,9 @@ MODULES = (
     "offsets",
     "metadata",
     "connections",
+    "admin_topics",
+    "admin_configs",
+    "admin_cluster",
 )
 
 for module in MODULES:

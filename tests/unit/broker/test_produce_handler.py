@@ -9,6 +9,7 @@ import pytest
 
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
+from tidelog.metadata.image import PartitionImage
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
 from tidelog.testing.broker_thread import BrokerThread
@@ -172,6 +173,41 @@ def test_too_few_replicas_in_sync_refuse_acks_all_only(new_topic: Callable[..., 
     topic = new_topic(min_insync_replicas="2")
     assert topic.produce(batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert topic.produce(batch(b"a"), acks=1).error_code == 0
+
+
+def set_in_sync(broker: BrokerThread, topic: RawTopic, *isr: int) -> None:
+    """Let the partition believe that other replicas are in sync, as it will be with more brokers."""
+    state = PartitionImage(replicas=(1, 2), leader=1, leader_epoch=0, isr=isr)
+    broker.call(lambda inner: inner.partitions.get(topic.name, 0).apply(state))
+
+
+def test_acks_all_waits_for_other_replicas_and_keeps_the_order_of_answers(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    set_in_sync(broker, topic, 1, 2)
+    sent = [
+        client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"%d" % n), acks=acks))
+        for n, acks in enumerate((-1, 1, -1))
+    ]
+    with RawClient(broker.host, broker.port) as other:
+        end = 0
+        while end < 3:
+            end = broker.call(lambda inner: inner.partitions.get(topic.name, 0).log.log_end_offset)
+        assert topic.fetch(client=other).high_watermark == 0
+    set_in_sync(broker, topic, 1)
+    assert [int.from_bytes(client.receive()[:4], "big") for _ in sent] == sent
+
+
+def test_acks_all_gives_up_waiting_after_the_timeout_of_the_request(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    set_in_sync(broker, topic, 1, 2)
+    request = topic.produce_request(batch(b"a"))
+    request.timeout_ms = 20
+    answer = client.ask(9, request, ProduceResponse).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_repeated_batches_are_answered_and_not_written_again(new_topic: Callable[..., RawTopic]) -> None:

@@ -380,6 +380,15 @@ def test_a_truncation_during_a_flush_wins(open_log: OpenLog, disk: FaultyDisk) -
     assert (log.log_end_offset, log.recovery_point) == (2, 0)
 
 
+def test_a_flush_up_to_what_was_truncated_since_ends_at_the_end(open_log: OpenLog) -> None:
+    log = open_log()
+    for _ in range(5):
+        log.append_as_leader(batch(), 0)
+    log.truncate_to(2)
+    log.flush_up_to(5)
+    assert log.recovery_point == 2
+
+
 # -- following ----------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import errno
+import tempfile
+from bisect import bisect_right
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.mapped_index import CorruptIndexError, MappedIndex
@@ -55,7 +59,6 @@ def test_an_index_has_its_full_size_while_it_is_written_and_is_cut_afterwards(tm
 
 
 def test_a_lookup_finds_the_entry_at_or_below_an_offset(tmp_path: Path) -> None:
-    # More entries than the part that is searched first.
     entries = [(BASE + 10 * slot, 100 * slot) for slot in range(1, 3000)]
     index = filled(offset_index(tmp_path / "x.index", max_bytes=80_000), entries)
     assert index.lookup(BASE) == OffsetPosition(BASE, 0)
@@ -65,6 +68,28 @@ def test_a_lookup_finds_the_entry_at_or_below_an_offset(tmp_path: Path) -> None:
         assert index.lookup(offset) == (offset, position)
         assert index.lookup(offset + 9) == (offset, position)
     assert index.lookup(10**9) == entries[-1]
+
+
+@given(
+    offsets=st.lists(st.integers(1, 10**9), min_size=1, max_size=300, unique=True).map(sorted),
+    wanted=st.lists(st.integers(0, 1_100_000_000), max_size=30),
+)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_lookups_agree_with_a_plain_search_however_uneven_the_entries(
+    offsets: list[int], wanted: list[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        index = offset_index(Path(directory) / "x.index", max_bytes=8 * len(offsets))
+        filled(index, [(BASE + offset, 3 * slot + 1) for slot, offset in enumerate(offsets)])
+        for target in (*wanted, *offsets[:20], *(offset - 1 for offset in offsets[-20:])):
+            below = bisect_right(offsets, target) - 1
+            expected = (BASE + offsets[below], 3 * below + 1) if below >= 0 else (BASE, 0)
+            assert index.lookup(BASE + target) == expected
+        for position in range(0, 3 * len(offsets) + 2, 5):
+            above = -(-(position - 1) // 3) if position else 0
+            expected_offset = BASE + offsets[above] if above < len(offsets) else None
+            assert index.upper_bound(position) == expected_offset
+        index.close()
 
 
 def test_the_upper_bound_is_the_first_entry_at_or_behind_a_position(tmp_path: Path) -> None:

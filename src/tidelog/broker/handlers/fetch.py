@@ -14,6 +14,7 @@ replica is never named; nothing is throttled.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from tidelog.broker.fetch_session import (
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 API = ApiKey.FETCH
 VERSIONS = (4, 18)
+
+logger = logging.getLogger(__name__)
 
 _READ_COMMITTED = 1
 _TOPIC_IDS_SINCE = 13
@@ -365,8 +368,15 @@ class Fetch:
 
     def _finish(self) -> None:
         self._stop()
-        answers, _ = self._read()
-        self._pending.resolve(self._respond(answers))
+        try:
+            answers, _ = self._read()
+            answer = self._respond(answers)
+        except Exception:
+            # Nobody else is there to notice: without this the client would wait for ever.
+            logger.exception("The answer to a waiting fetch of %s met a bug", self._connection)
+            self._pending.fail("its fetch could not be answered")
+        else:
+            self._pending.resolve(answer)
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""

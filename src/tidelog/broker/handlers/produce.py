@@ -17,6 +17,7 @@ like idempotent ones: verification with the coordinator comes with the coordinat
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 API = ApiKey.PRODUCE
 VERSIONS = (3, 13)
+
+logger = logging.getLogger(__name__)
 
 _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
@@ -253,9 +256,9 @@ class StagedProduce(StagedAnswer):
         return pending
 
     def _wait_for_replicas(self, answers: list[TopicAnswer]) -> PendingAnswer:
-        pending = PendingAnswer(pipelined=True)
         task = asyncio.get_running_loop().create_task(self._replicated(answers))
-        task.add_done_callback(lambda done: pending.resolve(done.result()))
+        pending = PendingAnswer(task.cancel, pipelined=True)
+        task.add_done_callback(lambda done: _deliver(done, pending))
         return pending
 
     async def _replicated(self, answers: list[TopicAnswer]) -> bytes:
@@ -276,6 +279,17 @@ class StagedProduce(StagedAnswer):
                         results[slot] = (index, code, *results[slot][2:])
         endpoints = leader_endpoints(self._handler.broker, self._connection.listener, answers)
         return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
+
+
+def _deliver(done: asyncio.Task[bytes], pending: PendingAnswer) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if error is None:
+        pending.resolve(done.result())
+    else:
+        logger.error("The answer to a waiting produce request met a bug", exc_info=error)
+        pending.fail("its produce request could not be answered")
 
 
 def leader_endpoints(broker: Broker, listener: str, answers: list[TopicAnswer]) -> list[Endpoint]:
