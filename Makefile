@@ -17,9 +17,11 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 run: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data
+	@$(BIN)/python -m compileall -q src
 	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data --welcome
 
 test: $(STAMP) ## run all tests (unit, contract, integration with real clients, crash tests)

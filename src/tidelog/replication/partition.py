@@ -154,14 +154,17 @@ class Partition:
         current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = NO_LEADER_EPOCH,
     ) -> ReadResult:
-        """A range of records from ``offset`` on; refuses readers with another idea of who leads."""
-        if not self.is_leader or current_leader_epoch != NO_LEADER_EPOCH:
+        """A range of records from ``offset`` on; refuses readers with another idea of who leads.
+
+        Epochs below zero are none, as in Kafka for fetches alone.
+        """
+        if not self.is_leader or current_leader_epoch >= 0:
             self.check_leader(current_leader_epoch)
         log = self.log
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
         log_start_offset = log.log_start_offset
-        if last_fetched_epoch != NO_LEADER_EPOCH:
+        if last_fetched_epoch >= 0:
             diverging = self._diverging_epoch(offset, last_fetched_epoch)
             if diverging is not None:
                 return ReadResult(None, high_watermark, last_stable_offset, log_start_offset, diverging)

@@ -40,17 +40,22 @@ class Disk:
         finally:
             self.close(fd)
 
-    def write_atomically(self, path: Path, data: bytes) -> None:
-        """Replace a small file: readers and crashes see the old bytes or the new ones, never a mixture."""
+    def write_atomically(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """Replace a small file: readers and crashes see the old bytes or the new ones, never a mixture.
+
+        Without ``sync`` that holds for a crash of the process; the loss of the machine may leave it empty.
+        """
         temporary = path.with_name(path.name + ".tmp")
         fd = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             self.write_all(fd, data, 0)
-            self.fsync(fd)
+            if sync:
+                self.fsync(fd)
         finally:
             self.close(fd)
         self.replace(temporary, path)
-        self.sync_path(path.parent)
+        if sync:
+            self.sync_path(path.parent)
 
     def write_all(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write every byte of ``data`` at ``position``, however many calls the kernel wants for it."""

@@ -7,9 +7,10 @@ File ``leader-epoch-checkpoint``, text, replaced atomically::
     0 0                  epoch, its first offset
     3 1042
 
-Invariant: epochs and offsets ascend together, and the newest epoch is on disk before the first batch that
-carries it. Truncations reach the file only with the next flush, so a crash can leave entries behind the end
-of the log or before its start; loading a log drops them. Clients that fetch with an epoch, and followers,
+Invariant: epochs and offsets ascend together, and the newest epoch is in the file before the first batch that
+carries it. It is synced with the log's next flush: whatever lies behind the recovery point is scanned after
+a crash, and the epochs are in the batches. Truncations reach the file only with the next flush, so a crash
+can leave entries behind the end of the log or before its start; loading a log drops them. Clients that fetch with an epoch, and followers,
 find out here where histories part. Called by ``log``.
 """
 
@@ -66,7 +67,7 @@ class LeaderEpochCache:
         self.latest_epoch = entries[-1].epoch if entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that ``epoch`` begins at ``start_offset``; on disk before this returns."""
+        """Note that ``epoch`` begins at ``start_offset``; in the file before this returns."""
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} cannot begin at offset {start_offset}")
         latest = self.entries[-1] if self.entries else None
@@ -77,22 +78,22 @@ class LeaderEpochCache:
             before = self.entries
             self._set([*kept, EpochEntry(epoch, start_offset)])
             try:
-                self._write()
+                self._write(sync=False)
             except OSError:
                 self._set(before)
                 raise
 
     def flush(self) -> None:
-        """Write the file if a truncation has not reached it yet; may run in a thread."""
+        """Write and sync the file if it may be behind; may run in a thread."""
         with self._lock:
             if self._dirty:
-                self._write()
+                self._write(sync=True)
 
-    def _write(self) -> None:
+    def _write(self, *, sync: bool) -> None:
         entries = self.entries
         lines = [_VERSION, str(len(entries)), *(f"{epoch} {offset}" for epoch, offset in entries)]
-        self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("ascii"))
-        self._dirty = False
+        self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("ascii"), sync=sync)
+        self._dirty = not sync
 
     def restore(self, entries: list[EpochEntry]) -> None:
         """Go back to entries taken from :attr:`entries` earlier, after the append they were for failed."""
@@ -137,7 +138,7 @@ class LeaderEpochCache:
         """Forget every epoch, on disk as well."""
         with self._lock:
             self._set([])
-            self._write()
+            self._write(sync=True)
 
 
 def _epoch_of(entry: EpochEntry) -> int:

@@ -6,7 +6,9 @@ before the first record::
     version: 0
     topic_id: vEV9Yz-QTvKKr9jj9XBbZg
 
-A directory from before topic ids has none. Called by ``log`` and by the log directories.
+It is not synced: making a thousand partitions would wait for a thousand disk flushes, and the store of the
+metadata knows the id. A machine that is lost at that moment leaves an empty file or none, which is written
+again. A directory from before topic ids has none either. Called by ``log`` and by the log directories.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tidelog.storage.files import PARTITION_METADATA_FILE
 
 
 def read_partition_metadata(directory: Path) -> Uuid | None:
-    """The topic id that ``directory`` was made for, None if it has no such file."""
+    """The topic id that ``directory`` was made for, None if it has no such file or an empty one."""
     path = directory / PARTITION_METADATA_FILE
     try:
         text = path.read_text("utf-8")
@@ -28,6 +30,8 @@ def read_partition_metadata(directory: Path) -> Uuid | None:
         return None
     except UnicodeDecodeError as error:
         raise _malformed(path) from error
+    if not text:
+        return None
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:
         topic_id = uuid_from_text(fields["topic_id"].strip())
@@ -39,9 +43,9 @@ def read_partition_metadata(directory: Path) -> Uuid | None:
 
 
 def write_partition_metadata(directory: Path, topic_id: Uuid, disk: Disk = REAL_DISK) -> None:
-    """Write the file; on disk before this returns."""
+    """Write the file."""
     text = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
-    disk.write_atomically(directory / PARTITION_METADATA_FILE, text.encode("utf-8"))
+    disk.write_atomically(directory / PARTITION_METADATA_FILE, text.encode("utf-8"), sync=False)
 
 
 def _malformed(path: Path) -> StorageError:

@@ -281,11 +281,13 @@ def test_offsets_that_cannot_be_listed_say_why(client: RawClient, new_topic: Cal
 
 
 def test_readers_of_committed_records_see_the_end_before_an_open_transaction(
-    new_topic: Callable[..., RawTopic],
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
 ) -> None:
     topic = new_topic()
     topic.produce(batch(b"a"))
-    topic.produce(batch(b"b", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
+    begun = batch(b"b", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    # Over the network only a coordinator's transactions are taken; this one is put into the log from inside.
+    broker.call(lambda inner: inner.partitions.get(topic.name, 0).append(memoryview(begun)))
     assert list_offset(topic, -1, isolation_level=0).offset == 2
     assert list_offset(topic, -1, isolation_level=1).offset == 1
     committed = topic.fetch(isolation_level=1)

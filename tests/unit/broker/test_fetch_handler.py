@@ -259,7 +259,7 @@ def test_a_topic_made_anew_does_not_fit_the_session_of_the_old_one(
     topic.delete()
     request = FetchRequest(session_id=full.session_id, session_epoch=1, max_wait_ms=0, max_bytes=1 << 20)
     gone = client.ask(13, request, FetchResponse)
-    assert gone.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert gone.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     RawTopic(client, topic.name)
     request.session_epoch = 2
     replaced = client.ask(13, request, FetchResponse)

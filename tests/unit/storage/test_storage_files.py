@@ -60,10 +60,14 @@ def test_partition_metadata_is_two_lines(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["partition.metadata"]
 
 
+def test_an_empty_partition_metadata_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "partition.metadata").write_bytes(b"")
+    assert read_partition_metadata(tmp_path) is None
+
+
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"version: 1\ntopic_id: vEV9Yz-QTvKKr9jj9XBbZg",
         b"version: 0\ntopic_id: short",
         b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",

@@ -137,16 +137,15 @@ class FetchHandler:
             return partitions.get_by_id(Uuid(topic or b""), index)
         except KafkaError as error:
             name = context.topic_of(key)
-            if (
-                error.code == ErrorCode.UNKNOWN_TOPIC_ID
-                and name is not None
-                and (name, index) in self.by_name
-            ):
+            if error.code != ErrorCode.UNKNOWN_TOPIC_ID or name is None:
+                raise
+            # The session knows the id from a topic that has been deleted since, and perhaps created again.
+            if (name, index) in self.by_name:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     "Topic ID in the fetch session did not match the topic ID in the log.",
                 ) from error
-            raise
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is gone") from error
 
 
 class Fetch:
@@ -201,6 +200,7 @@ class Fetch:
     def _read(self) -> tuple[Answers, bool]:
         """The answer for every partition as of now, and whether it is worth sending."""
         answers: Answers = {}
+        missing: Answers = {}
         lookup = self._lookup
         isolation = self._isolation
         left = min(self._request.max_bytes, self._handler.max_bytes)
@@ -217,7 +217,8 @@ class Fetch:
                     offset, max_bytes if max_bytes < left else left, isolation, size == 0, epoch, last_epoch
                 )
             except Exception as error:
-                answers[key], ends_wait = self._error(key, partition, error)
+                answer, ends_wait = self._error(key, partition, error)
+                (answers if ends_wait else missing)[key] = answer
                 readable |= ends_wait
                 enough |= ends_wait
                 continue
@@ -247,6 +248,9 @@ class Fetch:
                 None,
                 None,
             )
+        if missing:
+            # Kafka names partitions that it does not know behind all others.
+            answers.update(missing)
         return answers, enough or size >= self._min_bytes or not readable
 
     def _examine(self, key: PartitionKey, partition: Partition | None, epoch: int) -> Partition:
@@ -274,8 +278,9 @@ class Fetch:
         leader = None
         if partition is not None and code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
             leader = partition.leader, partition.leader_epoch
-        answer = (key[1], code, -1, -1, -1, None, -1, b"", None, leader, None)
-        return answer, code not in _NOT_FOUND
+        ends_wait = code not in _NOT_FOUND
+        answer = (key[1], code, -1, -1, -1, None if ends_wait else (), -1, b"", None, leader, None)
+        return answer, ends_wait
 
     # Answering
 

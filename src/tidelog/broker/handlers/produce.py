@@ -10,8 +10,15 @@ in-sync replicas, at most the request's timeout. Error messages and record error
 refused because of their records.
 
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
-requests; ``StagedProduce.settle`` answers when the group has been written. Transactional records are taken
-like idempotent ones: verification with the coordinator comes with the coordinator.
+requests; ``StagedProduce.settle`` answers when the group has been written.
+
+Transactional records are refused, as in Kafka those of a transaction that its coordinator does not know
+(INVALID_PRODUCER_ID_MAPPING), or TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id: there is
+no coordinator in this release, and an open transaction that nobody ends would hold readers back for ever.
+
+Differences: a partition that a request names twice gets both batches, where Kafka takes the second alone;
+null records are answered, where Kafka's answer never comes; a batch whose size or magic cannot be is refused
+by itself, where Kafka refuses its whole request.
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ from tidelog.records.compression import Codec
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.log_append import AppendInfo
-from tidelog.storage.validation import RecordsRefusedError
+from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.plain import Endpoint
 from tidelog.wire.produce import TopicAnswer, encode_produce_response, parse_produce_request
@@ -47,6 +54,7 @@ _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
 _ATTRIBUTES_AT = 22
 _CODEC_MASK = 0x07
+_TRANSACTIONAL = 0x10
 # Refusals that say nothing about the log, so that the answer does not either.
 _WITHOUT_LOG_START = frozenset(
     {
@@ -60,6 +68,8 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 
@@ -82,7 +92,7 @@ class ProduceHandler:
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
     ) -> StagedAnswer:
         """Check and stage the batches of one request."""
-        _, acks, timeout_ms, topics = parse_produce_request(frame, pos, version)
+        transactional_id, acks, timeout_ms, topics = parse_produce_request(frame, pos, version)
         usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
         staged: list[Topic] = []
         for name, topic_id, partitions in topics:
@@ -94,7 +104,15 @@ class ProduceHandler:
                     else self._by_id.get((topic_id, index))
                 )
                 try:
-                    if not usual or partition is None or records is None or partition.is_internal:
+                    if (
+                        not usual
+                        or partition is None
+                        or records is None
+                        or partition.is_internal
+                        or len(records) <= _ATTRIBUTES_AT
+                        or records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+                    ):
+                        _refuse_transactions(records, transactional_id)
                         partition, records = self._examine(
                             partition, name, topic_id, index, records, acks, version, frame
                         )
@@ -102,7 +120,8 @@ class ProduceHandler:
                     self._staged[partition] = None
                 except Exception as error:
                     entries.append((index, partition, self._refusal(partition, name, index, error)))
-            staged.append((name, topic_id, entries))
+            if entries:
+                staged.append((name, topic_id, entries))
         return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, staged)
 
     def _refusal(
@@ -237,6 +256,9 @@ class StagedProduce(StagedAnswer):
         if partition is not None and code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             leader = partition.leader, partition.leader_epoch
         message = None
+        if isinstance(error, NoBatchError):
+            log_start = -1
+            message = error.message if code == ErrorCode.CORRUPT_MESSAGE else None
         record_errors: list[tuple[int, str | None]] = []
         if isinstance(error, RecordsRefusedError):
             message = error.message
@@ -296,6 +318,20 @@ def leader_endpoints(broker: Broker, listener: str, answers: list[TopicAnswer]) 
     """The addresses of the leaders that the answers point to (KIP-951)."""
     leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
     return broker.endpoints(leaders, listener)
+
+
+def _refuse_transactions(records: memoryview | None, transactional_id: str | None) -> None:
+    if not records or len(records) <= _ATTRIBUTES_AT or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+        return
+    if transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "Transactional records came without a transactional id",
+        )
+    raise KafkaError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        f"No transaction of transactional id {transactional_id!r} is known here",
+    )
 
 
 def _is_admin_client(frame: memoryview) -> bool:
