@@ -82,8 +82,12 @@ def invalid(name: str, value: object, why: str) -> BadValueError:
 class Check:
     """A rule that a typed value must keep; ``describe`` is what the reference page prints."""
 
-    def __init__(self, describe: str, refuse: Callable[[str, object], None]) -> None:
+    def __init__(
+        self, describe: str, refuse: Callable[[str, object], None], *, drops_repetitions: bool = False
+    ) -> None:
         self.describe = describe
+        self.drops_repetitions = drops_repetitions
+        """Whether a list's repeated items are left out before it is looked at."""
         self._refuse = refuse
 
     def __call__(self, name: str, value: object) -> None:
@@ -138,7 +142,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def distinct_items(*, of: tuple[str, ...] = (), empty_ok: bool = True, null_ok: bool = False) -> Check:
-    """A list without empty or repeated items, where asked with at least one, or of a few words only."""
+    """A list without empty items, where asked with at least one, of a few words only; none counts twice."""
 
     def refuse(name: str, value: object) -> None:
         if value is None:
@@ -160,7 +164,7 @@ def distinct_items(*, of: tuple[str, ...] = (), empty_ok: bool = True, null_ok: 
                 raise invalid(name, item, f"String must be one of: {', '.join(of)}")
 
     words = f"of {', '.join(of)}" if of else "of distinct items"
-    return Check(f"{'' if empty_ok else 'non-empty '}list {words}", refuse)
+    return Check(f"{'' if empty_ok else 'non-empty '}list {words}", refuse, drops_repetitions=True)
 
 
 def matching(describe: str, why: str, accepts: Callable[[str], bool]) -> Check:
@@ -195,6 +199,8 @@ class Option:
         """The typed value of ``text``, checked; raises :class:`BadValueError`."""
         value = parse_text(self.name, self.type, text)
         if self.check is not None:
+            if self.check.drops_repetitions and isinstance(value, tuple):
+                value = tuple(dict.fromkeys(value))
             self.check(self.name, value)
         return value
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import sys
 
 from tidelog import logs
@@ -19,6 +20,8 @@ from tidelog.metadata.broker_config import BrokerConfig, warnings_for
 from tidelog.metadata.properties import read_properties
 
 _DEFAULT_LISTENER = "PLAINTEXT"
+# Where the other commands look for a broker unless told otherwise.
+_DEFAULT_ADDRESS = "127.0.0.1:9092"
 _EVERY_INTERFACE = ("0.0.0.0", "::", "[::]")
 
 logger = logging.getLogger(__name__)
@@ -93,7 +96,13 @@ def _announce(address: str, options: argparse.Namespace) -> None:
     else:
         print(f"Tidelog is ready on {address}", flush=True)
     if options.welcome:
-        print(_WELCOME.format(address=address), flush=True)
+        server = "" if address == _DEFAULT_ADDRESS else f" --bootstrap-server {address}"
+        print(_WELCOME.format(address=address, tidelog=_own_command(), server=server), flush=True)
+
+
+def _own_command() -> str:
+    """How a person calls this program in the terminal next door."""
+    return "tidelog" if shutil.which("tidelog") is not None else sys.argv[0]
 
 
 def _refuse(error: BaseException) -> int:
@@ -107,9 +116,9 @@ def _refuse(error: BaseException) -> int:
 _WELCOME = """
   Point any Kafka client at {address}, or try, in another terminal:
 
-    tidelog topics create greetings --bootstrap-server {address}
-    echo hello | tidelog produce greetings --bootstrap-server {address}
-    tidelog consume greetings --from-beginning --bootstrap-server {address}
+    {tidelog} topics create greetings{server}
+    echo hello | {tidelog} produce greetings{server}
+    {tidelog} consume greetings --from-beginning{server}
 
   Stop the broker with Ctrl-C.
 """

@@ -67,7 +67,7 @@ def _check_replication_factor(replication_factor: int, brokers: int) -> None:
     elif replication_factor > brokers:
         reason = (
             f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{brokers} broker(s) are registered."
+            f"{brokers} broker(s) are registered or some brokers have all their log directories cordoned."
         )
     if reason is not None:
         raise KafkaError(

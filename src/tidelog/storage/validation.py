@@ -333,7 +333,7 @@ def _rebuild(
     config: LogConfig,
     max_timestamp: int,
 ) -> bytearray:
-    """The batch under the topic's codec, numbered without gaps and based on its first record, as Kafka does."""
+    """The batch under the topic's codec, without gaps in its numbers and based on its first record."""
     attributes = header.attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_BIT) | codec
     if config.timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_BIT

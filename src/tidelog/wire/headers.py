@@ -49,13 +49,12 @@ def parse_request_header(buf: bytes | memoryview) -> tuple[RequestHeader, int]:
             pos += length
             if pos > len(buf):
                 raise WireError("a request's client id is longer than the request")
-            client_id = str(buf[10:pos], "utf-8")
+            # It is for logs and quotas only: one in another encoding is no reason to turn a client away.
+            client_id = str(buf[10:pos], "utf-8", "replace")
         if request_header_version(key, version) == 2:
             pos = pos + 1 if buf[pos] == 0 else skip_tags(buf, pos)
     except (struct.error, IndexError):
         raise WireError("a request ends within its header") from None
-    except UnicodeDecodeError as error:
-        raise WireError("a request's client id is not UTF-8") from error
     return RequestHeader(key, version, correlation_id, client_id), pos
 
 

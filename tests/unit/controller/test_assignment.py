@@ -88,7 +88,8 @@ def test_replicas_are_distinct_and_leaders_spread_evenly(
         (
             1,
             3,
-            "The target replication factor of 3 cannot be reached because only 1 broker(s) are registered.",
+            "The target replication factor of 3 cannot be reached because only 1 broker(s) are registered "
+            "or some brokers have all their log directories cordoned.",
         ),
         (0, 1, "All brokers are currently fenced."),
         (2, 0, "Invalid replication factor 0: the replication factor must be positive."),

@@ -96,7 +96,6 @@ def test_a_header_with_tagged_fields_is_stepped_over() -> None:
         b"",
         b"\x00\x03\x00",
         struct.pack(">hhih", 3, 1, 1, 5) + b"four",
-        struct.pack(">hhih", 3, 1, 1, 2) + b"\xc3\x28",
         struct.pack(">hhih", 3, 12, 1, -1),
         struct.pack(">hhih", 3, 12, 1, -1) + b"\x01\x00\x05abc",
         struct.pack(">hhih", 3, 12, 1, -1) + b"\xff\xff\xff\xff\xff\xff",
@@ -117,3 +116,8 @@ def test_broken_response_headers_are_refused(raw: bytes) -> None:
 def test_a_client_id_beyond_the_limit_is_refused() -> None:
     with pytest.raises(KafkaError, match=r"client\.id"):
         sized_request_header(RequestHeader(3, 1, 1, "x" * 32768))
+
+
+def test_a_client_id_in_another_encoding_turns_nobody_away() -> None:
+    header, pos = parse_request_header(struct.pack(">hhih", 3, 1, 1, 2) + b"\xfcx")
+    assert (header.client_id, pos) == ("\ufffdx", 12)

@@ -95,14 +95,17 @@ def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:
 
 
 def _configs(context: RequestContext, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    """The effective configs of a topic that may only have been validated, sorted by name."""
+    """The effective configs of a topic that may only have been validated, sorted by name.
+
+    What the request gave is told as it was given, while DescribeConfigs tells it as it is understood.
+    """
     config, image = context.broker.config, context.broker.image
     layers = BrokerLayers(config, image.broker_config(config.node_id), image.broker_config(None))
     entries = topic_entries(TopicConfig(config.topic_defaults(), overrides), layers)
     return [
         CreatableTopicConfigs(
             name=entry.name,
-            value=entry.value,
+            value=overrides.get(entry.name, entry.value),
             read_only=entry.read_only,
             config_source=entry.source,
             is_sensitive=entry.sensitive,

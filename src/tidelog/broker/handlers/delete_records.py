@@ -3,7 +3,8 @@
 Behaviour as in Kafka: offset -1 means the high watermark, an offset beyond it or below zero is
 OFFSET_OUT_OF_RANGE, a topic without ``delete`` in its cleanup policy is POLICY_VIOLATION, internal topics are
 INVALID_TOPIC_EXCEPTION. The answer is the low watermark of all replicas, which on one broker is the start of
-its log. Records are unreachable when the answer leaves; segments go with the next retention run.
+its log. Of a partition that is named twice the last offset counts. Records are unreachable when the answer
+leaves; segments go with the next retention run.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _delete(context, topic.name, each.partition_index, each.offset)
-                    for each in topic.partitions
+                    _delete(context, topic.name, index, offset)
+                    for index, offset in {
+                        each.partition_index: each.offset for each in topic.partitions
+                    }.items()
                 ],
             )
             for topic in request.topics

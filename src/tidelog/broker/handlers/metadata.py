@@ -2,7 +2,8 @@
 
 Behaviour as in Kafka: null topics mean all of them (in version 0 an empty list does), topics by id since
 version 12 (10 and 11 carry ids only in answers), unknown names are created when the client (since version
-4) and ``auto.create.topics.enable`` allow it, names that no topic can have are INVALID_TOPIC_EXCEPTION.
+4) and ``auto.create.topics.enable`` allow it, names that no topic can have are INVALID_TOPIC_EXCEPTION;
+topics that are there come first in the answer.
 Endpoints are those of the listener that the request came in by; a leader without such a listener is
 LISTENER_NOT_FOUND since version 6, LEADER_NOT_AVAILABLE before. Authorized operations are all operations,
 as without an authorizer.
@@ -50,8 +51,9 @@ def handle(
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
         return _response(context, request, [_topic_by_id(context, topic_id) for topic_id in ids])
-    names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
-    missing = [name for name in names if name not in context.broker.image.topics]
+    asked = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+    missing = [name for name in asked if name not in context.broker.image.topics]
+    names = [name for name in asked if name in context.broker.image.topics] + missing
     if (
         missing
         and request.allow_auto_topic_creation
