@@ -16,7 +16,6 @@ Lists are tuples once parsed, so that a default can be shared.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import math
 import re
@@ -355,5 +354,7 @@ class ConfigDef(Mapping[str, Option]):
 def suggest(name: str, known: Iterable[str]) -> str | None:
     """The entry of ``known`` nearest to a misspelt name, if any is near."""
     wanted = name.strip().lower().replace("_", ".").replace("-", ".")
+    import difflib  # only a misspelt option needs it
+
     near = difflib.get_close_matches(wanted, list(known), n=1, cutoff=0.8)
     return near[0] if near else None

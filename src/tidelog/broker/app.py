@@ -169,7 +169,9 @@ class Broker:
     def _open_network(self) -> None:
         config = self.config
         loop = asyncio.get_running_loop()
-        self.partitions = Partitions(config.node_id, self.image, self.log_dirs, self._log_config, loop)
+        self.partitions = Partitions(
+            config.node_id, self.image, self.log_dirs, self._log_config, loop, self.log_dir_failed
+        )
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
 import sys
 
 from tidelog import logs
@@ -102,6 +101,8 @@ def _announce(address: str, options: argparse.Namespace) -> None:
 
 def _own_command() -> str:
     """How a person calls this program in the terminal next door."""
+    import shutil
+
     return "tidelog" if shutil.which("tidelog") is not None else sys.argv[0]
 
 

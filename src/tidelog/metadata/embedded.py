@@ -31,8 +31,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from crc32c import crc32c
 
+from tidelog.checksum import crc32c
 from tidelog.errors import StorageError
 from tidelog.metadata.node_tree import Effect, Node, NodeTree
 from tidelog.metadata.store import (

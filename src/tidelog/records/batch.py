@@ -28,8 +28,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from tidelog.checksum import crc32c
 from tidelog.errors import CorruptRecordError
 
 Buffer = bytes | bytearray | memoryview

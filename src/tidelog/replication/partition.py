@@ -5,9 +5,13 @@ high watermark. With this broker as the only in-sync replica the high watermark 
 followers will move it once there are several brokers.
 
 Appends are staged and written in groups (``append_group``), so that all produce requests of one readable
-event cost one write per partition. Waiters (long polls, produce with acks=all) are told in a turn of the
-loop of their own after anything they may wait for has changed: more records, a new high watermark, a moved
-start, the end of the partition.
+event cost one write per partition. Waiters (long polls, produce requests whose answer is not due yet) are
+told in a turn of the loop of their own after anything they may wait for has changed: more records, a new
+high watermark, a moved start, the end of the partition.
+
+Topics with ``flush.messages``: when so many messages are unsynced, the log is synced before the high
+watermark moves on, so that nobody reads or gets acknowledged what a power failure may take back. The sync
+runs in a thread. What is appended meanwhile waits for the next one, which covers all of it.
 
 Owned by ``replication/partitions``; called by handlers.
 """
@@ -15,14 +19,19 @@ Owned by ``replication/partitions``; called by handlers.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.storage.log import FetchSlice, Isolation, Log
 from tidelog.storage.log_append import AppendInfo
 from tidelog.storage.producer_state import AppendOrigin
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 
@@ -50,16 +59,19 @@ class Partition:
     __slots__ = (
         "_alone_in_sync",
         "_loop",
+        "_on_offline",
         "_waiters",
         "_waking",
         "broker_id",
         "closed",
+        "flushing",
         "is_internal",
         "is_leader",
         "isr",
         "leader",
         "leader_epoch",
         "log",
+        "offline",
         "replicas",
         "topic_id",
         "topic_partition",
@@ -72,11 +84,12 @@ class Partition:
         log: Log,
         broker_id: int,
         loop: asyncio.AbstractEventLoop,
+        on_offline: Callable[[LogDirOfflineError], None],
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.log = log
         self.broker_id = broker_id
+        self.use_log(log)
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
         self.leader = -1
         self.leader_epoch = NO_LEADER_EPOCH
@@ -84,8 +97,13 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.closed = False
+        self.offline = False
+        """Whether the partition was closed because its log directory has failed."""
+        self.flushing = False
+        """Whether the log is being synced before the high watermark may follow its end."""
         self._alone_in_sync = False
         self._loop = loop
+        self._on_offline = on_offline
         self._waiters: dict[Waiter, None] = {}
         self._waking = False
 
@@ -103,6 +121,11 @@ class Partition:
         if self.is_leader:
             self.advance_high_watermark()
         self._wake_soon()
+
+    def use_log(self, log: Log) -> None:
+        """Take ``log`` for the partition's own; whether and when it is synced is decided here from now on."""
+        log.flush_on_append = False
+        self.log = log
 
     # Appending
 
@@ -125,8 +148,11 @@ class Partition:
         """Write what is staged, make it readable and tell those who wait for it."""
         log = self.log
         log.write_staged()
-        if self._alone_in_sync:
-            log.update_high_watermark(log.log_end_offset)
+        end_offset = log.log_end_offset
+        if end_offset - log.recovery_point >= log.config.flush_messages:
+            self._flush()
+        elif self._alone_in_sync:
+            log.update_high_watermark(end_offset)
         if self._waiters:
             self._wake_soon()
 
@@ -139,9 +165,53 @@ class Partition:
         return info
 
     def advance_high_watermark(self) -> None:
-        """Move the high watermark to what all in-sync replicas have."""
-        if self._alone_in_sync:
+        """Move the high watermark to what all in-sync replicas have, unless that is being synced yet."""
+        if self._alone_in_sync and not self.flushing:
             self.log.update_high_watermark(self.log.log_end_offset)
+
+    # Syncing
+
+    def is_synced(self, offset: int) -> bool:
+        """Whether all before ``offset`` is as durable as the topic wants it."""
+        return not self.flushing or self.log.recovery_point >= offset
+
+    def _flush(self) -> None:
+        """Sync the log in a thread; while that is under way, it is the next one that syncs the rest."""
+        if self.flushing or self.closed:
+            return
+        self.flushing = True
+        log = self.log
+        end_offset = log.log_end_offset
+        flush = self._loop.run_in_executor(None, log.flush_up_to, end_offset)
+        flush.add_done_callback(partial(self._flushed, log, end_offset))
+
+    def _flushed(self, log: Log, end_offset: int, flush: asyncio.Future[None]) -> None:
+        if self.closed or flush.cancelled():
+            return
+        error = flush.exception()
+        if error is None and log is self.log and log.recovery_point < min(end_offset, log.log_end_offset):
+            error = FileNotFoundError(f"its directory {log.directory} is gone")
+        if error is not None:
+            # Nobody knows what the disk has of these records: those who wait for them are told by the end
+            # of the partition, and `flushing` stays, so that none of them passes for synced.
+            self._on_offline(self._sync_failed(error))
+            return
+        self.flushing = False
+        log = self.log
+        if log.unflushed_messages >= log.config.flush_messages:
+            if self._alone_in_sync:
+                log.update_high_watermark(max(log.high_watermark, log.recovery_point))
+            self._flush()
+        else:
+            self.advance_high_watermark()
+        self._wake_soon()
+
+    def _sync_failed(self, error: BaseException) -> LogDirOfflineError:
+        if isinstance(error, LogDirOfflineError):
+            return error
+        logger.error("Syncing %s met a bug", self.topic_partition, exc_info=error)
+        directory = self.log.directory
+        return LogDirOfflineError(f"syncing {directory} failed: {error}", str(directory.parent))
 
     # Reading
 
@@ -235,23 +305,10 @@ class Partition:
         """Tell ``waiter`` no more."""
         self._waiters.pop(waiter, None)
 
-    async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
-        """Wait until every in-sync replica has the records before ``offset``; ``False`` when time is up."""
-        if self.log.high_watermark >= offset:
-            return True
-        arrival = _Arrival(offset, self._loop.create_future())
-        self.watch(arrival)
-        try:
-            await asyncio.wait_for(arrival.future, timeout_s)
-        except TimeoutError:
-            return False
-        finally:
-            self.unwatch(arrival)
-        return not self.closed
-
-    def close(self) -> None:
-        """The partition is gone from this broker, or its directory is: nobody need wait any longer."""
+    def close(self, *, offline: bool = False) -> None:
+        """The partition is gone from this broker, or, ``offline``, its directory is: nobody need wait."""
         self.closed = True
+        self.offline = offline
         self._wake_soon()
 
     def changed(self) -> None:
@@ -274,17 +331,3 @@ class Partition:
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"Leader not local for partition {self.topic_partition} on broker {self.broker_id}",
         )
-
-
-class _Arrival:
-    """Waits for the high watermark to reach an offset."""
-
-    __slots__ = ("future", "offset")
-
-    def __init__(self, offset: int, future: asyncio.Future[None]) -> None:
-        self.offset = offset
-        self.future = future
-
-    def partition_changed(self, partition: Partition) -> None:
-        if (partition.closed or partition.log.high_watermark >= self.offset) and not self.future.done():
-            self.future.set_result(None)

@@ -39,6 +39,7 @@ class Partitions:
         log_dirs: LogDirs,
         log_config: Callable[[str], LogConfig],
         loop: asyncio.AbstractEventLoop,
+        on_offline: Callable[[LogDirOfflineError], None],
     ) -> None:
         self.by_name: dict[PartitionKey, Partition] = {}
         self.by_id: dict[PartitionKey, Partition] = {}
@@ -50,6 +51,7 @@ class Partitions:
         self._log_dirs = log_dirs
         self._log_config = log_config
         self._loop = loop
+        self._on_offline = on_offline
         log_dirs.on_offline = self.lose
         log_dirs.on_moved = self._replace_log
 
@@ -102,7 +104,7 @@ class Partitions:
         for topic_partition in lost:
             partition = self.by_name.get(topic_partition)
             if partition is not None:
-                self._forget(partition)
+                self._forget(partition, offline=True)
 
     def is_stray(self, log: Log) -> bool:
         """Whether a log on disk belongs to no partition that the metadata place on this broker."""
@@ -128,7 +130,9 @@ class Partitions:
                     topic_partition, topic.id, self._log_config(topic.name), is_new=is_new
                 )
                 self._known[topic_partition] = topic.id
-                partition = Partition(topic_partition, topic.id, log, self._broker_id, self._loop)
+                partition = Partition(
+                    topic_partition, topic.id, log, self._broker_id, self._loop, self._on_offline
+                )
                 self.by_name[topic_partition] = partition
                 self.by_id[topic.id, index] = partition
                 self._by_topic.setdefault(topic.name, {})[index] = partition
@@ -145,7 +149,7 @@ class Partitions:
         except KafkaError as error:
             logger.error("The log of %s cannot be deleted: %s", partition.topic_partition, error)
 
-    def _forget(self, partition: Partition) -> None:
+    def _forget(self, partition: Partition, *, offline: bool = False) -> None:
         topic, index = partition.topic_partition
         self.by_name.pop((topic, index), None)
         self.by_id.pop((partition.topic_id, index), None)
@@ -153,13 +157,13 @@ class Partitions:
         siblings.pop(index, None)
         if not siblings:
             self._by_topic.pop(topic, None)
-        partition.close()
+        partition.close(offline=offline)
 
     def _replace_log(self, topic_partition: TopicPartition, log: Log) -> None:
         """The log has moved to another directory."""
         partition = self.by_name.get(topic_partition)
         if partition is not None:
-            partition.log = log
+            partition.use_log(log)
 
     def _of_topic(self, topic: str) -> list[Partition]:
         return list(self._by_topic.get(topic, {}).values())

@@ -7,11 +7,11 @@ File ``leader-epoch-checkpoint``, text, replaced atomically::
     0 0                  epoch, its first offset
     3 1042
 
-Invariant: epochs and offsets ascend together, and the newest epoch is in the file before the first batch that
-carries it. It is synced with the log's next flush: whatever lies behind the recovery point is scanned after
-a crash, and the epochs are in the batches. Truncations reach the file only with the next flush, so a crash
-can leave entries behind the end of the log or before its start; loading a log drops them. Clients that fetch with an epoch, and followers,
-find out here where histories part. Called by ``log``.
+Invariant: epochs and offsets ascend together, and the newest epoch is in the file before the first batch
+that carries it. It is synced with the log's next flush: whatever lies behind the recovery point is scanned
+after a crash, and the epochs are in the batches. Truncations reach the file only with the next flush, so a
+crash can leave entries behind the end of the log or before its start; loading a log drops them. Clients
+that fetch with an epoch, and followers, find out here where histories part. Called by ``log``.
 """
 
 from __future__ import annotations

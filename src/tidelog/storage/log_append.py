@@ -10,8 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from tidelog.checksum import crc32c
 from tidelog.errors import CorruptRecordError, StorageError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import (

@@ -125,6 +125,7 @@ class LogFiles:
     def _flush(self, offset: int, *, include_empty: bool) -> None:
         # In this order: a truncation before the end is read is seen in the end, one after it in the count.
         truncations = self._truncations
+        directory = self.directory
         offset = min(offset, self.log_end_offset)
         start = self.recovery_point
         if offset <= start and not include_empty:
@@ -132,8 +133,8 @@ class LogFiles:
         try:
             self._sync(start, offset + include_empty)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not self.directory.exists():
-                # The partition is being deleted: nothing of it needs to last.
+            if isinstance(error, FileNotFoundError) and not directory.exists():
+                # The partition is being deleted, or renamed for that: nothing of it needs to last.
                 return
             raise self._offline("syncing", error) from error
         with self._recovery_lock:

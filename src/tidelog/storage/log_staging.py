@@ -187,7 +187,7 @@ class LogStaging(LogFiles):
         self._epochs_before = None
         self.log_end_offset = end_offset = self._next_offset
         self.producers.commit(end_offset)
-        if end_offset - self.recovery_point >= self.config.flush_messages and self.flush_on_append:
+        if self.flush_on_append and end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
 
     def _write_group(self) -> None:

@@ -23,8 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from tidelog.checksum import crc32c
 from tidelog.errors import StorageError
 from tidelog.ids import NO_OFFSET, NO_SEQUENCE
 from tidelog.records.batch import MAX_INT32

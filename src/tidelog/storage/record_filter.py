@@ -108,16 +108,24 @@ class RecordFilter:
     def _rebuilt(
         self, header: BatchHeader, body: bytes, kept: Sequence[RecordSpan], needs_horizon: bool
     ) -> bytearray:
-        base_timestamp, attributes = header.base_timestamp, header.attributes
-        max_timestamp = header.max_timestamp
+        old_base, attributes = header.base_timestamp, header.attributes
         if header.timestamp_type == CREATE_TIME:
-            max_timestamp = base_timestamp + max(span.timestamp_delta for span in kept)
-        if needs_horizon:
-            shift = base_timestamp - self._new_horizon_ms
-            records = [rebase_record(body, span, span.timestamp_delta + shift) for span in kept]
-            base_timestamp, attributes = self._new_horizon_ms, attributes | DELETE_HORIZON_BIT
+            timestamps = [old_base + span.timestamp_delta for span in kept]
         else:
-            records = [body[span.start : span.end] for span in kept]
+            timestamps = [header.max_timestamp] * len(kept)
+        if needs_horizon:
+            base_timestamp, attributes = self._new_horizon_ms, attributes | DELETE_HORIZON_BIT
+        elif header.delete_horizon_ms is not None:
+            base_timestamp = old_base
+        else:
+            base_timestamp = timestamps[0]
+        max_timestamp = max(timestamps)
+        records = [
+            body[span.start : span.end]
+            if timestamp - base_timestamp == span.timestamp_delta
+            else rebase_record(body, span, timestamp - base_timestamp)
+            for span, timestamp in zip(kept, timestamps, strict=True)
+        ]
         return assemble_batch(
             header._replace(
                 attributes=attributes,
