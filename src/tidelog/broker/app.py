@@ -101,8 +101,13 @@ class Broker:
     def log_dir_failed(self, error: LogDirOfflineError) -> None:
         """A disk error came up while serving: its directory goes offline, the others serve on."""
         self.log_dirs.mark_offline(Path(error.log_dir or ""), error)
-        if self.log_dirs.all_offline:
-            self.on_fatal(f"no log directory is left to serve from: {error}")
+
+    def _all_log_dirs_failed(self, _: str) -> None:
+        """The last directory went offline, under a request or under work in the background."""
+        reasons = "; ".join(f"{path}: {reason}" for path, reason in self.log_dirs.offline_dirs.items())
+        self.on_fatal(
+            f"no log directory is left to serve from ({reasons}): mend one and start the broker again"
+        )
 
     # Start
 
@@ -124,6 +129,7 @@ class Broker:
         config = self.config
         self.log_dirs = LogDirs(config.log_dirs, self._log_dirs_options(), clock=self.clock)
         self.log_dirs.open()
+        self.log_dirs.on_all_offline = self._all_log_dirs_failed
         self._undo.append(self.log_dirs.close)
         identity = self.log_dirs.stored_identity()
         self._ended_unclean = any(

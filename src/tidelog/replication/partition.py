@@ -189,12 +189,15 @@ class Partition:
         if self.closed or flush.cancelled():
             return
         error = flush.exception()
-        if error is None and log is self.log and log.recovery_point < min(end_offset, log.log_end_offset):
+        short = log is self.log and log.recovery_point < min(end_offset, log.log_end_offset)
+        if short and error is None and not log.directory.exists():
             error = FileNotFoundError(f"its directory {log.directory} is gone")
         if error is not None:
             # Nobody knows what the disk has of these records: those who wait for them are told by the end
             # of the partition, and `flushing` stays, so that none of them passes for synced.
             self._on_offline(self._sync_failed(error))
+            if not self.closed:
+                self.close(offline=True)
             return
         self.flushing = False
         log = self.log

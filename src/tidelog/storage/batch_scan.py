@@ -23,13 +23,19 @@ Scan = Iterator[tuple[int, BatchHeader]]
 _CHUNK = 4096
 _unpack_head = struct.Struct(">qiibIhi").unpack_from
 _HEAD_SIZE = 27
+# The shortest message of format 0: checksum, magic, attributes, and the lengths of a null key and value.
+_LEGACY_MIN_LENGTH = 14
 _unpack_length = struct.Struct(">i").unpack_from
 
 
 def find_offset(pread: Pread, fd: int, position: int, end: int, offset: int, path: PathOf) -> int | None:
-    """Where the first batch lies, from ``position`` on, that ends at ``offset`` or later; None: nowhere."""
+    """Where the first batch lies, from ``position`` on, that ends at ``offset`` or later; None: nowhere.
+
+    A ``position`` inside the file comes from an index, which must not point behind the batch it is asked for.
+    """
     chunk = b""
     at = 0
+    start = position
     while position < end:
         if at + _HEAD_SIZE > len(chunk):
             chunk = pread(fd, min(_CHUNK, end - position), position)
@@ -38,8 +44,10 @@ def find_offset(pread: Pread, fd: int, position: int, end: int, offset: int, pat
                 raise _torn(path(), position)
         base_offset, length, _, magic, _, _, last_offset_delta = _unpack_head(chunk, at)
         if magic != MAGIC_V2 or length < HEADER_SIZE - LOG_OVERHEAD:
-            raise _unreadable(path(), position, magic)
+            raise _unreadable(path(), position, magic, length)
         if base_offset + last_offset_delta >= offset:
+            if position == start > 0 and base_offset > offset:
+                raise CorruptRecordError(f"the index of {path()} leads behind offset {offset}")
             return position
         size = length + LOG_OVERHEAD
         at += size
@@ -59,7 +67,7 @@ def headers(pread: Pread, fd: int, position: int, end: int, path: PathOf) -> Sca
                 raise _torn(path(), position)
         header = parse_header(chunk, at)
         if header.magic != MAGIC_V2 or header.size_bytes < HEADER_SIZE:
-            raise _unreadable(path(), position, header.magic)
+            raise _unreadable(path(), position, header.magic, header.batch_length)
         if position + header.size_bytes > end:
             raise _torn(path(), position)
         yield position, header
@@ -80,8 +88,9 @@ def _torn(path: Path, position: int) -> CorruptRecordError:
     return CorruptRecordError(f"{path} ends in the middle of the batch at byte {position}")
 
 
-def _unreadable(path: Path, position: int, magic: int) -> StorageError:
-    if 0 <= magic < MAGIC_V2:
+def _unreadable(path: Path, position: int, magic: int, length: int) -> StorageError:
+    # Zeros have magic 0 too, and are no messages: a preallocated or torn tail, not an old format.
+    if 0 <= magic < MAGIC_V2 and length >= _LEGACY_MIN_LENGTH:
         return legacy_format(path, position, magic)
     return CorruptRecordError(f"{path} holds no record batch at byte {position}")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -187,10 +188,15 @@ class LogDirs:
             log_dir = self.online.get(path)
             if log_dir is None:
                 continue
+            directory = path / str(partition)
+            existed = directory.exists()
             try:
                 log_dir.forget(partition)
-                log = self.open_log(path / str(partition), config, topic_id=topic_id)
+                log = self.open_log(directory, config, topic_id=topic_id)
             except (OSError, LogDirOfflineError) as error:
+                if not existed:
+                    # Half-made, it would be found beside the one that is made elsewhere now.
+                    shutil.rmtree(directory, ignore_errors=True)
                 self.mark_offline(path, error)
                 continue
             self._preferred.pop(partition, None)

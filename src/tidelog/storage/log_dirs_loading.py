@@ -5,8 +5,8 @@ partition. A checkpoint that cannot be read is done without: the recovery point 
 log start as the first segment's (deleted records may show again), both with a warning, as in Kafka.
 Directories that wait for deletion (``-delete``) are deleted, those set aside (``-stray``) left alone.
 
-A disk error takes its directory offline and the others go on. A partition in two directories, or a log whose
-files make no sense, stops the start with a sentence about what to do: guessing would lose data.
+A disk error takes its directory offline and the others go on. A partition whose two directories differ, or a
+log whose files make no sense, stops the start with a sentence about what to do: guessing would lose data.
 Used by ``log_dirs`` once.
 """
 
@@ -125,7 +125,7 @@ class LogLoading:
                 _log.warning("%s was set aside earlier and is left alone; delete it if not needed", each.path)
         with contextlib.closing(self._open_all(loadable, offsets, clean)) as logs:
             for each, log in zip(loadable, logs, strict=True):
-                self._take(log_dir, each, log, offsets)
+                self._take(each, log, offsets)
         log_dir.is_loaded = True
 
     def _open_all(
@@ -161,25 +161,28 @@ class LogLoading:
             log_dir.read_offsets(log_dir.high_watermarks, "high watermarks start at the log start"),
         )
 
-    def _take(self, log_dir: LogDir, each: PartitionDirectory, log: Log, offsets: _Offsets) -> None:
+    def _take(self, each: PartitionDirectory, log: Log, offsets: _Offsets) -> None:
         partition = each.partition
         log.update_high_watermark(min(offsets.high_watermarks.get(partition, 0), log.log_end_offset))
         self._tell(log, each)
         if not each.suffix and self._is_stray is not None and self._is_stray(log):
-            log.rename(log_dir.path / suffixed_directory_name(partition, STRAY_DIR_SUFFIX))
-            log.close_handles()
-            _log.warning(
-                "%s belongs to no topic of this broker and is set aside as %s", each.path, log.directory
-            )
+            self._set_aside(log, "it belongs to no topic of this broker")
             return
         registry = self._dirs.future_logs if each.suffix else self._dirs.logs
-        if partition in registry:
-            raise StorageError(
-                f"{partition} lies in both {registry[partition].directory} and {each.path}, perhaps as the "
-                "broker ended while moving it: delete one of the two, the one on a failing disk if any is"
-            )
+        twin = registry.get(partition)
+        if twin is None:
+            self._report.logs += 1
+        else:
+            worse = _worse_of_twins(twin, log)
+            self._set_aside(worse, "it lies in another log directory too, with all that is in this one")
+            log = twin if worse is log else log
         registry[partition] = log
-        self._report.logs += 1
+
+    def _set_aside(self, log: Log, why: str) -> None:
+        before = log.directory
+        log.rename(before.with_name(suffixed_directory_name(log.topic_partition, STRAY_DIR_SUFFIX)))
+        log.close_handles()
+        _log.warning("%s is set aside as %s: %s", before, log.directory.name, why)
 
     def _tell(self, log: Log, each: PartitionDirectory) -> None:
         self._done += 1
@@ -196,3 +199,21 @@ class LogLoading:
         lost_something = recovery.bytes_truncated or recovery.segments_dropped or recovery.notes
         level = logging.WARNING if lost_something else logging.DEBUG
         _log.log(level, "recovered %s: %s", log.topic_partition, recovery)
+
+
+def _worse_of_twins(first: Log, second: Log) -> Log:
+    """Which of two logs of one partition can be done without; :class:`StorageError` if that is not clear.
+
+    A crash between the last two steps of a move leaves the same records in two directories. A directory that
+    fails while a log is being made there keeps an empty one. In all other cases only a person can know.
+    """
+    ids = {first.topic_id, second.topic_id}
+    if len(ids) == 1 and first.log_end_offset == second.log_end_offset:
+        return second
+    empty = [log for log in (first, second) if log.log_end_offset == 0]
+    if empty and len(ids - {None}) == 1:
+        return min(empty, key=lambda log: log.topic_id is not None)
+    raise StorageError(
+        f"{first.topic_partition} lies in both {first.directory} and {second.directory}, and they differ: "
+        "delete one of the two, the one on a failing disk if any is"
+    )

@@ -6,7 +6,8 @@ the partition's name, the registry is switched, and the old one waits for deleti
 loop, so nobody sees both or neither.
 
 A crash before the renames leaves a future log, from which :meth:`LogMoves.resume` goes on; between the two
-renames it leaves the partition in both directories, which loading reports, as in Kafka.
+renames it leaves the partition in both directories, with the same records: loading sets one of them aside
+(Kafka does not start until somebody has deleted one).
 Owned by ``log_dirs``.
 """
 

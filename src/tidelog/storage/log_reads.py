@@ -100,7 +100,7 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
 
 def _search_segment(segment: Segment, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
     indexed = segment.time_index.lookup(timestamp)
-    start = segment.offset_index.lookup(max(indexed.offset, start_offset)).position
+    start = segment.position_near(max(indexed.offset, start_offset))
     for position, header in segment.scan(start):
         if header.max_timestamp < timestamp:
             continue
@@ -116,8 +116,7 @@ def offset_of_max_timestamp(log: Log) -> TimestampAndOffset | None:
     highest = segment.max_timestamp
     if highest.timestamp == NO_TIMESTAMP:
         return None
-    start = segment.offset_index.lookup(highest.offset).position
-    for position, header in segment.scan(start):
+    for position, header in segment.scan(segment.position_near(highest.offset)):
         if header.max_timestamp != highest.timestamp:
             continue
         for record in _records(segment, position, header):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
+from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
 from tidelog.storage import batch_scan
@@ -323,14 +324,29 @@ class Segment(SegmentFiles):
         return position
 
     def _search(self, offset: int) -> int | None:
-        start = self.offset_index.lookup(offset).position
-        fd = self.file.fd
-        found = batch_scan.find_offset(self._disk.pread, fd, start, self.size, offset, self.path)
+        start = self.position_near(offset)
+        try:
+            found = self._find(offset, start)
+        except CorruptRecordError as error:
+            if start == 0:
+                raise
+            # Only if the log is sound from its beginning is it the index that is not.
+            found = self._find(offset, 0)
+            _log.warning("%s; both indexes are rebuilt from the log", error)
+            self._rebuild_indexes()
         if found is not None:
             if len(self._positions) > _REMEMBERED_POSITIONS:
                 self.forget_positions()
             self._positions[offset] = found
         return found
+
+    def _find(self, offset: int, start: int) -> int | None:
+        return batch_scan.find_offset(self._disk.pread, self.file.fd, start, self.size, offset, self.path)
+
+    def position_near(self, offset: int) -> int:
+        """Where to begin looking for ``offset``, by the index: the batch there is not behind it."""
+        position = self.offset_index.lookup(offset).position
+        return position if 0 <= position < self.size else 0
 
     def forget_positions(self) -> None:
         """Drop remembered positions."""
@@ -369,7 +385,7 @@ class Segment(SegmentFiles):
 
     def _rebuild_indexes(self) -> None:
         """Read the headers of all batches and index them anew."""
-        super().close_handles()
+        self.close_indexes()
         self.make_indexes()
         super()._open_indexes()
         highest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -384,6 +400,7 @@ class Segment(SegmentFiles):
         self._note_highest()
         self.offset_index.trim()
         self.time_index.trim()
+        self._reserved_entries = 0
 
     def add_index_entry(self, last_offset: int, position: int, highest: TimestampOffset) -> None:
         """Index one batch while rebuilding."""
@@ -421,7 +438,7 @@ class Segment(SegmentFiles):
 
     def _read_highest(self) -> TimestampOffset:
         highest = self.time_index.last
-        for _, header in self.scan(self.offset_index.lookup(highest.offset).position):
+        for _, header in self.scan(self.position_near(highest.offset)):
             if header.max_timestamp > highest.timestamp:
                 highest = TimestampOffset(header.max_timestamp, header.last_offset)
         return highest

@@ -168,9 +168,13 @@ class SegmentFiles:
 
     def close_handles(self) -> None:
         """Let go of files and maps without writing, as when the disk has failed."""
+        self.close_indexes()
+        self._file = None
+
+    def close_indexes(self) -> None:
+        """Let go of the indexes' maps; the next use opens the files again."""
         for index in (self._offset_index, self._time_index):
             if index is not None:
                 index.close()
         self._offset_index = None
         self._time_index = None
-        self._file = None

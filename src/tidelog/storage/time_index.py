@@ -51,14 +51,19 @@ class TimeIndex(MappedIndex):
         self.last = TimestampOffset(timestamp, self.base_offset + relative)
 
     def check(self) -> None:
-        """Raise ``CorruptIndexError`` where the last entry does not follow from the first."""
+        """Raise ``CorruptIndexError`` where the last entry does not follow from the first, or is unwritten.
+
+        Zeros at the end are what a file has that was never cut to its entries; taken for a timestamp, they
+        would have retention delete the segment.
+        """
         if self.entries == 0:
             return
         first_timestamp = _unpack_entry(self._raw_entry(0))[0]
-        if self.last.timestamp < first_timestamp or self.last.offset < self.base_offset:
+        unwritten = self.last == (0, self.base_offset)
+        if self.last.timestamp < first_timestamp or self.last.offset < self.base_offset or unwritten:
             raise CorruptIndexError(
-                f"{self.path} ends with timestamp {self.last.timestamp} at offset {self.last.offset}, "
-                f"below its first timestamp {first_timestamp} or its base offset {self.base_offset}"
+                f"{self.path} ends with timestamp {self.last.timestamp} at offset {self.last.offset}, which "
+                f"cannot follow its first timestamp {first_timestamp} and its base offset {self.base_offset}"
             )
 
     @property

@@ -101,18 +101,16 @@ def _whole_batch(records: Buffer, pos: int) -> int:
     if left < LOG_OVERHEAD:
         return 0
     size = batch_size(records, pos)
+    wrong = ""
     if size < _MIN_ENTRY_BYTES + LOG_OVERHEAD:
-        raise NoBatchError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"Record size {size - LOG_OVERHEAD} is less than the minimum record overhead "
-            f"({_MIN_ENTRY_BYTES})",
-        )
-    if size > left:
+        wrong = f"Record size {size - LOG_OVERHEAD} is less than the minimum record overhead (14)"
+    elif size > left:
         return 0
-    magic = records[pos + 16]
-    if magic > MAGIC_V2:
-        signed = magic - 256 if magic > 127 else magic
-        raise NoBatchError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {signed}")
+    elif (magic := records[pos + 16]) > MAGIC_V2:
+        wrong = f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}"
+    if wrong:
+        # Kafka tells the reason for the first batch, and for what follows it the error code alone.
+        raise NoBatchError(ErrorCode.CORRUPT_MESSAGE, "" if pos else wrong)
     return size
 
 

@@ -8,10 +8,13 @@ files can be compared although no two compressors write the same bytes.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 from crc32c import crc32c
 
+from tidelog.errors import CorruptRecordError
 from tidelog.records.compression import Codec, compress, decompress
 from tidelog.records.varint import decode_varint, decode_varlong, encode_varint
 
@@ -83,9 +86,7 @@ class Batch:
         if payload is None:
             payload = compress(Codec(self.codec), raw) if self.codec else raw
         last = count - 1 if self.last_offset_delta is None else self.last_offset_delta
-        highest = (
-            self.base_timestamp + max(count - 1, 0) if self.max_timestamp is None else self.max_timestamp
-        )
+        highest = self._highest() if self.max_timestamp is None else self.max_timestamp
         fields = (
             *(self.base_offset, 49 + len(payload) if self.length is None else self.length),
             *(self.leader_epoch, self.magic, 0, self.attributes | self.codec, last),
@@ -97,6 +98,15 @@ class Batch:
         return bytes(data)
 
 
+    def _highest(self) -> int:
+        """The highest timestamp of the records, as far as they can be read."""
+        deltas = []
+        for each in self.body:
+            with suppress(CorruptRecordError):
+                deltas.append(decode_varlong(each, decode_varint(each, 0)[1] + 1)[0])
+        return self.base_timestamp + max(deltas, default=0)
+
+
 def batch(size: int = 1, /, **fields: object) -> bytes:
     """A batch of ``size`` plain records with the given fields."""
     return Batch(tuple(records(size))).with_(**fields).bytes()
@@ -106,8 +116,6 @@ def legacy_message(
     magic: int, *, value: bytes = b"value", key: bytes | None = b"key", offset: int = 0
 ) -> bytes:
     """A message of format 0 or 1 with its offset and size before it."""
-    from zlib import crc32
-
     body = bytes([magic, 0]) + (struct.pack(">q", NOW) if magic else b"")
     body += struct.pack(">i", -1) if key is None else struct.pack(">i", len(key)) + key
     body += struct.pack(">i", len(value)) + value
@@ -146,8 +154,11 @@ def _describe(data: bytes) -> dict[str, object]:
     body = data[61:]
     if codec:
         header["length"] = "depends on the compressor"
-        body = decompress(codec, body)
-    header["records"] = [_describe_record(each) for each in _split(body, int(str(header["count"])))]
+    try:
+        raw = decompress(codec, body) if codec else body
+        header["records"] = [_describe_record(each) for each in _split(raw, int(str(header["count"])))]
+    except CorruptRecordError:
+        header["records"] = "malformed"
     return header
 
 
@@ -158,7 +169,8 @@ def _split(body: bytes, count: int) -> list[bytes]:
         length, start = decode_varint(body, pos)
         found.append(body[start : start + length])
         pos = start + length
-    assert pos == len(body), "bytes behind the last record"
+    if pos != len(body):
+        raise CorruptRecordError("bytes behind the last record")
     return found
 
 

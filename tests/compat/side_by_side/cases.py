@@ -4,8 +4,8 @@
     def unknown_partition(side: Side, version: int) -> object:
         return produce(side, side.topic(), batch(), version=version, partition=9)
 
-A case is known by its module, its function and, in brackets, its parameter. ``differs`` takes the differences
-that are meant, with their reason, which docs/deviations.md has to give as well.
+A case is known by its module, its function and, in brackets, its parameter; under that name deviations.py
+may have a difference on record that is meant.
 """
 
 from __future__ import annotations
@@ -14,17 +14,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from tests.compat.side_by_side.compare import differences
+from tests.compat.side_by_side.deviations import Deviation, deviation_of
 from tests.compat.side_by_side.side import Side
 
 Talk = Callable[..., object]
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """A difference that is meant: why, and our value at each place where the answers differ."""
-
-    reason: str
-    ours: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -41,6 +35,15 @@ class Case:
         with side:
             return self.talk(side, *self.parameters)
 
+    def judge(self, ours: object, theirs: object) -> dict[str, tuple[object, object]]:
+        """The differences that nobody has explained, or that there is none where one is on record."""
+        found = differences(ours, theirs)
+        if self.deviation is None:
+            return found
+        if not found:
+            return {"(nothing differs any more)": (self.deviation.name, "")}
+        return self.deviation.unexplained(found)
+
 
 CASES: list[Case] = []
 
@@ -49,7 +52,6 @@ def case(
     parameters: Mapping[str, object] | Iterable[object] | None = None,
     *,
     versions: Iterable[int] | None = None,
-    differs: Deviation | Mapping[object, Deviation] | None = None,
 ) -> Callable[[Talk], Talk]:
     """Enter a function in the table: once, for each version, or for each parameter (with a name, or as its own)."""
 
@@ -59,10 +61,7 @@ def case(
         stem = f"{module.__name__.rpartition('.')[2]}.{talk.__name__.strip('_')}"
         for label, values in _combinations(parameters, versions):
             name = f"{stem}[{label}]" if label else stem
-            known = differs
-            if isinstance(known, Mapping):
-                known = known.get(label)
-            CASES.append(Case(name, talk, values, known))
+            CASES.append(Case(name, talk, values, deviation_of(name)))
         return talk
 
     return enter

@@ -144,10 +144,16 @@ def epochs(side: Side, epoch: int, version: int) -> object:
     return [answer, session.send(fetch_request())]
 
 
-@case((12345, -1, 2**31 - 1), versions=(7, 18))
+@case((12345, -1), versions=(7, 18))
 def unknown_session(side: Side, session_id: int, version: int) -> object:
     session = Session(side, version)
     return session.send(fetch_request(session.topic(side.topic(), wanted())), id=session_id, epoch=1)
+
+
+@case(versions=(7, 18))
+def highest_session_id(side: Side, version: int) -> object:
+    session = Session(side, version)
+    return session.send(fetch_request(session.topic(side.topic(), wanted())), id=2**31 - 1, epoch=1)
 
 
 @case({"id-0-epoch-1": (0, 1), "id-7-epoch-0": (7, 0), "id-7-final": (7, -1), "id-0-final": (0, -1)}, versions=(7, 18))

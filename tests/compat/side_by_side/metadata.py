@@ -124,8 +124,13 @@ def by_other_name_than_the_id_has(side: Side, version: int) -> object:
     return side.ask(version, MetadataRequest(topics=wanted))
 
 
-@case(versions=(10, 11, 12, 13))
+@case(versions=(10, 11))
 def neither_id_nor_name(side: Side, version: int) -> object:
+    return side.ask(version, MetadataRequest(topics=[MetadataRequestTopic(name=None)]))
+
+
+@case(versions=(12, 13))
+def neither_id_nor_name_since_12(side: Side, version: int) -> object:
     return side.ask(version, MetadataRequest(topics=[MetadataRequestTopic(name=None)]))
 
 
@@ -158,15 +163,28 @@ def created_on_the_way_only_if_asked(side: Side) -> object:
     return side.ask(9, named(name))
 
 
-@case((0, 1, 2, 3, -1), versions=range(7))
+@case((0, 1), versions=range(7))
 def coordinator(side: Side, key_type: int, version: int) -> object:
+    """Only the shape is compared: there are no coordinators here yet, and Kafka may still be making its own."""
     if version == 0 and key_type:
         return None
+    answer = _coordinator(side, key_type, version)
+    assert isinstance(answer, dict)
+    answers = answer["coordinators"] if version >= 4 else [answer]
+    return [sorted(each) for each in answers], [each.get("key") for each in answers]
+
+
+@case((2, 3, -1), versions=range(1, 7))
+def coordinator_of_odd_type(side: Side, key_type: int, version: int) -> object:
+    return _coordinator(side, key_type, version)
+
+
+def _coordinator(side: Side, key_type: int, version: int) -> object:
     if version < 4:
         return side.ask(version, FindCoordinatorRequest(key="some-group", key_type=key_type))
     return side.ask(version, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["some-group", "other"]))
 
 
-@case(versions=(0, 3, 4, 6))
+@case(versions=(4, 6))
 def coordinator_of_nothing(side: Side, version: int) -> object:
-    return side.ask(version, FindCoordinatorRequest(key="", key_type=0, coordinator_keys=[]))
+    return side.ask(version, FindCoordinatorRequest(key_type=0, coordinator_keys=[]))

@@ -58,8 +58,17 @@ def timestamps(side: Side, timestamp: int) -> object:
     return side.ask(11, offsets_request(timed(side), timestamp))
 
 
-@case({f"{name}-{isolation}": (timestamp, isolation) for name, timestamp in (("now", NOW + 5), ("latest", -1), ("earliest", -2), ("max", -3)) for isolation in (0, 1, 2, -1)})
+TIMESTAMPS = {"now": NOW + 5, "latest": -1, "earliest": -2, "max": -3}
+
+
+@case({f"{name}-{level}": (each, level) for name, each in TIMESTAMPS.items() for level in (0, 1)})
 def isolation(side: Side, given: tuple[int, int]) -> object:
+    timestamp, level = given
+    return side.ask(11, offsets_request(timed(side), timestamp, isolation=level))
+
+
+@case({f"{name}-{level}": (each, level) for name, each in TIMESTAMPS.items() for level in (2, -1)})
+def odd_isolation(side: Side, given: tuple[int, int]) -> object:
     timestamp, level = given
     return side.ask(11, offsets_request(timed(side), timestamp, isolation=level))
 

@@ -25,16 +25,19 @@ from tidelog.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.wire.schema import Message, Payload
 
 TIMEOUT_S = 5.0
+START_TIMEOUT_S = 30.0
 CLOSED = "the connection is closed"
 SILENCE = "no answer"
 UNKNOWN_ID = Uuid(bytes.fromhex("11111111111141118111111111111111"))
@@ -59,13 +62,28 @@ class Side:
         self._correlation_id = 0
         self._barriers = 0
 
-    def prepare(self) -> Side:
-        """Give the cluster what a fresh Kafka 4 gives itself for its eligible leader replicas."""
+    def prepare(self, *, coordinators: bool = False) -> Side:
+        """Make a fresh broker ready: both sides alike, and nothing still being loaded.
+
+        A fresh Kafka 4 sets ``min.insync.replicas`` for the whole cluster, so the other side gets it too.
+        """
         change = AlterableConfig(name="min.insync.replicas", value="1")
         resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
         self.expect(1, IncrementalAlterConfigsRequest(resources=[resource]))
+        self._wait_for_success(4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
+        if coordinators:
+            self._wait_for_success(3, FindCoordinatorRequest(key="group", key_type=0))
+            self._wait_for_success(3, FindCoordinatorRequest(key="transaction", key_type=1))
+            transaction = InitProducerIdRequest(transactional_id="side-by-side", transaction_timeout_ms=1000)
+            self._wait_for_success(4, transaction)
         self.reconnect()
         return self
+
+    def _wait_for_success(self, version: int, request: Payload) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while code := self.expect(version, request).error_code:  # type: ignore[attr-defined]
+            assert time.monotonic() < deadline, f"{self.name}: {type(request).__name__}: {code}"
+            time.sleep(0.05)
 
     def begin(self, prefix: str) -> Side:
         """Take up a case: its topics' names will start with ``prefix``."""

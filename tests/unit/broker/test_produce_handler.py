@@ -130,13 +130,12 @@ def test_a_key_is_missed_on_a_compacted_topic_and_the_record_named(
     assert answer.error_message is not None
 
 
-def test_zstd_needs_version_7_to_write_and_10_to_read(new_topic: Callable[..., RawTopic]) -> None:
+def test_zstd_needs_version_7_to_write_and_none_to_read(new_topic: Callable[..., RawTopic]) -> None:
     topic = new_topic(compression_type="zstd")
     records = batch(b"a" * 100, codec=Codec.ZSTD)
     assert topic.produce(records, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert topic.produce(records, version=7).error_code == 0
-    assert topic.fetch(version=9).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert values(topic.fetch(version=10)) == [b"a" * 100]
+    assert values(topic.fetch(version=9)) == values(topic.fetch(version=10)) == [b"a" * 100]
 
 
 def test_internal_topics_are_closed_to_ordinary_clients(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class SmallBroker:
             log_dirs,
             lambda topic: LogConfig.from_options(self.dynamic_configs.topic(topic)),
             asyncio.get_running_loop(),
+            self.log_dir_failed,
         )
         self.failed: list[Exception] = []
 

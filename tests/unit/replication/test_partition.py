@@ -20,7 +20,6 @@ from tidelog.storage.log_config import LogConfig
 from tidelog.testing.clock import ManualClock
 
 ME, OTHER = 1, 2
-DEADLINE_S = 10.0
 READ = Isolation.HIGH_WATERMARK
 
 
@@ -57,8 +56,9 @@ class Scene:
             clean_shutdown=True,
             disk=self.disk,
         )
+        self.lost: list[LogDirOfflineError] = []
         name = TopicPartition("topic", 0)
-        self.partition = Partition(name, random_uuid(), log, ME, asyncio.get_running_loop())
+        self.partition = Partition(name, random_uuid(), log, ME, asyncio.get_running_loop(), self.lost.append)
         self.lead()
 
     def lead(self, epoch: int = 0, leader: int = ME, isr: tuple[int, ...] = (ME,)) -> None:
@@ -197,33 +197,6 @@ def test_watchers_hear_of_the_end_of_the_partition(tmp_path: Path) -> None:
         scene.partition.close()
         await asyncio.sleep(0)
         assert watcher.changes == 1
-
-    run(tmp_path, test)
-
-
-def test_waiting_for_an_offset_ends_when_all_replicas_have_it(tmp_path: Path) -> None:
-    async def test(scene: Scene) -> None:
-        partition = scene.partition
-        scene.lead(isr=(ME, OTHER))
-        partition.append(batch(b"a"))
-        waiting = asyncio.create_task(partition.wait_for_offset(1, DEADLINE_S))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        scene.lead(isr=(ME,))
-        assert await waiting
-        assert await partition.wait_for_offset(1, 0)
-
-    run(tmp_path, test)
-
-
-def test_waiting_for_an_offset_ends_with_its_deadline_or_the_partition(tmp_path: Path) -> None:
-    async def test(scene: Scene) -> None:
-        partition = scene.partition
-        assert not await partition.wait_for_offset(1, 0.001)
-        waiting = asyncio.create_task(partition.wait_for_offset(1, DEADLINE_S))
-        await asyncio.sleep(0)
-        partition.close()
-        assert not await waiting
 
     run(tmp_path, test)
 

@@ -31,7 +31,12 @@ class Scene:
         self.log_dirs.identify(broker_id=ME, cluster_id="c")
         self.config = LogConfig()
         self.partitions = Partitions(
-            ME, self.image, self.log_dirs, lambda topic: self.config, asyncio.get_running_loop()
+            ME,
+            self.image,
+            self.log_dirs,
+            lambda topic: self.config,
+            asyncio.get_running_loop(),
+            lambda error: self.log_dirs.mark_offline(Path(error.log_dir or ""), error),
         )
         self.log_dirs.load(lambda topic: self.config, is_stray=self.partitions.is_stray)
 

@@ -19,6 +19,7 @@ from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_loading import LoadProgress
 from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from tidelog.storage.partition_metadata import write_partition_metadata
 from tidelog.testing.clock import ManualClock
 
 CLUSTER = "3Db5QLSqSZieL3rJBUUegA"
@@ -270,9 +271,10 @@ def test_strays_are_set_aside_and_stay_aside(tmp_path: Path) -> None:
     asyncio.run(third.close())
 
 
-def test_a_partition_in_two_directories_stops_the_start(tmp_path: Path) -> None:
+def test_a_partition_of_two_topics_in_two_directories_stops_the_start(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "t-0").mkdir(parents=True)
+        write_partition_metadata(tmp_path / name / "t-0", random_uuid())
     dirs = opened(tmp_path / "a", tmp_path / "b")
     with pytest.raises(StorageError, match=r"lies in both .*delete one of the two"):
         dirs.load(lambda topic: LogConfig())

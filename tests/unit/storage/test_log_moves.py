@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
@@ -241,3 +242,71 @@ def test_the_clean_offset_moves_along(tmp_path: Path) -> None:
         await dirs.close()
 
     asyncio.run(scenario())
+
+
+def test_a_crash_between_the_last_two_steps_of_a_move_leaves_one_of_two_equal_copies_aside(
+    tmp_path: Path,
+) -> None:
+    dirs = loaded(tmp_path)
+    log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+    append(log, b"1", b"2")
+    asyncio.run(dirs.close())
+    (source,) = tmp_path.glob("*/t-0")
+    (target,) = (tmp_path / name / "t-0" for name in "ab" if tmp_path / name != source.parent)
+    shutil.copytree(source, target)
+    again = loaded(tmp_path)
+    assert values_in(again.logs[T0]) == [b"1", b"2"]
+    (aside,) = tmp_path.glob("*/t-0.*-stray")
+    assert aside.parent != again.logs[T0].directory.parent
+    asyncio.run(again.close())
+    third = loaded(tmp_path)
+    assert values_in(third.logs[T0]) == [b"1", b"2"]
+    asyncio.run(third.close())
+
+
+def cut_to_one_batch(directory: Path) -> None:
+    (path,) = directory.glob("*.log")
+    data = path.read_bytes()
+    _, first = next(iter_batches(data))
+    path.write_bytes(data[: first.size_bytes])
+    for other in directory.iterdir():
+        if other.suffix in (".index", ".timeindex", ".snapshot"):
+            other.unlink()
+
+
+def test_copies_of_a_partition_that_differ_are_for_a_person_to_choose_from(tmp_path: Path) -> None:
+    dirs = loaded(tmp_path)
+    log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+    append(log, b"1")
+    append(log, b"2")
+    asyncio.run(dirs.close())
+    (source,) = tmp_path.glob("*/t-0")
+    (target,) = (tmp_path / name / "t-0" for name in "ab" if tmp_path / name != source.parent)
+    shutil.copytree(source, target)
+    cut_to_one_batch(target)
+    again = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock())
+    again.open()
+    with pytest.raises(StorageError, match=r"t-0 lies in both .* and they differ: delete one of the two"):
+        again.load(lambda topic: LogConfig())
+    asyncio.run(again.close())
+    assert source.exists()
+    assert target.exists()
+
+
+@pytest.mark.parametrize("empty", ["a", "b"])
+@pytest.mark.parametrize("records", [0, 1])
+def test_an_empty_log_that_a_failed_directory_has_kept_gives_way(
+    tmp_path: Path, empty: str, records: int
+) -> None:
+    dirs = loaded(tmp_path)
+    dirs.prefer(T0, tmp_path / ("b" if empty == "a" else "a"))
+    log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+    for number in range(records):
+        append(log, b"%d" % number)
+    asyncio.run(dirs.close())
+    (tmp_path / empty / "t-0").mkdir()
+    again = loaded(tmp_path)
+    assert again.logs[T0].directory.parent != tmp_path / empty
+    assert len(values_in(again.logs[T0])) == records
+    assert list((tmp_path / empty).glob("t-0.*-stray"))
+    asyncio.run(again.close())

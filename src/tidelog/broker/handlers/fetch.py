@@ -30,7 +30,6 @@ from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid
-from tidelog.records.compression import Codec
 from tidelog.replication.partition import Partition
 from tidelog.storage.log import Isolation
 from tidelog.wire.api import ApiKey
@@ -56,7 +55,6 @@ logger = logging.getLogger(__name__)
 _READ_COMMITTED = 1
 _TOPIC_IDS_SINCE = 13
 _LEADER_SINCE = 16
-_ZSTD_SINCE = 10
 _STORAGE_ERROR_SINCE = 6
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
@@ -111,7 +109,7 @@ class FetchHandler:
         replica_id, _, _, min_bytes, limit, isolation_level, session_id, _, topics, _, _, _ = request
         name, topic_id, ((index, epoch, offset, last_epoch, _, max_bytes, _, _),) = topics[0]
         partition = self.by_name.get((name, index)) if topic_id is None else self.by_id.get((topic_id, index))
-        if partition is None or replica_id >= 0 or session_id or version < _ZSTD_SINCE:
+        if partition is None or replica_id >= 0 or session_id:
             return None
         isolation = TXN_COMMITTED if isolation_level == _READ_COMMITTED else HIGH_WATERMARK
         try:
@@ -249,8 +247,8 @@ class Fetch:
                 None,
             )
         if missing:
-            # Kafka names partitions that it does not know behind all others.
-            answers.update(missing)
+            # Kafka names what it does not know behind all others, topics before partitions.
+            answers.update(sorted(missing.items(), key=lambda each: each[1][1] != ErrorCode.UNKNOWN_TOPIC_ID))
         return answers, enough or size >= self._min_bytes or not readable
 
     def _examine(self, key: PartitionKey, partition: Partition | None, epoch: int) -> Partition:
@@ -293,9 +291,7 @@ class Fetch:
         for key in selected:
             topic = key[0]
             answer = answers[key]
-            if version < _ZSTD_SINCE:
-                answer = self._for_old_version(key, answer)
-            if answer[9] is not None:
+            if answer[9] is not None and self._request.replica_id < 0:
                 endpoints = self._handler.broker.endpoints({answer[9][0]}, self._connection.listener)
             if topics and topic == last:
                 topics[-1][2].append(answer)
@@ -311,25 +307,6 @@ class Fetch:
             error_code=error,
             session_id=session_id,
             node_endpoints=endpoints,
-        )
-
-    def _for_old_version(self, key: PartitionKey, answer: PartitionAnswer) -> PartitionAnswer:
-        """Clients of versions before 10 may not know zstd: topics that ask for it are kept from them."""
-        partition = self._lookup.get(key)
-        if partition is None or partition.log.config.target_codec is not Codec.ZSTD:
-            return answer
-        return (
-            answer[0],
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            -1,
-            -1,
-            -1,
-            None,
-            -1,
-            b"",
-            None,
-            None,
-            None,
         )
 
     # Waiting

@@ -6,8 +6,9 @@ Versions 0 to 2 are advertised and not served: a request in one of them closes t
 Behaviour as in Kafka: every partition is answered by itself; acks must be 0, 1 or -1; internal topics take
 records only from Kafka's own admin client id; zstd needs version 7; with acks=0 nothing is answered, and
 the connection is closed on an error so that the client notices; with acks=-1 the answer waits for all
-in-sync replicas, at most the request's timeout. Error messages and record errors are sent for batches
-refused because of their records.
+in-sync replicas, at most the request's timeout, and where the topic has ``flush.messages`` every answer for
+the sync (``broker/produce_wait``). Error messages and record errors are sent for batches refused because of
+their records.
 
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
 requests; ``StagedProduce.settle`` answers when the group has been written.
@@ -23,13 +24,11 @@ by itself, where Kafka refuses its whole request.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
+from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import Uuid
 from tidelog.records.compression import Codec
@@ -38,8 +37,7 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.log_append import AppendInfo
 from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
-from tidelog.wire.plain import Endpoint
-from tidelog.wire.produce import TopicAnswer, encode_produce_response, parse_produce_request
+from tidelog.wire.produce import PartitionAnswer, TopicAnswer, encode_produce_response, parse_produce_request
 
 if TYPE_CHECKING:
     from tidelog.broker.app import Broker
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
 
 API = ApiKey.PRODUCE
 VERSIONS = (3, 13)
-
-logger = logging.getLogger(__name__)
 
 _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
@@ -75,7 +71,6 @@ _WITHOUT_LOG_START = frozenset(
 
 Entry = tuple[int, Partition | None, AppendInfo | KafkaError]
 Topic = tuple[str | None, Uuid | None, list[Entry]]
-Result = tuple[int, int, int, int, int, Sequence[tuple[int, str | None]], str | None, tuple[int, int] | None]
 
 
 class ProduceHandler:
@@ -199,30 +194,34 @@ class StagedProduce(StagedAnswer):
         self._topics = topics
 
     def settle(self) -> bytes | NoAnswer | PendingAnswer:
-        """Answer, now that the group is written; with acks=-1 once all in-sync replicas have it."""
+        """Answer, now that the group is written, or once it is synced and replicated as it has to be."""
         acks = self._acks
         failed = self._handler.group.failed
         topics = self._topics
         if acks and not failed and len(topics) == 1 and len(topics[0][2]) == 1:
             # What nearly every request is: one batch for one partition, and all went well.
             name, topic_id, ((index, partition, info),) = topics[0]
-            if type(info) is AppendInfo and (acks == 1 or partition.log.high_watermark > info[1]):  # type: ignore[union-attr]
+            if type(info) is AppendInfo and (
+                partition.log.high_watermark > info[1] or (acks == 1 and not partition.flushing)  # type: ignore[union-attr]
+            ):
                 result = index, 0, info[0], info[2], info[3], (), None, None
                 return encode_produce_response(
                     self._version, self._correlation_id, ((name, topic_id, (result,)),)
                 )
         answers: list[TopicAnswer] = []
-        behind = False
+        behind: list[WrittenBatch] = []
         errors = False
         for name, topic_id, entries in topics:
-            results: list[Result] = []
+            results: list[PartitionAnswer] = []
             for index, partition, info in entries:
                 if type(info) is not AppendInfo or partition is None or partition in failed:
                     errors = True
                     results.append(self._refused(index, partition, info))
                     continue
-                if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
-                    behind = True
+                if partition.log.high_watermark <= info.last_offset and (
+                    acks == ACKS_ALL or partition.flushing
+                ):
+                    behind.append(WrittenBatch(partition, info.last_offset + 1, results, len(results)))
                 results.append(
                     (
                         index,
@@ -239,13 +238,20 @@ class StagedProduce(StagedAnswer):
         if acks == 0:
             return self._close() if errors else NO_ANSWER
         if behind:
-            return self._wait_for_replicas(answers)
-        endpoints = (
-            leader_endpoints(self._handler.broker, self._connection.listener, answers) if errors else ()
-        )
+            return ProduceWait(acks, behind, lambda: self._encode(answers)).start(self._timeout_ms)
+        if errors:
+            return self._encode(answers)
+        return encode_produce_response(self._version, self._correlation_id, answers)
+
+    def _encode(self, answers: list[TopicAnswer]) -> bytes:
+        """The answer, with the addresses of the leaders that it points to (KIP-951)."""
+        leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
+        endpoints = self._handler.broker.endpoints(leaders, self._connection.listener)
         return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
 
-    def _refused(self, index: int, partition: Partition | None, error: AppendInfo | KafkaError) -> Result:
+    def _refused(
+        self, index: int, partition: Partition | None, error: AppendInfo | KafkaError
+    ) -> PartitionAnswer:
         if not isinstance(error, KafkaError):
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         code = error.code
@@ -258,7 +264,7 @@ class StagedProduce(StagedAnswer):
         message = None
         if isinstance(error, NoBatchError):
             log_start = -1
-            message = error.message if code == ErrorCode.CORRUPT_MESSAGE else None
+            message = error.message or None if code == ErrorCode.CORRUPT_MESSAGE else None
         record_errors: list[tuple[int, str | None]] = []
         if isinstance(error, RecordsRefusedError):
             message = error.message
@@ -276,48 +282,6 @@ class StagedProduce(StagedAnswer):
         pending = PendingAnswer()
         pending.fail(f"a produce request with acks=0 failed ({', '.join(refused)})")
         return pending
-
-    def _wait_for_replicas(self, answers: list[TopicAnswer]) -> PendingAnswer:
-        task = asyncio.get_running_loop().create_task(self._replicated(answers))
-        pending = PendingAnswer(task.cancel, pipelined=True)
-        task.add_done_callback(lambda done: _deliver(done, pending))
-        return pending
-
-    async def _replicated(self, answers: list[TopicAnswer]) -> bytes:
-        """The answer once every batch is on all in-sync replicas, or its time is up."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_ms / 1000
-        for (_, _, entries), (_, _, results) in zip(self._topics, answers, strict=True):
-            assert isinstance(results, list)
-            for slot, (index, partition, info) in enumerate(entries):
-                if isinstance(info, AppendInfo) and partition is not None and not results[slot][1]:
-                    timeout_s = max(0.0, deadline - loop.time())
-                    if not await partition.wait_for_offset(info.last_offset + 1, timeout_s):
-                        code = (
-                            ErrorCode.NOT_LEADER_OR_FOLLOWER
-                            if partition.closed
-                            else ErrorCode.REQUEST_TIMED_OUT
-                        )
-                        results[slot] = (index, code, *results[slot][2:])
-        endpoints = leader_endpoints(self._handler.broker, self._connection.listener, answers)
-        return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
-
-
-def _deliver(done: asyncio.Task[bytes], pending: PendingAnswer) -> None:
-    if done.cancelled():
-        return
-    error = done.exception()
-    if error is None:
-        pending.resolve(done.result())
-    else:
-        logger.error("The answer to a waiting produce request met a bug", exc_info=error)
-        pending.fail("its produce request could not be answered")
-
-
-def leader_endpoints(broker: Broker, listener: str, answers: list[TopicAnswer]) -> list[Endpoint]:
-    """The addresses of the leaders that the answers point to (KIP-951)."""
-    leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
-    return broker.endpoints(leaders, listener)
 
 
 def _refuse_transactions(records: memoryview | None, transactional_id: str | None) -> None:

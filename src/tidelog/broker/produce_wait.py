@@ -1,0 +1,105 @@
+"""Produce requests that are written and not yet answered.
+
+An answer waits for the sync of its records where the topic wants one (``flush.messages``), without a limit
+of time, as it would in Kafka, which syncs before it goes on; and with acks=-1 for all in-sync replicas, at
+most the request's timeout. A log directory that fails meanwhile is answered with KAFKA_STORAGE_ERROR, a
+partition that is gone with NOT_LEADER_OR_FOLLOWER. Requests behind such a one are handled meanwhile.
+
+Made by ``handlers/produce``; while it waits, a ``Waiter`` of its partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidelog.broker.pending import PendingAnswer
+from tidelog.errors import ErrorCode
+from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.wire.produce import PartitionAnswer
+
+logger = logging.getLogger(__name__)
+
+
+class WrittenBatch(NamedTuple):
+    """A batch that is in the log, and where its answer stands."""
+
+    partition: Partition
+    end_offset: int
+    results: list[PartitionAnswer]
+    slot: int
+
+
+class ProduceWait:
+    """The answer to one produce request, on its way."""
+
+    __slots__ = ("_acks", "_batches", "_encode", "_late", "_pending", "_timer", "_watched")
+
+    def __init__(self, acks: int, batches: list[WrittenBatch], encode: Callable[[], bytes]) -> None:
+        self._acks = acks
+        self._batches = batches
+        self._encode = encode
+        self._late = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched = {batch.partition: None for batch in batches}
+
+    def start(self, timeout_ms: int) -> PendingAnswer:
+        """Wait; ``encode`` is called for the answer when all ``results`` are what they will be."""
+        for partition in self._watched:
+            partition.watch(self)
+        if self._acks == ACKS_ALL:
+            self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._time_is_up)
+        # A sync is work, which a broker that stops finishes; other replicas may never come.
+        syncing = any(partition.flushing for partition in self._watched)
+        self._pending = PendingAnswer(None if syncing else self._stop, pipelined=True)
+        return self._pending
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Look whether the answer is due now."""
+        self._look()
+
+    def _look(self) -> None:
+        self._batches = [batch for batch in self._batches if not self._is_settled(batch)]
+        if not self._batches:
+            self._finish()
+
+    def _is_settled(self, batch: WrittenBatch) -> bool:
+        """Whether a batch need not be waited for any longer; notes what is wrong with it."""
+        partition, end_offset, results, slot = batch
+        synced = partition.is_synced(end_offset)
+        if synced and (self._acks != ACKS_ALL or partition.log.high_watermark >= end_offset):
+            return True
+        index, _, *rest = results[slot]
+        if partition.offline:
+            results[slot] = index, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, (), None, None
+        elif partition.closed or not partition.is_leader:
+            results[slot] = index, ErrorCode.NOT_LEADER_OR_FOLLOWER, *rest  # type: ignore[assignment]
+        elif synced and self._late:
+            results[slot] = index, ErrorCode.REQUEST_TIMED_OUT, *rest  # type: ignore[assignment]
+        else:
+            return False
+        return True
+
+    def _time_is_up(self) -> None:
+        self._late = True
+        self._look()
+
+    def _finish(self) -> None:
+        self._stop()
+        try:
+            answer = self._encode()
+        except Exception:
+            # Nobody else is there to notice: without this the client would wait for ever.
+            logger.exception("The answer to a waiting produce request met a bug")
+            self._pending.fail("its produce request could not be answered")
+        else:
+            self._pending.resolve(answer)
+
+    def _stop(self) -> None:
+        """Wait no longer: the answer is due, or its client is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._watched:
+            partition.unwatch(self)

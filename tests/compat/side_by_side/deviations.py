@@ -1,0 +1,147 @@
+"""Differences that are meant, each under the name by which docs/deviations.md explains it.
+
+A deviation says which places of an answer may differ (a pattern: ``*`` stands for anything) and what our
+value there is; a difference at another place, or with another value, fails the case, and so does none at all.
+``KNOWN`` says which cases show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+ANYTHING = object()
+"""Our value is the answer's own business: another place of the same answer says what matters."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A difference that is meant: its name, and our value at each place where answers may differ."""
+
+    name: str
+    ours: Mapping[str, object]
+
+    def unexplained(self, found: Mapping[str, tuple[object, object]]) -> dict[str, tuple[object, object]]:
+        """What it does not explain of the differences that were found."""
+        return {path: both for path, both in found.items() if not self._explains(path, both[0])}
+
+    def _explains(self, path: str, mine: object) -> bool:
+        return any(
+            _matches(path, pattern) and (value is ANYTHING or value == mine)
+            for pattern, value in self.ours.items()
+        )
+
+
+def _matches(text: str, pattern: str) -> bool:
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
+def _taken(name: str) -> Deviation:
+    """A batch that is appended as it came, where Kafka refuses it."""
+    return Deviation(name, {"*error_code": "NONE", "*base_offset": 0, "stored": ANYTHING})
+
+
+def _refused(name: str, code: str) -> Deviation:
+    """A batch that is refused, where Kafka takes it or answers with another code."""
+    return Deviation(
+        name,
+        {
+            "*error_code": code,
+            "*base_offset": -1,
+            "*log_start_offset": ANYTHING,
+            "*error_message": ANYTHING,
+            "*record_errors": ANYTHING,
+        },
+    )
+
+
+_NOT_WALKED = _taken("records-are-not-walked")
+_HEADER_TIMESTAMP = Deviation("records-are-not-walked", {"stored[0].max_timestamp": ANYTHING})
+_WALKED = _refused("records-are-walked-on-compacted-topics", "INVALID_RECORD")
+_CLEAR_CODE = _refused("clear-codes", "INVALID_RECORD")
+_UNKNOWN_CODEC = _refused("clear-codes", "UNSUPPORTED_COMPRESSION_TYPE")
+_ORDINARY = Deviation("clear-codes", {"*": ANYTHING})
+_UNKNOWN_OPERATION = Deviation("clear-codes", {"*error_code": "INVALID_REQUEST", "*error_message": ANYTHING})
+_TOO_MANY = Deviation("clear-codes", {"*error_code": "POLICY_VIOLATION", "*error_message": ANYTHING})
+_EMPTY_NAME = Deviation(
+    "clear-codes", {"*error_code": "INVALID_TOPIC_EXCEPTION", "*topic_authorized_operations": ANYTHING}
+)
+_UNKNOWN_SESSION = Deviation(
+    "clear-codes", {"error_code": "FETCH_SESSION_ID_NOT_FOUND", "session_id": 0, "responses": []}
+)
+_ONE_BAD_BATCH = Deviation(
+    "one-bad-batch",
+    {
+        "*[1].error_code": "NONE",
+        "*[1].base_offset": 0,
+        "*[1].log_start_offset": 0,
+        "*[1].error_message": None,
+    },
+)
+_CREATED_AT_ONCE = Deviation(
+    "created-at-once",
+    {"topics[0].error_code": "NONE", "topics[0].partitions": ANYTHING, "topics[0].topic_id": ANYTHING},
+)
+_CLOSED = {"": "the connection is closed"}
+_OTHER_RESOURCES = Deviation("not-yet", {"*error_code": "INVALID_REQUEST", "*error_message": ANYTHING})
+_IDLE = Deviation("idle-options", {"*error_code": "NONE", "*error_message": None, "*configs": ANYTHING})
+_OTHER_WORDS = Deviation("other-words", {"*error_message": ANYTHING})
+
+KNOWN: dict[str, Deviation] = {
+    "produce_requests.null_records[*]": Deviation("null-records", {"[0]": "an answer"}),
+    "produce_requests.acks_0_refused[null]": Deviation("null-records", {"[0]": "the connection is closed"}),
+    "produce_requests.batch_that_cannot_be_read_beside_a_good_one[*]": _ONE_BAD_BATCH,
+    "produce_requests.same_partition_twice[*]": Deviation("named-twice", {"*": ANYTHING}),
+    "produce_requests.same_topic_twice[*]": Deviation("named-twice", {"[0].responses": ANYTHING}),
+    "produce_batches.headers[count-less-delta-too]": _NOT_WALKED,
+    "produce_batches.headers[count-more-delta-too]": _NOT_WALKED,
+    "produce_batches.headers*[codec-*]": _UNKNOWN_CODEC,
+    "produce_batches.bodies[delta*-gzip]": _NOT_WALKED,
+    "produce_batches.bodies[delta*-zstd]": _NOT_WALKED,
+    "produce_batches.bodies_on_compacted_topic[delta*-lz4]": _NOT_WALKED,
+    "produce_batches.malformed_records[*]": _NOT_WALKED,
+    "produce_batches.malformed_records_on_compacted_topic[length-varint-too-long-none]": _CLEAR_CODE,
+    "produce_batches.malformed_records_on_compacted_topic[length-*-snappy]": _WALKED,
+    "produce_batches.malformed_records_on_compacted_topic[key-length-minus-2-*]": _WALKED,
+    "produce_batches.malformed_records_on_compacted_topic[header-count-*]": _NOT_WALKED,
+    "produce_batches.compressed_garbage[*]": _NOT_WALKED,
+    "produce_batches.compressed_garbage_on_compacted_topic[*]": _CLEAR_CODE,
+    "produce_batches.compressed_garbage_for_another_codec[*]": _CLEAR_CODE,
+    "produce_batches.highest_timestamp_is_wrong[*]": _HEADER_TIMESTAMP,
+    "fetches.partition_limit[-*]": _ORDINARY,
+    "fetches.request_limit[-*]": _ORDINARY,
+    "fetches.odd_isolation[*]": _ORDINARY,
+    "fetch_sessions.highest_session_id[*]": _UNKNOWN_SESSION,
+    "offsets.odd_isolation[*]": _ORDINARY,
+    "offsets.without_timestamps": Deviation(
+        "no-timestamps", {"[0].topics[0].partitions[0].offset": -1, "[0].topics[0].partitions[0].leader_epoch": -1}
+    ),
+    "offsets.topic_without_partitions[*]": Deviation("topics-without-partitions", {"topics": ANYTHING}),
+    "offsets.same_partition_twice[*]": Deviation("named-twice", {"topics[0].partitions": ANYTHING}),
+    "offsets.same_topic_twice[*]": Deviation("named-twice", {"topics": ANYTHING}),
+    "metadata.neither_id_nor_name_since_12[*]": _ORDINARY,
+    "metadata.created_on_the_way_first_answer[*]": _CREATED_AT_ONCE,
+    "metadata.coordinator_of_odd_type[*]": _OTHER_WORDS,
+    "connections.odd_bodies[string-not-utf8]": Deviation("strict-bytes", _CLOSED),
+    "connections.odd_bodies[compact-array-huge]": Deviation("strict-bytes", _CLOSED),
+    "connections.sasl_without_sasl[*]": Deviation("not-yet", _CLOSED),
+    "admin_topics.more_partitions[huge-*]": _TOO_MANY,
+    "admin_configs.describe_odd_resource[client-metrics-empty]": _OTHER_RESOURCES,
+    "admin_configs.describe_odd_resource[group-empty]": _OTHER_RESOURCES,
+    "admin_configs.describe_broker": _IDLE,
+    "admin_configs.change_topic[operation-*]": _UNKNOWN_OPERATION,
+    "admin_configs.change_broker_dry[keystore]": _IDLE,
+    "admin_configs.change_broker_dry[threads]": _IDLE,
+    "admin_configs.change_broker_dry[retention-0]": _OTHER_WORDS,
+    "admin_configs.change_logger[operation-9]": _UNKNOWN_OPERATION,
+    "admin_configs.change_group[*]": _OTHER_RESOURCES,
+    "admin_configs.change_client_metrics[*]": _OTHER_RESOURCES,
+    "admin_cluster.topic_partitions_empty_name": _EMPTY_NAME,
+    "admin_cluster.reassign_nothing": _OTHER_WORDS,
+}
+
+
+def deviation_of(case: str) -> Deviation | None:
+    """The deviation that a case shows: the first whose pattern fits its name."""
+    return next((each for pattern, each in KNOWN.items() if _matches(case, pattern)), None)
