@@ -15,11 +15,20 @@ from typing import TextIO
 FORMATS = ("text", "json")
 
 
+# Names and messages that clients send are in some lines: they must not end a line, or begin one of their own.
+_ESCAPED = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
+
 class TextFormatter(logging.Formatter):
     """``2026-11-15 10:20:30,123 INFO  the message (tidelog.broker.app)``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s (%(name)s)")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, which is one line whatever the message holds; a traceback comes behind it."""
+        record.message = record.message.translate(_ESCAPED)
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,8 +1,8 @@
-"""Clients that know exactly what they were told: one request at a time, on one socket, nothing in the background.
+"""Clients that know exactly what they were told: one request at a time, on one socket, no background work.
 
-A ``Writer`` sends each batch, under the same sequence numbers, until it is acknowledged, however often the broker
-dies in between. So after a scenario its partition must hold what it wrote, once, in order: nothing lost, nothing
-doubled, nothing torn.
+A ``Writer`` sends each batch, under the same sequence numbers, until it is acknowledged, however often the
+broker dies in between. So after a scenario its partition must hold what it wrote, once, in order: nothing
+lost, nothing doubled, nothing torn.
 """
 
 from __future__ import annotations
@@ -289,7 +289,9 @@ def read_from(bootstrap: str, topic: str, partition: int, offset: int | None = N
             before = position
             data = memoryview(answer.records)
             for pos, header in iter_batches(data):
-                assert check_crc(data, pos, header.size_bytes), f"the batch at {header.base_offset} is damaged"
+                assert check_crc(data, pos, header.size_bytes), (
+                    f"the batch at {header.base_offset} is damaged"
+                )
                 for record in decode_batch(data[pos : pos + header.size_bytes]):
                     if record.offset >= before:
                         found.append(Stored(record.offset, record.key, record.value))

@@ -1,8 +1,8 @@
 """What all scenarios share: a seed that can be set, and broker processes that are gone when the test is.
 
-The seed of a test is made from its name, so a run can be repeated; ``TIDELOG_SEED=random`` draws another one, and
-``TIDELOG_SEED=<number>`` replays what a failed run has printed. When a process is killed is still up to the machine:
-the invariants hold for every instant.
+The seed of a test is made from its name, so a run can be repeated; ``TIDELOG_SEED=random`` draws another one,
+and ``TIDELOG_SEED=<number>`` replays what a failed run has printed. At which instruction a process is killed
+is still up to the machine: the invariants hold for every instant.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def broker_at(tmp_path: Path) -> Iterator[StartBroker]:
     def make(*log_dirs: Path, **options: str) -> BrokerProcess:
         """Options with ``_`` in the place of ``.``; without directories one is made."""
         named = {name.replace("_", "."): value for name, value in options.items()}
-        broker = BrokerProcess(
-            tmp_path / f"broker{len(made)}", options=named, log_dirs=log_dirs or None
-        )
+        broker = BrokerProcess(tmp_path / f"broker{len(made)}", options=named, log_dirs=log_dirs or None)
         made.append(broker)
         return broker
 

@@ -32,7 +32,7 @@ def empty(path: Path, _: random.Random) -> None:
 
 
 def zero(path: Path, _: random.Random) -> None:
-    """Zeros, as many bytes: what a power failure leaves of a file whose size was written and whose blocks were not."""
+    """Zeros, as many: what a power failure leaves of a file whose size was written, but not its blocks."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -75,7 +75,7 @@ def records_in(path: Path) -> int:
 
 
 def spoil_batch(path: Path, index: int, at: int) -> int:
-    """Change the byte ``at`` (behind the header: in the records) of a batch; gives the records before that batch."""
+    """Change the byte ``at`` of a batch, or one of its records; gives the number of records before it."""
     data = bytearray(path.read_bytes())
     batches = whole_batches(bytes(data))
     start, end, _ = batches[index]

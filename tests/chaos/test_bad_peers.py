@@ -10,12 +10,13 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-
 from tests.chaos.clients import Admin, Writer, assert_kept, wait_until
 from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
+
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch
 from tidelog.testing.broker import BrokerProcess
@@ -188,6 +189,30 @@ def test_thousands_of_connections_opened_and_dropped_leave_nothing_behind(broker
     assert_kept(broker.bootstrap, writer)
 
 
+def test_a_crowd_of_connections_leaves_enough_file_descriptors_for_the_logs(tmp_path: Path) -> None:
+    """Out of descriptors, a broker could not roll a segment, and would take its disk for broken."""
+    options = {"log.index.size.max.bytes": "240", "log.index.interval.bytes": "64"}
+    with FewDescriptors(tmp_path / "data", options=options) as broker:
+        Admin(broker.bootstrap).create_topic("busy")
+        writer = Writer(broker.bootstrap, "busy")
+        writer.write([b"before"])
+        crowd = [socket.create_connection((broker.host, broker.port), timeout=10) for _ in range(300)]
+        wait_until("the crowd to be too large", lambda: "accepts no connections until" in broker.log)
+        for number in range(200):
+            writer.write([b"%d" % number] * 3)
+        for sock in crowd:
+            sock.close()
+        assert_kept(broker.bootstrap, writer)
+        assert len(list((tmp_path / "data" / "busy-0").glob("*.log"))) > 3
+
+
+class FewDescriptors(BrokerProcess):
+    """A broker that may not open many files."""
+
+    def _command(self) -> list[str]:
+        return ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *super()._command()]
+
+
 def test_half_open_connections_are_closed_when_idle(broker_at: StartBroker) -> None:
     broker = broker_at(connections_max_idle_ms="400").start()
     files = broker.open_files
@@ -229,7 +254,9 @@ def answers(broker: BrokerProcess) -> bool:
 
 
 def test_a_peer_that_sends_one_byte_at_a_time_is_served_and_holds_nobody_up(broker: BrokerProcess) -> None:
-    frame = encode_request(RequestHeader(ApiKey.METADATA, 12, 1, "x" * 60), metadata.MetadataRequest(topics=None))
+    frame = encode_request(
+        RequestHeader(ApiKey.METADATA, 12, 1, "x" * 60), metadata.MetadataRequest(topics=None)
+    )
     writer = Writer(broker.bootstrap, "busy")
     with Crew([numbered(writer)]) as crew, RawClient(broker.host, broker.port) as dawdler:
         for index in range(len(frame)):
@@ -254,7 +281,7 @@ def test_clients_go_on_after_the_broker_was_suspended(broker: BrokerProcess) -> 
 
 
 def test_producers_with_short_timeouts_write_once_over_a_suspended_broker(broker: BrokerProcess) -> None:
-    """Their requests lie in the broker's sockets when they give up, and are sent again: the sequence tells."""
+    """Their requests lie in the broker's sockets when they give up and send again: the sequence tells."""
     writer = Writer(broker.bootstrap, "busy", timeout_s=0.2)
     with Crew([numbered(writer)]) as crew:
         for _ in range(3):

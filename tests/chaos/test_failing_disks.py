@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.chaos.clients import (
     Admin,
     Refused,
@@ -25,6 +24,7 @@ from tests.chaos.clients import (
     wait_until,
 )
 from tests.chaos.conftest import StartBroker
+
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker import BrokerProcess
 
@@ -328,7 +328,9 @@ def test_without_any_directory_to_use_the_broker_says_so(broker_at: StartBroker,
     assert "Traceback" not in said
 
 
-def test_the_directory_of_the_metadata_being_unusable_is_named(broker_at: StartBroker, tmp_path: Path) -> None:
+def test_the_directory_of_the_metadata_being_unusable_is_named(
+    broker_at: StartBroker, tmp_path: Path
+) -> None:
     """Starting without the metadata would set every partition aside."""
     first, second = tmp_path / "first", tmp_path / "second"
     broker = broker_at(first, second).start()

@@ -1,6 +1,7 @@
 """Nonsense against a live broker: every served API, bent frames and well-formed frames full of odd values.
 
-Whatever comes, the broker lives, its log speaks of no bug, its memory is bounded, and a client with manners is served.
+Whatever comes, the broker lives, its log speaks of no bug, its memory is bounded, and a client with manners
+is served.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from tests.chaos.clients import Admin, Session, Writer, read_from, values, wait_until
 from tests.chaos.conftest import StartBroker
+
 from tidelog.broker.dispatch import SERVED
 from tidelog.records.batch import HEADER_SIZE, write_crc
 from tidelog.records.compression import Codec
@@ -32,8 +33,30 @@ PER_CONNECTION = 15
 SLACK_BYTES = 80 * MB
 
 TOPICS = ["plain", "stamped", "zipped", "compacted", "absent", "", "a" * 249, "a" * 250, "sl/ash", ".", "é"]
-OPTIONS = ["retention.ms", "cleanup.policy", "segment.bytes", "compression.type", "no.such.option", "", "log.dirs"]
-STRINGS = [*TOPICS, *OPTIONS, "0", "1", "-1", "delete", "compact", "zstd", "\x00", "x" * 1000, "/tmp", "=", ","]
+OPTIONS = [
+    "retention.ms",
+    "cleanup.policy",
+    "segment.bytes",
+    "compression.type",
+    "no.such.option",
+    "",
+    "log.dirs",
+]
+STRINGS = [
+    *TOPICS,
+    *OPTIONS,
+    "0",
+    "1",
+    "-1",
+    "delete",
+    "compact",
+    "zstd",
+    "\x00",
+    "x" * 1000,
+    "/tmp",
+    "=",
+    ",",
+]
 # Small, odd and huge; none in between, which would honestly make thousands of partitions.
 NUMBERS = [-2, -1, 0, 1, 2, 3, 20_000]
 LIMITS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 63}
@@ -49,8 +72,12 @@ class Fuzz:
     def request(self) -> tuple[RequestHeader, Payload]:
         key = self.chance.choice(SERVED)
         api = API_TABLE[key]
-        version = self.chance.randint(max(api.min_version, 3 if key == ApiKey.PRODUCE else 0), api.max_version)
-        header = RequestHeader(key, version, self.chance.randrange(1 << 31), self.chance.choice([None, "", "fuzz"]))
+        version = self.chance.randint(
+            max(api.min_version, 3 if key == ApiKey.PRODUCE else 0), api.max_version
+        )
+        header = RequestHeader(
+            key, version, self.chance.randrange(1 << 31), self.chance.choice([None, "", "fuzz"])
+        )
         return header, self.message(api.request, version)
 
     def frame(self) -> bytes:
@@ -93,7 +120,9 @@ class Fuzz:
         """A batch with a right checksum and, perhaps, something wrong under it."""
         chance = self.chance
         records = [
-            Record(n, chance.choice([0, 1, 1_700_000_000_000, 1 << 61]), chance.choice([None, b"k"]), b"v" * 20)
+            Record(
+                n, chance.choice([0, 1, 1_700_000_000_000, 1 << 61]), chance.choice([None, b"k"]), b"v" * 20
+            )
             for n in range(chance.randrange(1, 5))
         ]
         batch = bytearray(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 
 import pytest
-
 from tests.chaos.clients import EARLIEST, LATEST, Admin, Writer, assert_kept, read_from, values, wait_until
 from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
@@ -25,7 +23,9 @@ def test_concurrent_producers_on_several_topics_lose_double_and_reorder_nothing(
     for topic in ("one", "two", "three"):
         admin.create_topic(topic, 2)
     writers = [
-        Writer(broker.bootstrap, topic, partition) for topic in ("one", "two", "three") for partition in (0, 1)
+        Writer(broker.bootstrap, topic, partition)
+        for topic in ("one", "two", "three")
+        for partition in (0, 1)
     ]
     with Crew([numbered(writer, chance.randrange(1, 20), 50) for writer in writers]) as crew:
         for _ in range(KILLS):
@@ -37,9 +37,13 @@ def test_concurrent_producers_on_several_topics_lose_double_and_reorder_nothing(
         assert_kept(broker.bootstrap, writer)
 
 
-def test_constant_rolling_of_tiny_segments_loses_nothing(broker_at: StartBroker, chance: random.Random) -> None:
+def test_constant_rolling_of_tiny_segments_loses_nothing(
+    broker_at: StartBroker, chance: random.Random
+) -> None:
     broker = broker_at(
-        log_flush_offset_checkpoint_interval_ms="50", log_index_interval_bytes="64", log_index_size_max_bytes="120"
+        log_flush_offset_checkpoint_interval_ms="50",
+        log_index_interval_bytes="64",
+        log_index_size_max_bytes="120",
     ).start()
     Admin(broker.bootstrap).create_topic("small", 2, segment_bytes="1048576")
     writers = [Writer(broker.bootstrap, "small", partition) for partition in (0, 1)]
@@ -55,7 +59,9 @@ def test_constant_rolling_of_tiny_segments_loses_nothing(broker_at: StartBroker,
     assert len(segments) > 20
 
 
-def test_retention_under_kills_keeps_an_unbroken_suffix(broker_at: StartBroker, chance: random.Random) -> None:
+def test_retention_under_kills_keeps_an_unbroken_suffix(
+    broker_at: StartBroker, chance: random.Random
+) -> None:
     broker = broker_at(
         log_retention_check_interval_ms="20",
         log_index_size_max_bytes="240",
@@ -80,7 +86,7 @@ def test_retention_under_kills_keeps_an_unbroken_suffix(broker_at: StartBroker, 
         wait_for_more(crew, writers, 100)
     for writer in writers:
         stored = read_from(broker.bootstrap, "short", writer.partition)
-        assert 0 < stored[0].offset
+        assert stored[0].offset > 0
         assert values(stored) == writer.written[stored[0].offset :]
         assert [each.offset for each in stored] == list(range(stored[0].offset, len(writer.written)))
 
@@ -127,7 +133,9 @@ def test_compaction_under_kills_keeps_the_latest_value_of_every_key_and_no_worke
     assert offsets == sorted(set(offsets))
     assert {each.key: each.value for each in stored} == latest
     assert all(each.value == writer.written[each.offset] for each in stored)
-    assert stored[-1].offset == len(writer.written) - 1 == Admin(broker.bootstrap).offset("keyed", 0, LATEST) - 1
+    assert (
+        stored[-1].offset == len(writer.written) - 1 == Admin(broker.bootstrap).offset("keyed", 0, LATEST) - 1
+    )
 
 
 def children(pid: int) -> set[int]:

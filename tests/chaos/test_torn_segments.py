@@ -1,7 +1,7 @@
 """Segments that were cut, overgrown or spoilt while the broker was down.
 
-After an unclean stop a log recovers to exactly its last whole batch. A producer that sends again what was lost goes on
-in its sequence, and what it sends twice is recognised.
+After an unclean stop a log recovers to exactly its last whole batch. A producer that sends again what was
+lost goes on in its sequence, and what it sends twice is recognised.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import random
 from pathlib import Path
 
 import pytest
-
 from tests.chaos import damage
 from tests.chaos.clients import Admin, Refused, Writer, assert_kept, fetch_once, read_from, values, wait_until
 from tests.chaos.conftest import StartBroker
+
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-ROUNDS = 5
+ROUNDS = 4
 TORN = "torn"
 
 
@@ -149,7 +149,9 @@ def test_recovery_cuts_at_a_batch_that_is_spoilt(
         before = sum(damage.records_in(path) for path in damage.segments(partition) if path < last)
         # Without a recovery point everything is checked, the newest segments too.
         (broker.data_dir / "recovery-point-offset-checkpoint").unlink()
-        kept = before + damage.spoil_batch(last, chance.randrange(count), chance.choice([8, 10, 16, 17, 23, 70]))
+        kept = before + damage.spoil_batch(
+            last, chance.randrange(count), chance.choice([8, 10, 16, 17, 23, 70])
+        )
         broker.start()
         assert_goes_on(broker, writers[0], kept, chance)
         assert_kept(broker.bootstrap, writers[1])
@@ -167,7 +169,9 @@ def test_what_is_spoilt_below_the_recovery_point_harms_nothing_else(
     spoilt = files[chance.randrange(len(files) - 2)]
     first = sum(damage.records_in(path) for path in files if path < spoilt)
     behind = first + damage.records_in(spoilt)
-    bad = first + damage.spoil_batch(spoilt, chance.randrange(len(damage.whole_batches(spoilt.read_bytes()))), at)
+    bad = first + damage.spoil_batch(
+        spoilt, chance.randrange(len(damage.whole_batches(spoilt.read_bytes()))), at
+    )
     broker.start()
     writer = writers[0]
     admin = Admin(broker.bootstrap)

@@ -1,8 +1,9 @@
 """A listening socket: accepts while there is room, turns away addresses that have too many connections.
 
-When the broker or the listener is full, the acceptor stops listening for events and the kernel's backlog
-holds newcomers; ``Network.forget`` calls ``resume`` when a connection has gone. When the process is out of
-file descriptors it pauses for a moment instead of spinning.
+When the broker or the listener is full, or three quarters of the files that the process may open are sockets
+(a crowd of connections must not keep logs from being opened), the acceptor stops listening for events and the
+kernel's backlog holds newcomers; ``Network.forget`` calls ``resume`` when a connection has gone. When the
+process is out of file descriptors all the same it pauses for a moment instead of spinning.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Acceptor:
         self._sock.close()
 
     def _has_room(self) -> bool:
-        return self._network.quotas.has_room(self.listener.name)
+        network = self._network
+        return len(network.connections) < network.max_sockets and network.quotas.has_room(self.listener.name)
 
     def _pause_for(self, seconds: float) -> None:
         self.pause()
@@ -64,9 +66,7 @@ class Acceptor:
                 self._pause_for(too_early_s)
                 return
             if not self._has_room():
-                self._network.complaints.say(
-                    "full", "%s accepts no connections until one of them closes", self.listener.name
-                )
+                self._complain_that_full()
                 self.pause()
                 return
             try:
@@ -77,6 +77,14 @@ class Acceptor:
                 self._on_accept_error(error)
                 return
             self._admit(sock, (address[0], address[1]))
+
+    def _complain_that_full(self) -> None:
+        reason = ""
+        if len(self._network.connections) >= self._network.max_sockets:
+            reason = ", as the other files it may open are kept for logs: raise the limit (ulimit -n)"
+        self._network.complaints.say(
+            "full", "%s accepts no connections until one of them closes%s", self.listener.name, reason
+        )
 
     def _on_accept_error(self, error: OSError) -> None:
         if error.errno not in _OUT_OF_RESOURCES:

@@ -28,7 +28,7 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.controller.controller import Controller
 from tidelog.controller.features import SUPPORTED_FEATURES
 from tidelog.controller.takeover import take_over
-from tidelog.errors import LogDirOfflineError, StorageError
+from tidelog.errors import LogDirOfflineError, StorageError, TidelogError
 from tidelog.ids import Uuid, random_uuid, uuid_to_text
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
@@ -46,12 +46,17 @@ from tidelog.replication.partitions import Partitions
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.log_dirs import LogDirs
+from tidelog.storage.log_dirs_loading import LoadProgress
 from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.wire.plain import Endpoint
 
 logger = logging.getLogger(__name__)
 
 _DRAIN_S = 5.0
+
+
+class StartGivenUp(TidelogError):
+    """The broker was told to stop before it had started."""
 
 
 class Broker:
@@ -76,6 +81,7 @@ class Broker:
         """Told when the broker cannot go on: no log directory is left."""
         self._life = LifeCycle()
         self._undo: list[Callable[[], object]] = []
+        self._given_up = False
 
     @property
     def state(self) -> BrokerState:
@@ -110,6 +116,10 @@ class Broker:
         )
 
     # Start
+
+    def give_up_start(self) -> None:
+        """Let a start that is loading logs, which may take long, end with ``StartGivenUp``."""
+        self._given_up = True
 
     async def start(self) -> None:
         """Bring everything up; on an error what was opened is closed again and the error is raised."""
@@ -197,12 +207,16 @@ class Broker:
     async def _load(self) -> None:
         if self._ended_unclean:
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
-        self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray)
+        self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray, progress=self._loaded_one)
         self.partitions.apply(self.image.topics, at_start=True)
         self._feed.subscribe(self._on_metadata)
         self.dynamic_configs.on_topic_change(self._on_topic_config)
         self.dynamic_configs.on_broker_change(self._on_broker_config)
         self.log_dirs.start()
+
+    def _loaded_one(self, _: LoadProgress) -> None:
+        if self._given_up:
+            raise StartGivenUp("the broker was told to stop while it was loading its logs")
 
     async def _register(self) -> None:
         registration = znodes.BrokerRegistration(

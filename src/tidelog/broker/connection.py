@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.inbox import Inbox
-from tidelog.broker.outbox import Outbox, in_memory
+from tidelog.broker.outbox import Outbox, in_memory, read_if_small
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _MAX_IN_FLIGHT = 64
 _FRAMES_PER_TURN = 256
 _UNSENT_BYTES = 512 * 1024
+# Short answers are cheaper joined than sent as pieces, long ones are not; a call takes so many pieces.
+_JOINED_BYTES = 16 * 1024
+_MAX_PIECES = 1024
 
 
 class RequestHandler(Protocol):
@@ -203,9 +206,15 @@ class Connection:
                     break
                 if staged:
                     self._settle(staged, out)
-                if isinstance(outcome, bytes) and not queue:
-                    out.append(outcome)
-                    unsent += len(outcome)
+                pieces: list[bytes] | None = None
+                if not queue:
+                    if isinstance(outcome, bytes):
+                        pieces = [outcome]
+                    elif isinstance(outcome, list):
+                        pieces = read_if_small(outcome)
+                if pieces is not None:
+                    out += pieces
+                    unsent += sum(map(len, pieces))
                     if unsent < _UNSENT_BYTES and done < _FRAMES_PER_TURN:
                         continue
                     unsent = 0
@@ -281,20 +290,27 @@ class Connection:
         """Send answers in one go; what the socket does not take waits in the outbox. Empties ``out``."""
         if not out or self._closed:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
+        sent = 0
         if not self._writing:
+            count = len(out)
+            size = len(out[0]) if count == 1 else sum(map(len, out))
             try:
-                sent = self._send(data)
+                if count == 1:
+                    sent = self._send(out[0])
+                elif size <= _JOINED_BYTES or count > _MAX_PIECES:
+                    sent = self._send(b"".join(out))
+                else:
+                    sent = self._sock.sendmsg(out)
             except (BlockingIOError, InterruptedError):
-                sent = 0
+                pass
             except OSError as error:
                 self._went_away(error)
                 return
-            if sent == len(data):
+            if sent == size:
+                out.clear()
                 return
-            data = data[sent:]
-        self._outbox.put(data)
+        self._outbox.put_rest(out, sent)
+        out.clear()
         self._flush()
 
     def _flush(self) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +66,8 @@ class Network:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
         self.stopping = False
+        self.max_sockets = _max_sockets()
+        """How many connections there can be before logs lack the file descriptors that they need."""
         self._limits = limits
         self._acceptors: list[Acceptor] = []
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -173,3 +177,8 @@ class Network:
             else:
                 oldest = min(oldest, connection.last_active)
         self._idle_timer = self.loop.call_later(max(oldest + max_idle_s - now, 0.1), self._expire_idle)
+
+
+def _max_sockets() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft * 3 // 4

@@ -2,7 +2,7 @@
 
 Parts are ``bytes`` or ranges of log files. Neighbouring ``bytes`` leave in one system call. Large file
 ranges leave with ``sendfile`` and never enter this process; small ones are read, which is cheaper than the
-system calls that sending them by themselves takes (measured: up to about 40 KB). A file range is only good
+system calls that sending them by themselves takes (measured: up to about 24 KB). A file range is only good
 for the turn of the loop in which it was made (its segment may be deleted and the descriptor used for
 another file), so what cannot be sent at once gets a descriptor of its own, and an answer that has to wait
 for others before it is read into memory.
@@ -17,7 +17,7 @@ from collections import deque
 from tidelog.broker.pending import Answer, Part
 from tidelog.wire.fetch import FileRange
 
-_READ_UP_TO = 32 * 1024
+_READ_UP_TO = 24 * 1024
 _BYTES_PER_TURN = 4 * 1024 * 1024
 _GATHER = 64
 # Tells the kernel that the file follows: the response header does not travel in a packet of its own.
@@ -42,18 +42,18 @@ class Outbox:
         if isinstance(answer, bytes):
             self._parts.append(answer)
             return
-        run: list[bytes] = []
         for part in answer:
-            if isinstance(part, bytes):
-                run.append(part)
-            elif part.length <= _READ_UP_TO:
-                run.append(os.pread(part.fd, part.length, part.position))
+            large = isinstance(part, FileRange) and part.length > _READ_UP_TO
+            self._parts.append(part if large else _as_bytes(part))
+
+    def put_rest(self, pieces: list[bytes], sent: int) -> None:
+        """Queue what is left of ``pieces`` when the socket has taken the first ``sent`` bytes."""
+        for piece in pieces:
+            if sent >= len(piece):
+                sent -= len(piece)
             else:
-                self._parts.append(b"".join(run))
-                self._parts.append(part)
-                run = []
-        if run:
-            self._parts.append(b"".join(run))
+                self._parts.append(piece[sent:])
+                sent = 0
 
     def flush(self) -> bool:
         """Send what the socket takes; whether nothing is left. ``OSError`` means that the peer is gone."""
@@ -121,8 +121,18 @@ class Outbox:
                 self._parts[index] = FileRange(fd, part.position, part.length)
 
 
+def read_if_small(parts: list[Part]) -> list[bytes] | None:
+    """The parts of an answer as bytes if all its files are better read than sent; else ``None``."""
+    for part in parts:
+        if isinstance(part, FileRange) and part.length > _READ_UP_TO:
+            return None
+    return [_as_bytes(part) for part in parts]
+
+
 def in_memory(parts: list[Part]) -> bytes:
     """The parts of an answer as bytes, files read."""
-    return b"".join(
-        part if isinstance(part, bytes) else os.pread(part.fd, part.length, part.position) for part in parts
-    )
+    return b"".join(map(_as_bytes, parts))
+
+
+def _as_bytes(part: Part) -> bytes:
+    return part if isinstance(part, bytes) else os.pread(part.fd, part.length, part.position)

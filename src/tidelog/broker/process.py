@@ -1,9 +1,10 @@
 """A broker as a process: the loop it runs on, signals, and the last words.
 
-SIGTERM and SIGINT shut the broker down cleanly; a second one ends the process at once. After the broker is
-ready handlers that were not needed yet are imported, and the garbage collector is told that what is there
-stays: the objects of a broker live long, and looking through them again and again would cost more than it
-finds.
+SIGTERM and SIGINT shut the broker down cleanly; while it is still loading its logs they end the start.
+Another SIGTERM changes nothing, as in Kafka; another SIGINT (somebody presses Ctrl-C again) ends the process
+at once. After the broker is ready handlers that were not needed yet are imported, and the garbage collector
+is told that what is there stays: the objects of a broker live long, and looking through them again and again
+would cost more than it finds.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from types import FrameType
 
-from tidelog.broker.app import Broker
+from tidelog.broker.app import Broker, StartGivenUp
 from tidelog.errors import StorageError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
 
 logger = logging.getLogger(__name__)
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FORCED_EXIT_CODE = 130
 _GC_THRESHOLDS = (50_000, 20, 50)
 _REACH_TIMEOUT_S = 3.0
@@ -58,42 +61,77 @@ async def _serve(config: BrokerConfig, announce: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     fatal: list[str] = []
-    signals = 0
 
     def on_signal(number: signal.Signals) -> None:
-        nonlocal signals
-        signals += 1
-        if signals > 1:
-            logger.warning("Stopping at once after a second %s", number.name)
-            logging.shutdown()
-            os._exit(_FORCED_EXIT_CODE)
-        logger.info("Shutting down after %s", number.name)
-        stopping.set()
+        if not stopping.is_set():
+            logger.info("Shutting down after %s", number.name)
+            stopping.set()
+        elif number is signal.SIGINT:
+            _end_at_once()
 
     def on_fatal(reason: str) -> None:
         fatal.append(reason)
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
     broker = Broker(config)
     broker.on_fatal = on_fatal
-    await broker.start()
-    first = broker.advertised[0]
+    early = _signals_during(broker)
+    try:
+        await broker.start()
+    except StartGivenUp:
+        logger.info("The broker has shut down after %s, before it was ready", early[0].name)
+        return
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    if early:
+        on_signal(early[0])
+    else:
+        _greet(broker, announce)
+    settling = loop.create_task(_settle(broker))
+    await stopping.wait()
+    settling.cancel()
+    await broker.shut_down()
+    logger.info("The broker has shut down")
+    for number in _SIGNALS:
+        # One more must not make a clean end look like another.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    if fatal:
+        raise StorageError(fatal[0])
+
+
+def _signals_during(broker: Broker) -> list[signal.Signals]:
+    """Have signals give up the start of ``broker``; gives the list that they go into.
+
+    These handlers run wherever the process is: the loop stands still while logs are loaded.
+    """
+    received: list[signal.Signals] = []
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        if received and number == signal.SIGINT:
+            _end_at_once()
+        received.append(signal.Signals(number))
+        broker.give_up_start()
+
+    for number in _SIGNALS:
+        signal.signal(number, on_signal)
+    return received
+
+
+def _end_at_once() -> None:
+    logger.warning("Stopping at once after a second signal")
+    logging.shutdown()
+    os._exit(_FORCED_EXIT_CODE)
+
+
+def _greet(broker: Broker, announce: Callable[[str], None]) -> None:
     logger.info(
         "Broker %d of cluster %s serves %s",
         broker.broker_id,
         broker.image.cluster_id,
         _listed(broker.advertised),
     )
-    announce(_address(first))
-    settling = loop.create_task(_settle(broker))
-    await stopping.wait()
-    settling.cancel()
-    await broker.shut_down()
-    logger.info("The broker has shut down")
-    if fatal:
-        raise StorageError(fatal[0])
+    announce(_address(broker.advertised[0]))
 
 
 async def _settle(broker: Broker) -> None:

@@ -103,7 +103,9 @@ def _own_command() -> str:
     """How a person calls this program in the terminal next door."""
     import shutil
 
-    return "tidelog" if shutil.which("tidelog") is not None else sys.argv[0]
+    if shutil.which("tidelog") is not None:
+        return "tidelog"
+    return f"{sys.executable} -m tidelog" if sys.argv[0].endswith(".py") else sys.argv[0]
 
 
 def _refuse(error: BaseException) -> int:

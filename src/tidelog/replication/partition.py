@@ -34,6 +34,7 @@ from tidelog.storage.producer_state import AppendOrigin
 logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
+_new_tuple = tuple.__new__
 
 
 class Waiter(Protocol):
@@ -137,11 +138,7 @@ class Partition:
             raise self._not_leader()
         log = self.log
         if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr "
-                f"requirement of {log.config.min_insync_replicas} for partition {self.topic_partition}",
-            )
+            self._check_in_sync_replicas()
         return log.stage_as_leader(records, self.leader_epoch, origin)
 
     def write_staged(self) -> None:
@@ -242,7 +239,7 @@ class Partition:
             if diverging is not None:
                 return ReadResult(None, high_watermark, last_stable_offset, log_start_offset, diverging)
         found = log.read(offset, max_bytes, isolation=isolation, min_one_message=min_one_message)
-        return ReadResult(found, high_watermark, last_stable_offset, log_start_offset)
+        return _new_tuple(ReadResult, (found, high_watermark, last_stable_offset, log_start_offset, None))
 
     def has_rolled_past(self, offset: int) -> bool:
         """Whether a reader at ``offset`` is in an older segment, so that no append gives it more to read."""
@@ -328,6 +325,16 @@ class Partition:
         self._waking = False
         for waiter in tuple(self._waiters):
             waiter.partition_changed(self)
+
+    def _check_in_sync_replicas(self) -> None:
+        """``min.insync.replicas`` asks for no more replicas than the partition has, as in Kafka."""
+        required = min(self.log.config.min_insync_replicas, len(self.replicas))
+        if len(self.isr) < required:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr "
+                f"requirement of {required} for partition {self.topic_partition}",
+            )
 
     def _not_leader(self) -> KafkaError:
         return KafkaError(

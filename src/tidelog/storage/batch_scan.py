@@ -28,8 +28,10 @@ _LEGACY_MIN_LENGTH = 14
 _unpack_length = struct.Struct(">i").unpack_from
 
 
-def find_offset(pread: Pread, fd: int, position: int, end: int, offset: int, path: PathOf) -> int | None:
-    """Where the first batch lies, from ``position`` on, that ends at ``offset`` or later; None: nowhere.
+def find_offset(
+    pread: Pread, fd: int, position: int, end: int, offset: int, path: PathOf
+) -> tuple[int, int] | None:
+    """Position and size of the first batch from ``position`` on that ends at ``offset`` or later, if any.
 
     A ``position`` inside the file comes from an index, which must not point behind the batch it is asked for.
     """
@@ -48,11 +50,23 @@ def find_offset(pread: Pread, fd: int, position: int, end: int, offset: int, pat
         if base_offset + last_offset_delta >= offset:
             if position == start > 0 and base_offset > offset:
                 raise CorruptRecordError(f"the index of {path()} leads behind offset {offset}")
-            return position
+            return position, length + LOG_OVERHEAD
         size = length + LOG_OVERHEAD
         at += size
         position += size
     return None
+
+
+def size_if_holding(pread: Pread, fd: int, position: int, end: int, offset: int) -> int:
+    """The size of the batch at ``position`` if it holds ``offset``; 0 if it does not, or if none is there."""
+    head = pread(fd, _HEAD_SIZE, position)
+    if len(head) < _HEAD_SIZE:
+        return 0
+    base_offset, length, _, magic, _, _, last_offset_delta = _unpack_head(head)
+    size: int = length + LOG_OVERHEAD
+    if magic != MAGIC_V2 or size < HEADER_SIZE or position + size > end:
+        return 0
+    return size if base_offset <= offset <= base_offset + last_offset_delta else 0
 
 
 def headers(pread: Pread, fd: int, position: int, end: int, path: PathOf) -> Scan:

@@ -37,6 +37,10 @@ from tidelog.storage.partition_metadata import read_partition_metadata, write_pa
 from tidelog.storage.recovery_report import RecoveryReport
 from tidelog.storage.segment import Segment
 
+# An enum's members are looked up at a price, which every fetch would pay several times.
+HIGH_WATERMARK, LOG_END, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.LOG_END, Isolation.TXN_COMMITTED
+_new_tuple = tuple.__new__
+
 __all__ = ["AppendInfo", "FetchSlice", "Isolation", "Log", "TimestampAndOffset"]
 
 
@@ -213,9 +217,9 @@ class Log(LogAppend):
 
         With ``min_one_message`` the first batch comes whole, however large. Raises OFFSET_OUT_OF_RANGE.
         """
-        if isolation is Isolation.HIGH_WATERMARK:
+        if isolation is HIGH_WATERMARK:
             limit = self.high_watermark
-        elif isolation is Isolation.LOG_END:
+        elif isolation is LOG_END:
             limit = self.log_end_offset
         else:
             limit = self.last_stable_offset
@@ -256,9 +260,9 @@ class Log(LogAppend):
                 length = min(max(first, max_bytes), available)
         file = segment.file
         aborted = None
-        if isolation is Isolation.TXN_COMMITTED:
+        if isolation is TXN_COMMITTED:
             aborted = log_reads.aborted_transactions(self, segment, start_offset, position, length)
-        return FetchSlice(file, file.fd, position, length, start_offset, aborted, incomplete)
+        return _new_tuple(FetchSlice, (file, file.fd, position, length, start_offset, aborted, incomplete))
 
     def _end_position(self, segment: Segment, limit: int) -> int:
         """Where in ``segment`` reading must stop, for offsets below ``limit``."""

@@ -23,6 +23,7 @@ _INT32 = struct.Struct(">i")
 _pack_entry = _ENTRY.pack_into
 _unpack_entry = _ENTRY.unpack_from
 _unpack_int = _INT32.unpack_from
+_new_tuple = tuple.__new__
 
 
 class OffsetPosition(NamedTuple):
@@ -90,7 +91,18 @@ class OffsetIndex(MappedIndex):
     def lookup(self, offset: int) -> OffsetPosition:
         """The entry with the largest offset at or below ``offset``; the segment's start if there is none."""
         slot = self._floor_slot(offset - self.base_offset, 0)
-        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = _unpack_entry(self._mapped(), slot * 8)
+        return _new_tuple(OffsetPosition, (self.base_offset + relative, position))
+
+    def around(self, offset: int) -> tuple[int, int]:
+        """The position that :meth:`lookup` gives, and that of the entry behind it; -1 if there is none."""
+        slot = self._floor_slot(offset - self.base_offset, 0)
+        found = self._mapped() if self.entries else b""
+        position: int = _unpack_entry(found, slot * 8)[1] if slot >= 0 else 0
+        behind: int = _unpack_entry(found, slot * 8 + 8)[1] if slot + 1 < self.entries else -1
+        return position, behind
 
     def upper_bound(self, position: int) -> int | None:
         """The offset of the first entry that lies at ``position`` or behind it, if there is one."""

@@ -32,6 +32,7 @@ from tidelog.storage.time_index import TimestampOffset
 _log = logging.getLogger(__name__)
 # How many batch positions are remembered, twice: readers at the end of the log then need no index.
 _REMEMBERED_POSITIONS = 64
+_NOWHERE = (-1, 0)
 _MAX_BUFFERS = 1024
 _UNREAD = -2
 
@@ -62,6 +63,7 @@ class Segment(SegmentFiles):
     __slots__ = (
         "_fd",
         "_first_timestamp",
+        "_found",
         "_highest",
         "_highest_offset",
         "_older_positions",
@@ -108,6 +110,8 @@ class Segment(SegmentFiles):
         self._first_timestamp: int | None = None
         self._positions: dict[int, int] = {}
         self._older_positions: dict[int, int] = {}
+        # Position and size of the batch that a search came to last.
+        self._found = _NOWHERE
 
     @classmethod
     def create(
@@ -324,7 +328,14 @@ class Segment(SegmentFiles):
         return position
 
     def _search(self, offset: int) -> int | None:
-        start = self.position_near(offset)
+        start, behind = self.offset_index.around(offset)
+        if not 0 <= start < self.size:
+            start = 0
+        elif behind - start > 2 * self.index_interval:
+            # Batches so large have an entry each, by their ends: the one behind is the one to be read next.
+            size = batch_scan.size_if_holding(self._disk.pread, self.file.fd, behind, self.size, offset)
+            if size:
+                return self._remember(offset, (behind, size))
         try:
             found = self._find(offset, start)
         except CorruptRecordError as error:
@@ -334,13 +345,16 @@ class Segment(SegmentFiles):
             found = self._find(offset, 0)
             _log.warning("%s; both indexes are rebuilt from the log", error)
             self._rebuild_indexes()
-        if found is not None:
-            if len(self._positions) > _REMEMBERED_POSITIONS:
-                self.forget_positions()
-            self._positions[offset] = found
-        return found
+        return None if found is None else self._remember(offset, found)
 
-    def _find(self, offset: int, start: int) -> int | None:
+    def _remember(self, offset: int, found: tuple[int, int]) -> int:
+        if len(self._positions) > _REMEMBERED_POSITIONS:
+            self.forget_positions()
+        self._found = found
+        self._positions[offset] = found[0]
+        return found[0]
+
+    def _find(self, offset: int, start: int) -> tuple[int, int] | None:
         return batch_scan.find_offset(self._disk.pread, self.file.fd, start, self.size, offset, self.path)
 
     def position_near(self, offset: int) -> int:
@@ -352,9 +366,12 @@ class Segment(SegmentFiles):
         """Drop remembered positions."""
         self._positions = {}
         self._older_positions = {}
+        self._found = _NOWHERE
 
     def batch_size_at(self, position: int) -> int:
         """The size of the batch at ``position``."""
+        if position == self._found[0]:
+            return self._found[1]
         return batch_scan.size_at(self._disk.pread, self.file.fd, position, self.path)
 
     def next_offset(self) -> int:

@@ -4,6 +4,9 @@ Owns the light tuples that a request becomes, under Kafka's names for them; ``me
 message of the same name, for clients. Gives what the generic codec gives, which the tests compare.
 Versions before 12 use the old encoding; from 13 on topics are named by id; from 15 on the replica that
 asks is a tagged field.
+
+From version 9 on there is a short way for the shape that a consumer of one partition sends (one topic, one
+partition, nothing forgotten, no rack, no tagged fields), and a general one for the rest.
 """
 
 from __future__ import annotations
@@ -68,33 +71,110 @@ _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V9 = struct.Struct(">iiqqi")
 _PARTITION_V12 = struct.Struct(">iiqiqi")
 _REPLICA_STATE = struct.Struct(">iq")
-# From version 15 on, a whole request: the leading numbers, one topic, one partition, and then the tagged
+# A whole request from version 15 on: the leading numbers, one topic, one partition, and then the tagged
 # sections of partition and topic, the count of forgotten topics, the rack and the request's tagged section.
 _SINGLE_V15 = struct.Struct(">iiibiiB16sBiiqiqiBBBBB")
-_SINGLE_V15_END = (0, 0, 1, 1, 0)
+# Before, the same begins with the replica; in version 12 a name stands where the topic's id is.
+_SINGLE_V12_HEAD = struct.Struct(">iiiibiiBB")
+_SINGLE_V12_TAIL = struct.Struct(">BiiqiqiBBBBB")
+_SINGLE_END = (0, 0, 1, 1, 0)
+# In the old encoding: the leading numbers, the count of topics, the length of the name, which follows; then
+# the count of partitions, the partition, the count of forgotten topics and, in version 11, the rack.
+_SINGLE_V9_HEAD = struct.Struct(">iiiibiiih")
+_SINGLE_V9_TAIL = struct.Struct(">iiiqqii")
+_NO_RACK = b"\0\0"
+
+_new_tuple = tuple.__new__
 
 
 def parse_fetch_request(buf: memoryview, pos: int, version: int) -> FetchRequest:
     """The body at ``pos``; raises :class:`WireError` for bytes that are no such body."""
     try:
-        if version >= REPLICA_STATE_SINCE and len(buf) - pos >= _SINGLE_V15.size:
-            return _single(buf, pos) or _parse(buf, pos, version)
-        return _parse(buf, pos, version)
+        return _parse_single(buf, pos, version) or _parse(buf, pos, version)
     except (struct.error, IndexError):
         raise WireError(f"FetchRequest v{version} ends too early") from None
     except UnicodeDecodeError as error:
         raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
 
 
-def _single(buf: memoryview, pos: int) -> FetchRequest | None:
-    """A consumer's request for one partition, as most are; ``None`` for any other shape."""
-    fields = _SINGLE_V15.unpack_from(buf, pos)
-    if fields[6] != 2 or fields[8] != 2 or fields[15:] != _SINGLE_V15_END:
+def _parse_single(buf: memoryview, pos: int, version: int) -> FetchRequest | None:
+    """The short way; ``None`` for a body that is shorter than its shape or has another one."""
+    try:
+        if version >= REPLICA_STATE_SINCE:
+            return _single_by_id(buf, pos, -1)
+        if version >= TOPIC_ID_SINCE:
+            return _single_by_id(buf, pos + 4, _INT32.unpack_from(buf, pos)[0])
+        if version >= FLEXIBLE_SINCE:
+            return _single_compact(buf, pos)
+        return _single_old(buf, pos, version) if version >= 9 else None
+    except (struct.error, IndexError):
         return None
-    topics: list[FetchTopic] = [(None, fields[7], [FetchPartition(*fields[9:15])])]
-    max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = fields[:6]
-    return FetchRequest(
-        -1, -1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topics, [], "", None
+
+
+def _single_by_id(buf: memoryview, pos: int, replica_id: int) -> FetchRequest | None:
+    """Versions from 13 on, behind the replica id."""
+    fields = _SINGLE_V15.unpack_from(buf, pos)
+    if fields[6] != 2 or fields[8] != 2 or fields[15:] != _SINGLE_END:
+        return None
+    return _single(replica_id, fields, None, fields[7], fields[9:15])
+
+
+def _single_compact(buf: memoryview, pos: int) -> FetchRequest | None:
+    """Version 12."""
+    fields = _SINGLE_V12_HEAD.unpack_from(buf, pos)
+    length = fields[8]
+    if fields[7] != 2 or not 0 < length < 128:
+        return None
+    pos += 27
+    end = pos + length - 1
+    partition = _SINGLE_V12_TAIL.unpack_from(buf, end)
+    if partition[0] != 2 or partition[7:] != _SINGLE_END:
+        return None
+    return _single(fields[0], fields[1:], str(buf[pos:end], "utf-8"), None, partition[1:7])
+
+
+def _single_old(buf: memoryview, pos: int, version: int) -> FetchRequest | None:
+    """Versions 9 to 11."""
+    fields = _SINGLE_V9_HEAD.unpack_from(buf, pos)
+    length = fields[8]
+    if fields[7] != 1 or length < 0:
+        return None
+    pos += 31
+    end = pos + length
+    count, index, epoch, offset, log_start, max_bytes, forgotten = _SINGLE_V9_TAIL.unpack_from(buf, end)
+    if count != 1 or forgotten or (version >= 11 and buf[end + 36 : end + 38] != _NO_RACK):
+        return None
+    partition = index, epoch, offset, -1, log_start, max_bytes
+    return _single(fields[0], fields[1:], str(buf[pos:end], "utf-8"), None, partition)
+
+
+def _single(
+    replica_id: int,
+    leading: tuple[int, ...],
+    name: str | None,
+    topic_id: Uuid | None,
+    numbers: tuple[int, int, int, int, int, int],
+) -> FetchRequest:
+    """A request for one partition; ``leading`` begins with the longest wait."""
+    partition = _new_tuple(FetchPartition, (*numbers, ZERO_UUID, MAX_LONG))
+    max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = leading[:6]
+    topics = [(name, topic_id, [partition])]
+    return _new_tuple(
+        FetchRequest,
+        (
+            replica_id,
+            -1,
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation,
+            session_id,
+            epoch,
+            topics,
+            [],
+            "",
+            None,
+        ),
     )
 
 

@@ -94,9 +94,18 @@ _HEAD_V12 = struct.Struct(">iiBihi")
 _BODY_V7 = struct.Struct(">ihi")
 _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
-# One partition of one topic named by id, up to the length of its records.
+# One partition of one topic, up to the length of its records: named by id, or by a name in between.
 _SINGLE_V13 = struct.Struct(">iiBihiB16sBihqqqBi")
+_SINGLE_V12_HEAD = struct.Struct(">iiBihiBB")
+_SINGLE_V12_TAIL = struct.Struct(">BihqqqBi")
+_SINGLE_V11_HEAD = struct.Struct(">iiihiih")
+_SINGLE_V11_TAIL = struct.Struct(">iihqqqiii")
 _NO_TAGS = b"\x00\x00\x00"
+# The sizes of such frames without name, records and the compact length of these.
+_SIZE_V11 = _SINGLE_V11_HEAD.size + _SINGLE_V11_TAIL.size - 4
+_SIZE_V12 = _SINGLE_V12_HEAD.size + _SINGLE_V12_TAIL.size + len(_NO_TAGS) - 4
+_SIZE_V13 = _SINGLE_V13.size + len(_NO_TAGS) - 4
+_LONGEST_SHORT_NAME = 126
 # Tag and size of the partition's three tagged structures; each ends with an empty tagged section.
 _DIVERGING_EPOCH = struct.Struct(">BBiqB")
 _CURRENT_LEADER = struct.Struct(">BBiiB")
@@ -119,15 +128,15 @@ def encode_fetch_response(
     What a version cannot say is left out: log start offsets before 5, sessions and the error of the whole
     request before 7, preferred replicas before 11, the tagged structures before 12, endpoints before 16.
     """
-    if version >= TOPIC_ID_SINCE and len(topics) == 1 and not node_endpoints:
-        _, topic_id, partitions = topics[0]
+    if version >= 11 and len(topics) == 1 and not node_endpoints and not throttle_time_ms:
+        name, topic_id, partitions = topics[0]
         if len(partitions) == 1:
             answer = partitions[0]
             records = answer[7]
             if type(records) is FileRange and not answer[5] and answer[8:] == (None, None, None):
-                return _single(
-                    correlation_id, topic_id, answer, records, throttle_time_ms, error_code, session_id
-                )
+                topic = _topic_key(version, name, topic_id)
+                if len(topic) <= _LONGEST_SHORT_NAME:
+                    return _single(version, correlation_id, topic, answer, records, error_code, session_id)
     frame = _Frame(version)
     frame.head(correlation_id, throttle_time_ms, error_code, session_id)
     frame.topics(topics)
@@ -136,25 +145,43 @@ def encode_fetch_response(
     return frame.finish()
 
 
+def _topic_key(version: int, name: str | None, topic_id: Uuid | None) -> bytes:
+    """How the version names a topic, without the length of the name."""
+    return topic_id or ZERO_UUID if version >= TOPIC_ID_SINCE else (name or "").encode()
+
+
 def _single(
+    version: int,
     correlation_id: int,
-    topic_id: Uuid | None,
+    topic: bytes,
     answer: PartitionAnswer,
     records: FileRange,
-    throttle_time_ms: int,
-    error_code: int,
+    error: int,
     session_id: int,
 ) -> list[Part]:
-    """Versions 13 and up, one partition with records in a file: what nearly every busy fetch gets."""
-    index, error, high, stable, start, aborted, preferred, _, _, _, _ = answer
-    length = records.length
-    size = uvarint(length + 1)
-    head = _SINGLE_V13.pack(
-        _SINGLE_V13.size - 4 + len(size) + length + 3, correlation_id, 0, throttle_time_ms, error_code,
-        session_id, 2, topic_id or ZERO_UUID, 2, index, error, high, stable, start,
-        0 if aborted is None else 1, preferred,
-    )  # fmt: skip
-    return [head + size, records, _NO_TAGS] if length else [head + size + _NO_TAGS]
+    """Version 11 and up, one partition with records in a file: what nearly every busy fetch gets."""
+    index, code, high, stable, start, aborted, preferred, _, _, _, _ = answer
+    length = records[2]
+    if version < FLEXIBLE_SINCE:
+        size = _SIZE_V11 + len(topic) + length
+        aborts = -1 if aborted is None else 0
+        tail = _SINGLE_V11_TAIL.pack(1, index, code, high, stable, start, aborts, preferred, length)
+        head = _SINGLE_V11_HEAD.pack(size, correlation_id, 0, error, session_id, 1, len(topic)) + topic + tail
+        return [head, records] if length else [head]
+    aborts = 0 if aborted is None else 1
+    count = uvarint(length + 1)
+    if version >= TOPIC_ID_SINCE:
+        size = _SIZE_V13 + len(count) + length
+        head = _SINGLE_V13.pack(
+            size, correlation_id, 0, 0, error, session_id, 2, topic, 2, index, code, high, stable, start,
+            aborts, preferred,
+        )  # fmt: skip
+    else:
+        size = _SIZE_V12 + len(topic) + len(count) + length
+        tail = _SINGLE_V12_TAIL.pack(2, index, code, high, stable, start, aborts, preferred)
+        begin = _SINGLE_V12_HEAD.pack(size, correlation_id, 0, 0, error, session_id, 2, len(topic) + 1)
+        head = begin + topic + tail
+    return [head + count, records, _NO_TAGS] if length else [head + count + _NO_TAGS]
 
 
 class _Frame:

@@ -156,7 +156,13 @@ def _describe(data: bytes) -> dict[str, object]:
         header["length"] = "depends on the compressor"
     try:
         raw = decompress(codec, body) if codec else body
-        header["records"] = [_describe_record(each) for each in _split(raw, int(str(header["count"])))]
+        split = _split(raw, int(str(header["count"])))
+        if int(str(header["attributes"])) & HORIZON:
+            # A cleaner's horizon is the time of its cleaning; the records' own times are told whole.
+            base, header["base_timestamp"] = int(str(header["base_timestamp"])), "a horizon"
+            header["records"] = [_describe_record(each, base) for each in split]
+        else:
+            header["records"] = [_describe_record(each) for each in split]
     except CorruptRecordError:
         header["records"] = "malformed"
     return header
@@ -174,8 +180,9 @@ def _split(body: bytes, count: int) -> list[bytes]:
     return found
 
 
-def _describe_record(data: bytes) -> str:
+def _describe_record(data: bytes, base_timestamp: int = 0) -> str:
     timestamp_delta, pos = decode_varlong(data, 1)
+    timestamp_delta += base_timestamp
     offset_delta, pos = decode_varint(data, pos)
     rest = data[pos:]
     return f"+{offset_delta} @{timestamp_delta} {rest[:40].hex()}" + (

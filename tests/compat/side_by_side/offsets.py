@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.compat.side_by_side.batches import NOW, Batch, batch, record
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.fetches import filled, trimmed
@@ -26,7 +28,15 @@ def timed(side: Side, **configs: str) -> str:
     for base, deltas in ((NOW, (0, 10, 20)), (NOW + 1000, (0, 50, 5)), (NOW + 100, (0, 1, 2))):
         body = tuple(record(offset_delta=i, timestamp_delta=delta) for i, delta in enumerate(deltas))
         append(side, topic, Batch(body, base_timestamp=base, max_timestamp=base + max(deltas)).bytes())
+        _wait_for_next_millisecond()
     return topic
+
+
+def _wait_for_next_millisecond() -> None:
+    """Batches that get their time from the broker are not to share it."""
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 <= now + 1:
+        time.sleep(0.0005)
 
 
 @case(SPECIAL, versions=VERSIONS)

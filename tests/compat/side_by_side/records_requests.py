@@ -104,22 +104,30 @@ def shown(answer: object) -> object:
     return answer
 
 
-def stored(side: Side, topic: str, partition: int = 0) -> object:
-    """All batches of a partition."""
-    request = fetch_request(
-        fetch_topic(side, topic, wanted(partition=partition, max_bytes=10 << 20), version=12)
-    )
-    request.max_bytes = 10 << 20
-    answer = fetch(side, 12, request)
-    assert isinstance(answer, dict), f"{side.name}: {answer}"
-    (found,) = answer["responses"][0]["partitions"]
-    return [
-        {
-            name: "now" if name.endswith("timestamp") and side.is_now(value) else value
-            for name, value in each.items()
-        }
-        for each in found["records"] or ()
-    ]
+def stored(side: Side, topic: str, partition: int = 0) -> list[dict[str, object]]:
+    """All batches of a partition, segment by segment."""
+    found: list[dict[str, object]] = []
+    offset = _earliest(side, topic, partition)
+    while True:
+        part = wanted(offset, partition, max_bytes=10 << 20)
+        request = fetch_request(fetch_topic(side, topic, part, version=12), max_bytes=10 << 20)
+        answer = fetch(side, 12, request)
+        assert isinstance(answer, dict), f"{side.name}: {answer}"
+        (read,) = answer["responses"][0]["partitions"]
+        batches = [each for each in read["records"] or () if "cut" not in each]
+        if not batches:
+            return found
+        found += [{name: _time_of_day(side, name, value) for name, value in each.items()} for each in batches]
+        offset = batches[-1]["base_offset"] + batches[-1]["last_offset_delta"] + 1
+
+
+def _earliest(side: Side, topic: str, partition: int) -> int:
+    response = side.expect(5, offsets_request(topic, -2, partition=partition))
+    return int(response.topics[0].partitions[0].offset)  # type: ignore[attr-defined]
+
+
+def _time_of_day(side: Side, name: str, value: object) -> object:
+    return "now" if name.endswith("timestamp") and side.is_now(value) else value
 
 
 def offsets_request(

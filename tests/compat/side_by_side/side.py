@@ -151,6 +151,11 @@ class Side:
         assert end == len(frame), f"{self.name}: {len(frame) - end} bytes behind {type(response).__name__}"
         return response
 
+    def plain_answer(self, key: ApiKey, version: int) -> object:
+        """The next answer as plain data."""
+        found = self.receive(key, version)
+        return found if isinstance(found, str) else self.plain(found, version)
+
     def receive_frame(self, timeout_s: float = TIMEOUT_S) -> bytes | str:
         """The next frame as it is."""
         connection = self._connection()
@@ -164,6 +169,12 @@ class Side:
             return CLOSED
         finally:
             connection.settimeout(TIMEOUT_S)
+
+    def another(self) -> Side:
+        """A second connection to the same broker, for somebody else in the same case."""
+        other = Side(self.name, self.host, self.port, self.node_id)
+        other.prefix, other._words = self.prefix, self._words
+        return other
 
     def reconnect(self) -> None:
         """The next request goes over a new connection."""

@@ -13,6 +13,7 @@ MODULES = (
     "fetches",
     "fetch_sessions",
     "offsets",
+    "cleaning",
     "metadata",
     "connections",
     "admin_topics",

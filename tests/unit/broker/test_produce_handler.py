@@ -168,16 +168,23 @@ def test_internal_topics_are_closed_to_ordinary_clients(tmp_path: Path) -> None:
         assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
 
 
-def test_too_few_replicas_in_sync_refuse_acks_all_only(new_topic: Callable[..., RawTopic]) -> None:
-    topic = new_topic(min_insync_replicas="2")
-    assert topic.produce(batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert topic.produce(batch(b"a"), acks=1).error_code == 0
+def test_no_more_replicas_are_asked_for_than_there_are(new_topic: Callable[..., RawTopic]) -> None:
+    assert new_topic(min_insync_replicas="2").produce(batch(b"a"), acks=-1).error_code == 0
 
 
 def set_in_sync(broker: BrokerThread, topic: RawTopic, *isr: int) -> None:
     """Let the partition believe that other replicas are in sync, as it will be with more brokers."""
     state = PartitionImage(replicas=(1, 2), leader=1, leader_epoch=0, isr=isr)
     broker.call(lambda inner: inner.partitions.get(topic.name, 0).apply(state))
+
+
+def test_too_few_replicas_in_sync_refuse_acks_all_only(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic(min_insync_replicas="2")
+    set_in_sync(broker, topic, 1)
+    assert topic.produce(batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert topic.produce(batch(b"a"), acks=1).error_code == 0
 
 
 def test_acks_all_waits_for_other_replicas_and_keeps_the_order_of_answers(

@@ -132,6 +132,22 @@ def test_an_election_of_everything_leaves_out_what_needs_none(run: Run) -> None:
     run(body)
 
 
+@pytest.mark.parametrize("version", range(3))
+def test_an_election_that_cannot_wait_is_refused_in_every_version(run: Run, version: int) -> None:
+    """Version 0 has no place for the error itself, only for that of each partition."""
+
+    async def body(broker: Any) -> None:
+        request = ElectLeadersRequest(
+            topic_partitions=[TopicPartitions(topic="t", partitions=[0])], timeout_ms=0
+        )
+        response = await broker.call("elect_leaders", request, version)
+        (topic,) = response.replica_election_results
+        assert [each.error_code for each in topic.partition_result] == [ErrorCode.REQUEST_TIMED_OUT]
+        assert response.error_code == (ErrorCode.REQUEST_TIMED_OUT if version else ErrorCode.NONE)
+
+    run(body)
+
+
 def test_an_unknown_election_type_is_refused_for_every_partition(run: Run) -> None:
     async def body(broker: Any) -> None:
         request = ElectLeadersRequest(

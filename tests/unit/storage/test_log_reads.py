@@ -54,6 +54,23 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(open_log: OpenLog, w
     assert offsets(reopened.read_bytes(wanted, 10**6))[0] == wanted // 3 * 3
 
 
+@pytest.mark.parametrize("sizes", [(3000,), (100,), (3000, 100, 100), (100, 3000), (100, 600, 5000, 3000)])
+def test_batches_of_any_size_are_found_by_any_of_their_offsets(
+    open_log: OpenLog, sizes: tuple[int, ...]
+) -> None:
+    how = {"index_interval_bytes": 1000, "max_message_bytes": 10**6}
+    log = open_log(**how)
+    for slot in range(24):
+        log.append_as_leader(batch(3, size=sizes[slot % len(sizes)]), 0)
+    log.close()
+    reopened = open_log(**how)
+    reopened.update_high_watermark(reopened.log_end_offset)
+    for wanted in [*range(72), *range(71, -1, -1)]:
+        assert offsets(reopened.read_bytes(wanted, 10**6))[0] == wanted // 3 * 3
+        # A limit that the first batch exceeds has its size looked up.
+        assert offsets(reopened.read_bytes(wanted, 100)) == [wanted // 3 * 3]
+
+
 def test_a_read_ends_with_its_segment(open_log: OpenLog) -> None:
     log = filled(open_log(segment_bytes=2000), 10)
     assert log.segments.base_offsets == [0, 15]

@@ -1,8 +1,9 @@
 """ElectLeaders, versions 0 to 2: elects the leaders of partitions anew.
 
-Version 0 knows preferred elections only. With null instead of partitions every partition is considered and
-those that need no election are left out of the answer; a partition that is named and needs none is
-ELECTION_NOT_NEEDED, which on a single broker is every one that has its leader.
+Version 0 knows preferred elections only, and no error beside those of the partitions. With null instead of
+partitions every partition is considered and those that need no election are left out of the answer; a
+partition that is named and needs none is ELECTION_NOT_NEEDED, which on a single broker is every one that has
+its leader.
 """
 
 from __future__ import annotations
@@ -22,9 +23,21 @@ from tidelog.wire.messages.elect_leaders import (
 API = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
 
+_OWN_ERROR_SINCE = 1
+
 
 async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect, and answer for each partition."""
+    try:
+        return await _elect(context, request)
+    except KafkaError as error:
+        response = refuse(request, error)
+        if context.version < _OWN_ERROR_SINCE:
+            response.error_code = ErrorCode.NONE
+        return response
+
+
+async def _elect(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type not in ElectionType.__members__.values():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     if request.topic_partitions is None:

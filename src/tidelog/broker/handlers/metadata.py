@@ -8,13 +8,15 @@ Endpoints are those of the listener that the request came in by; a leader withou
 LISTENER_NOT_FOUND since version 6, LEADER_NOT_AVAILABLE before. Authorized operations are all operations,
 as without an authorizer.
 
-Difference: a topic that is created on the way is described in the same answer, where Kafka says
-UNKNOWN_TOPIC_OR_PARTITION first and lets the client ask again.
+A topic that is created on the way is UNKNOWN_TOPIC_OR_PARTITION in that answer, as in Kafka: clients ask
+again, and some count on an unknown topic being told apart from an old one.
+
+Difference: a topic that cannot be created says why in the same answer, where Kafka leaves it unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
@@ -60,14 +62,18 @@ def handle(
         and context.broker.config.bool("auto.create.topics.enable")
     ):
         return _create_and_describe(context, request, names, missing)
-    return _response(context, request, [_topic_by_name(context, name, {}) for name in names])
+    return _response(context, request, [_topic_by_name(context, name) for name in names])
 
 
 async def _create_and_describe(
     context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
     errors = await context.broker.controller.auto_create_topics(missing)
-    return _response(context, request, [_topic_by_name(context, name, errors) for name in names])
+    topics = [
+        _unknown(name, errors.get(name)) if name in errors else _topic_by_name(context, name)
+        for name in names
+    ]
+    return _response(context, request, topics)
 
 
 def _response(
@@ -122,13 +128,12 @@ def _topic_by_id(context: RequestContext, topic_id: Uuid) -> MetadataResponseTop
     return _topic(context, topic)
 
 
-def _topic_by_name(
-    context: RequestContext, name: str, errors: Mapping[str, KafkaError | None]
-) -> MetadataResponseTopic:
+def _topic_by_name(context: RequestContext, name: str) -> MetadataResponseTopic:
     topic = context.broker.image.topics.get(name)
-    if topic is not None:
-        return _topic(context, topic)
-    error = errors.get(name)
+    return _unknown(name) if topic is None else _topic(context, topic)
+
+
+def _unknown(name: str, error: KafkaError | None = None) -> MetadataResponseTopic:
     if error is not None:
         code = error.code
     elif reason_invalid(name) is not None:

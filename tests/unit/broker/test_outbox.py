@@ -1,0 +1,87 @@
+"""The answers that a connection still has to send: files and bytes, in order, however little is taken."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.broker.outbox import Outbox, in_memory, read_if_small
+from tidelog.broker.pending import Part
+from tidelog.wire.fetch import FileRange
+
+CONTENT = bytes(range(256)) * 1024
+SMALL, LARGE = 1000, 200_000
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "log").write_bytes(CONTENT)
+    opened = os.open(tmp_path / "log", os.O_RDONLY)
+    yield opened
+    os.close(opened)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def drain(outbox: Outbox, theirs: socket.socket) -> bytes:
+    received = bytearray()
+    done = False
+    while not done:
+        done = outbox.flush()
+        try:
+            while chunk := theirs.recv(1 << 16):
+                received += chunk
+        except BlockingIOError:
+            continue
+    return bytes(received)
+
+
+def answer(fd: int) -> list[Part]:
+    return [
+        b"one",
+        FileRange(fd, 5, SMALL),
+        b"two",
+        FileRange(fd, 77, LARGE),
+        b"three",
+        FileRange(fd, 9, SMALL),
+    ]
+
+
+def test_files_and_bytes_leave_in_order_through_a_socket_that_takes_little(
+    fd: int, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    outbox = Outbox(ours)
+    outbox.put(answer(fd))
+    outbox.put(b"next")
+    assert outbox
+    assert drain(outbox, theirs) == in_memory(answer(fd)) + b"next"
+    assert not outbox
+
+
+@pytest.mark.parametrize("sent", [0, 1, 3, 4, 6, 10])
+def test_the_rest_of_what_was_sent_in_part_follows(
+    sent: int, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    outbox = Outbox(ours)
+    outbox.put_rest([b"abc", b"", b"def", b"ghij"], sent)
+    assert bool(outbox) == (sent < 10)
+    assert drain(outbox, theirs) == b"abcdefghij"[sent:]
+
+
+def test_only_answers_without_a_large_file_are_read_as_a_whole(fd: int) -> None:
+    assert read_if_small(answer(fd)) is None
+    small: list[Part] = [b"head", FileRange(fd, 5, SMALL), b"tail"]
+    assert read_if_small(small) == [b"head", CONTENT[5 : 5 + SMALL], b"tail"]
