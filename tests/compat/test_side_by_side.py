@@ -64,7 +64,9 @@ def test_tidelog_answers_as_apache_kafka_does(case: Case, tidelog: Side, apache:
     theirs = case.run(apache.begin(prefix))
     ours = case.run(tidelog.begin(prefix))
     found = case.judge(ours, theirs)
-    shown = "\n".join(f"{path}\n  ours   {mine!r}\n  apache {other!r}" for path, (mine, other) in found.items())
+    shown = "\n".join(
+        f"{path}\n  ours   {mine!r}\n  apache {other!r}" for path, (mine, other) in found.items()
+    )
     assert not found, f"{case.name}\n{shown}"
 
 

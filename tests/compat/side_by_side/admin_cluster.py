@@ -58,7 +58,9 @@ def cluster_with_fenced_brokers(side: Side) -> object:
 # DescribeTopicPartitions
 
 
-def partitions_of(side: Side, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> object:
+def partitions_of(
+    side: Side, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> object:
     start = None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1])
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in names], response_partition_limit=limit, cursor=start
@@ -184,7 +186,9 @@ def move_nothing(side: Side) -> object:
 
 
 def elect(side: Side, topics: list[tuple[str, list[int]]] | None, kind: int = 0, version: int = 2) -> object:
-    wanted = None if topics is None else [TopicPartitions(topic=name, partitions=parts) for name, parts in topics]
+    wanted = (
+        None if topics is None else [TopicPartitions(topic=name, partitions=parts) for name, parts in topics]
+    )
     request = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=3000)
     if version >= 1:
         request.election_type = kind

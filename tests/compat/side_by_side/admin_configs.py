@@ -35,10 +35,14 @@ def value_of(side: Side, kind: int, name: str, key: str) -> object:
     """One config's value, source and synonyms."""
     answer = describe(side, (kind, name, [key]))
     assert isinstance(answer, dict)
-    return [(each["value"], each["config_source"], each["synonyms"]) for each in answer["results"][0]["configs"]]
+    return [
+        (each["value"], each["config_source"], each["synonyms"]) for each in answer["results"][0]["configs"]
+    ]
 
 
-def alter(side: Side, *resources: tuple[int, str, list[Change]], version: int = 1, dry: bool = False) -> object:
+def alter(
+    side: Side, *resources: tuple[int, str, list[Change]], version: int = 1, dry: bool = False
+) -> object:
     return side.ask(
         version,
         incremental_alter_configs.IncrementalAlterConfigsRequest(
@@ -58,7 +62,9 @@ def alter(side: Side, *resources: tuple[int, str, list[Change]], version: int = 
     )
 
 
-def replace(side: Side, *resources: tuple[int, str, list[tuple[str, str | None]]], version: int = 2, dry: bool = False) -> object:
+def replace(
+    side: Side, *resources: tuple[int, str, list[tuple[str, str | None]]], version: int = 2, dry: bool = False
+) -> object:
     return side.ask(
         version,
         alter_configs.AlterConfigsRequest(
@@ -129,7 +135,9 @@ def describe_unknown_topic(side: Side) -> object:
 
 @case()
 def describe_good_and_bad(side: Side) -> object:
-    return describe(side, (TOPIC, side.topic(), ["retention.ms"]), (TOPIC, side.name_of("none"), None), (99, "x", None))
+    return describe(
+        side, (TOPIC, side.topic(), ["retention.ms"]), (TOPIC, side.name_of("none"), None), (99, "x", None)
+    )
 
 
 @case()
@@ -292,7 +300,12 @@ def change_broker_and_take_back(side: Side, key: str) -> object:
     name = side.topic()
     related = {"message.max.bytes": "max.message.bytes", "log.retention.ms": "retention.ms"}.get(key)
     seen: list[object] = []
-    for target, how, value in ((ME, SET, "2000000"), ("", SET, "3000000"), (ME, DELETE, None), ("", DELETE, None)):
+    for target, how, value in (
+        (ME, SET, "2000000"),
+        ("", SET, "3000000"),
+        (ME, DELETE, None),
+        ("", DELETE, None),
+    ):
         seen.append(alter(side, (BROKER, target, [(key, how, value)])))
         side.settle()
         seen.append(value_of(side, BROKER, ME, key))
@@ -354,7 +367,10 @@ def replace_configs(side: Side, configs: list[tuple[str, str | None]], version: 
 @case()
 def replace_dry(side: Side) -> object:
     name = side.topic()
-    return [replace(side, (TOPIC, name, REPLACEMENTS["set"]), dry=True), value_of(side, TOPIC, name, "retention.ms")]
+    return [
+        replace(side, (TOPIC, name, REPLACEMENTS["set"]), dry=True),
+        value_of(side, TOPIC, name, "retention.ms"),
+    ]
 
 
 @case(
@@ -398,5 +414,7 @@ def _mine(side: Side, answer: object) -> object:
             for each in answer["config_resources"]
             if each["resource_type"] != TOPIC or each["resource_name"].startswith(side.prefix)
         ]
-        answer["config_resources"] = sorted(found, key=lambda each: (each["resource_type"], each["resource_name"]))
+        answer["config_resources"] = sorted(
+            found, key=lambda each: (each["resource_type"], each["resource_name"])
+        )
     return answer

@@ -38,11 +38,15 @@ def topic(
         num_partitions=partitions,
         replication_factor=factor,
         assignments=[CreatableReplicaAssignment(partition_index=i, broker_ids=ids) for i, ids in assigned],
-        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+        configs=[
+            CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+        ],
     )
 
 
-def create(side: Side, *topics: CreatableTopic, version: int = 7, dry: bool = False, timeout_ms: int = 5000) -> object:
+def create(
+    side: Side, *topics: CreatableTopic, version: int = 7, dry: bool = False, timeout_ms: int = 5000
+) -> object:
     """CreateTopics; new topics' ids are theirs to choose, and their configs come in any order."""
     request = CreateTopicsRequest(topics=list(topics), validate_only=dry, timeout_ms=timeout_ms)
     answer = side.ask(version, request)
@@ -204,12 +208,16 @@ def create_nothing(side: Side, version: int) -> object:
 # CreatePartitions
 
 
-def enlarge(side: Side, *wanted: tuple[str, int, list[list[int]] | None], version: int = 3, dry: bool = False) -> object:
+def enlarge(
+    side: Side, *wanted: tuple[str, int, list[list[int]] | None], version: int = 3, dry: bool = False
+) -> object:
     topics = [
         CreatePartitionsTopic(
             name=name,
             count=count,
-            assignments=None if assigned is None else [CreatePartitionsAssignment(broker_ids=each) for each in assigned],
+            assignments=None
+            if assigned is None
+            else [CreatePartitionsAssignment(broker_ids=each) for each in assigned],
         )
         for name, count, assigned in wanted
     ]

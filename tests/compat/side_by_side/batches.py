@@ -97,7 +97,6 @@ class Batch:
         struct.pack_into(">I", data, 17, crc32c(data[21:]) if self.crc is None else self.crc)
         return bytes(data)
 
-
     def _highest(self) -> int:
         """The highest timestamp of the records, as far as they can be read."""
         deltas = []

@@ -34,7 +34,9 @@ def write(side: Side, topic: str, history: tuple[Content, ...], **fields: object
     """Each batch in a segment of its own, and one more at the end that stays as it is."""
     sequence = 0
     for index, content in enumerate((*history, ((b"last", b"1"),))):
-        body = tuple(record(value, key, offset_delta=i, timestamp_delta=i) for i, (key, value) in enumerate(content))
+        body = tuple(
+            record(value, key, offset_delta=i, timestamp_delta=i) for i, (key, value) in enumerate(content)
+        )
         batch = Batch(body, base_timestamp=NOW + index * STEP_MS).with_(**fields)
         if batch.producer_id >= 0:
             batch = batch.with_(base_sequence=sequence)

@@ -46,7 +46,9 @@ def common(answer: object) -> object:
     """What both sides serve by now: the APIs of brokers without coordinators, and no features of KRaft."""
     found = served(answer)
     if isinstance(found, dict):
-        found["api_keys"] = {key: each for key, each in found["api_keys"].items() if key in API_TABLE and key in SERVED}
+        found["api_keys"] = {
+            key: each for key, each in found["api_keys"].items() if key in API_TABLE and key in SERVED
+        }
         for name in ("supported_features", "finalized_features", "finalized_features_epoch"):
             found.pop(name, None)
     return found
@@ -179,8 +181,14 @@ BAD_BODIES = {
     "produce-v2": header(0, 2) + struct.pack(">hii", 1, 1000, 0),
     "produce-v0": header(0, 0) + struct.pack(">hii", 1, 1000, 0),
     "produce-cut": header(0, 3) + struct.pack(">hhi", -1, 1, 1000),
-    "produce-records-too-long": header(0, 3) + struct.pack(">hhii", -1, 1, 1000, 1) + b"\0\1t" + struct.pack(">iii", 1, 0, 500),
-    "produce-records-negative": header(0, 3) + struct.pack(">hhii", -1, 1, 1000, 1) + b"\0\1t" + struct.pack(">iii", 1, 0, -5),
+    "produce-records-too-long": header(0, 3)
+    + struct.pack(">hhii", -1, 1, 1000, 1)
+    + b"\0\1t"
+    + struct.pack(">iii", 1, 0, 500),
+    "produce-records-negative": header(0, 3)
+    + struct.pack(">hhii", -1, 1, 1000, 1)
+    + b"\0\1t"
+    + struct.pack(">iii", 1, 0, -5),
     "fetch-cut": header(1, 4) + struct.pack(">iii", -1, 0, 0),
     "fetch-v3": header(1, 3) + struct.pack(">iiiii", -1, 0, 0, 100, 0),
     "list-offsets-v0": header(2, 0) + struct.pack(">ii", -1, 0),

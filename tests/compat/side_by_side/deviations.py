@@ -124,7 +124,8 @@ KNOWN: dict[str, Deviation] = {
     "fetch_sessions.highest_session_id[*]": _UNKNOWN_SESSION,
     "offsets.odd_isolation[*]": _ORDINARY,
     "offsets.without_timestamps": Deviation(
-        "no-timestamps", {"[0].topics[0].partitions[0].offset": -1, "[0].topics[0].partitions[0].leader_epoch": -1}
+        "no-timestamps",
+        {"[0].topics[0].partitions[0].offset": -1, "[0].topics[0].partitions[0].leader_epoch": -1},
     ),
     "offsets.topic_without_partitions[*]": Deviation("topics-without-partitions", {"topics": ANYTHING}),
     "offsets.same_partition_twice[*]": Deviation("named-twice", {"topics[0].partitions": ANYTHING}),

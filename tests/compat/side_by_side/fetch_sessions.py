@@ -44,7 +44,9 @@ class Session:
         return fetch_topic(self.side, name, *partitions, version=self.version)  # type: ignore[arg-type]
 
 
-def started(side: Side, version: int, partitions: int = 3, filled: bool = True) -> tuple[Session, str, object]:
+def started(
+    side: Side, version: int, partitions: int = 3, filled: bool = True
+) -> tuple[Session, str, object]:
     """A session over all partitions of a new topic, and the answer that opened it."""
     topic = side.topic("t", partitions)
     if filled:
@@ -156,7 +158,10 @@ def highest_session_id(side: Side, version: int) -> object:
     return session.send(fetch_request(session.topic(side.topic(), wanted())), id=2**31 - 1, epoch=1)
 
 
-@case({"id-0-epoch-1": (0, 1), "id-7-epoch-0": (7, 0), "id-7-final": (7, -1), "id-0-final": (0, -1)}, versions=(7, 18))
+@case(
+    {"id-0-epoch-1": (0, 1), "id-7-epoch-0": (7, 0), "id-7-final": (7, -1), "id-0-final": (0, -1)},
+    versions=(7, 18),
+)
 def odd_beginnings(side: Side, given: tuple[int, int], version: int) -> object:
     session = Session(side, version)
     session_id, epoch = given

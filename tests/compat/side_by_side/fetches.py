@@ -44,7 +44,9 @@ def filled(side: Side, batches: int = 4, size: int = 3, **configs: str) -> str:
 def trimmed(side: Side, offset: int = 5) -> str:
     """A topic of twelve records, the first ones deleted."""
     topic = filled(side)
-    cut = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+    cut = DeleteRecordsTopic(
+        name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+    )
     side.expect(2, DeleteRecordsRequest(topics=[cut], timeout_ms=3000))
     return topic
 
@@ -150,7 +152,9 @@ def waits(side: Side, given: tuple[int, int, int], version: int) -> object:
     offset, max_wait_ms, min_bytes = given
     topic = filled(side)
     request = fetch_request(
-        fetch_topic(side, topic, wanted(offset), version=version), max_wait_ms=max_wait_ms, min_bytes=min_bytes
+        fetch_topic(side, topic, wanted(offset), version=version),
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
     )
     return fetch(side, version, request)
 

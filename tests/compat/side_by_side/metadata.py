@@ -137,7 +137,10 @@ def neither_id_nor_name_since_12(side: Side, version: int) -> object:
 @case(versions=(12, 13))
 def some_by_id_some_by_name(side: Side, version: int) -> object:
     first, second = side.topic("a"), side.topic("b")
-    wanted = [MetadataRequestTopic(topic_id=side.topic_id(first), name=None), MetadataRequestTopic(name=second)]
+    wanted = [
+        MetadataRequestTopic(topic_id=side.topic_id(first), name=None),
+        MetadataRequestTopic(name=second),
+    ]
     return side.ask(version, MetadataRequest(topics=wanted))
 
 
@@ -182,7 +185,9 @@ def coordinator_of_odd_type(side: Side, key_type: int, version: int) -> object:
 def _coordinator(side: Side, key_type: int, version: int) -> object:
     if version < 4:
         return side.ask(version, FindCoordinatorRequest(key="some-group", key_type=key_type))
-    return side.ask(version, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["some-group", "other"]))
+    return side.ask(
+        version, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["some-group", "other"])
+    )
 
 
 @case(versions=(4, 6))

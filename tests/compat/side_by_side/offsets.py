@@ -158,7 +158,9 @@ def same_partition_twice(side: Side, version: int) -> object:
 @case(versions=(1, 6, 11))
 def same_topic_twice(side: Side, version: int) -> object:
     topic = filled(side)
-    both = [ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(timestamp=each)]) for each in (-1, -2)]
+    both = [
+        ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(timestamp=each)]) for each in (-1, -2)
+    ]
     return side.ask(version, ListOffsetsRequest(topics=both))
 
 
@@ -183,7 +185,9 @@ def timeout(side: Side, timeout_ms: int) -> object:
 # OffsetForLeaderEpoch
 
 
-def epoch_request(topic: str, epoch: int, current: int = -1, partition: int = 0, replica: int = -1) -> OffsetForLeaderEpochRequest:
+def epoch_request(
+    topic: str, epoch: int, current: int = -1, partition: int = 0, replica: int = -1
+) -> OffsetForLeaderEpochRequest:
     part = OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
     return OffsetForLeaderEpochRequest(
         replica_id=replica, topics=[OffsetForLeaderTopic(topic=topic, partitions=[part])]

@@ -80,7 +80,12 @@ def headers(side: Side, data: bytes) -> object:
     return produce_and_show(side, side.topic(), data)
 
 
-@case({name: HEADERS[name] for name in ("crc-0", "count-less", "control", "base-offset-1", "codec-5", "append-time")})
+@case(
+    {
+        name: HEADERS[name]
+        for name in ("crc-0", "count-less", "control", "base-offset-1", "codec-5", "append-time")
+    }
+)
 def headers_in_version_3(side: Side, data: bytes) -> object:
     return produce_and_show(side, side.topic(), data, version=3)
 
@@ -108,19 +113,33 @@ BODIES: dict[str, tuple[bytes, ...]] = {
 }
 
 
-@case({f"{name}-{codec}": (body, CODECS[codec]) for name, body in BODIES.items() for codec in ("none", "gzip", "zstd")})
+@case(
+    {
+        f"{name}-{codec}": (body, CODECS[codec])
+        for name, body in BODIES.items()
+        for codec in ("none", "gzip", "zstd")
+    }
+)
 def bodies(side: Side, given: tuple[tuple[bytes, ...], int]) -> object:
     body, codec = given
     return produce_and_show(side, side.topic(), Batch(body, codec=codec).bytes())
 
 
-@case({f"{name}-{codec}": (body, CODECS[codec]) for name, body in BODIES.items() for codec in ("none", "lz4")})
+@case(
+    {f"{name}-{codec}": (body, CODECS[codec]) for name, body in BODIES.items() for codec in ("none", "lz4")}
+)
 def bodies_on_compacted_topic(side: Side, given: tuple[tuple[bytes, ...], int]) -> object:
     body, codec = given
     return produce_and_show(side, side.topic(**COMPACT), Batch(body, codec=codec).bytes())
 
 
-@case({f"{name}-v{version}": (BODIES[name], version) for name in ("no-keys", "no-key-among-keys") for version in (3, 7, 8, 9, 10)})
+@case(
+    {
+        f"{name}-v{version}": (BODIES[name], version)
+        for name in ("no-keys", "no-key-among-keys")
+        for version in (3, 7, 8, 9, 10)
+    }
+)
 def record_errors_by_version(side: Side, given: tuple[tuple[bytes, ...], int]) -> object:
     body, version = given
     return produce(side, side.topic(**COMPACT), Batch(body).bytes(), version=version)
@@ -152,20 +171,38 @@ MALFORMED: dict[str, tuple[bytes, ...]] = {
 }
 
 
-@case({f"{name}-{codec}": (body, CODECS[codec]) for name, body in MALFORMED.items() for codec in ("none", "snappy")})
+@case(
+    {
+        f"{name}-{codec}": (body, CODECS[codec])
+        for name, body in MALFORMED.items()
+        for codec in ("none", "snappy")
+    }
+)
 def malformed_records(side: Side, given: tuple[tuple[bytes, ...], int]) -> object:
     """Records that the checksum covers and that make no sense; what is stored is not looked at."""
     body, codec = given
     return produce(side, side.topic(), Batch(body, codec=codec).bytes())
 
 
-@case({f"{name}-{codec}": (body, CODECS[codec]) for name, body in MALFORMED.items() for codec in ("none", "snappy")})
+@case(
+    {
+        f"{name}-{codec}": (body, CODECS[codec])
+        for name, body in MALFORMED.items()
+        for codec in ("none", "snappy")
+    }
+)
 def malformed_records_on_compacted_topic(side: Side, given: tuple[tuple[bytes, ...], int]) -> object:
     body, codec = given
     return produce(side, side.topic(**COMPACT), Batch(body, codec=codec).bytes())
 
 
-@case({f"{name}-{how}": (CODECS[name], how) for name in ("gzip", "snappy", "lz4", "zstd") for how in ("garbage", "empty", "cut")})
+@case(
+    {
+        f"{name}-{how}": (CODECS[name], how)
+        for name in ("gzip", "snappy", "lz4", "zstd")
+        for how in ("garbage", "empty", "cut")
+    }
+)
 def compressed_garbage(side: Side, given: tuple[int, str]) -> object:
     """A compressed body that cannot be unpacked, under a right checksum."""
     return produce(side, side.topic(), _garbage(*given))
@@ -192,7 +229,13 @@ def _garbage(codec: int, how: str) -> bytes:
     return good.with_(payload=changed[how]).bytes()
 
 
-@case({f"{sent}-to-{wanted}": (CODECS[sent], wanted) for sent in CODECS for wanted in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")})
+@case(
+    {
+        f"{sent}-to-{wanted}": (CODECS[sent], wanted)
+        for sent in CODECS
+        for wanted in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+    }
+)
 def compression_type(side: Side, given: tuple[int, str]) -> object:
     codec, wanted = given
     topic = side.topic(compression_type=wanted)
@@ -208,7 +251,13 @@ def compression_keeps_producer(side: Side) -> object:
     return [produce_and_show(side, topic, data), produce(side, topic, data)]
 
 
-@case({f"{name}-{codec}": (BODIES[name], CODECS[codec]) for name in ("deltas-gap", "deltas-from-1", "headers", "timestamps-backwards") for codec in ("none", "gzip")})
+@case(
+    {
+        f"{name}-{codec}": (BODIES[name], CODECS[codec])
+        for name in ("deltas-gap", "deltas-from-1", "headers", "timestamps-backwards")
+        for codec in ("none", "gzip")
+    }
+)
 def recompressed_bodies(side: Side, given: tuple[tuple[bytes, ...], int]) -> object:
     body, codec = given
     return produce_and_show(side, side.topic(compression_type="lz4"), Batch(body, codec=codec).bytes())
@@ -272,7 +321,13 @@ def timestamps_with_append_time(side: Side, given: tuple[str, int]) -> object:
     return _hidden(produce_and_show(side, topic, _timed(*given, count=2)))
 
 
-@case({f"{wanted}-{codec}": (wanted, CODECS[codec]) for wanted in ("gzip", "uncompressed", "zstd") for codec in ("none", "gzip")})
+@case(
+    {
+        f"{wanted}-{codec}": (wanted, CODECS[codec])
+        for wanted in ("gzip", "uncompressed", "zstd")
+        for codec in ("none", "gzip")
+    }
+)
 def append_time_and_compression(side: Side, given: tuple[str, int]) -> object:
     wanted, codec = given
     topic = side.topic(message_timestamp_type="LogAppendTime", compression_type=wanted)
@@ -292,7 +347,13 @@ def highest_timestamp_is_wrong(side: Side, given: tuple[int, int]) -> object:
     return produce_and_show(side, side.topic(), batch(3, codec=codec, max_timestamp=NOW + 2 + shift))
 
 
-@case({f"{codec}-{name}": (CODECS[codec], name) for codec in ("none", "gzip") for name in ("mixed-ahead", "mixed-ancient")})
+@case(
+    {
+        f"{codec}-{name}": (CODECS[codec], name)
+        for codec in ("none", "gzip")
+        for name in ("mixed-ahead", "mixed-ancient")
+    }
+)
 def some_timestamps_out_of_range(side: Side, given: tuple[int, str]) -> object:
     codec, name = given
     now = int(time.time() * 1000)

@@ -179,7 +179,9 @@ def several_partitions(side: Side) -> object:
                     PartitionProduceData(index=1, records=b""),
                 ],
             ),
-            TopicProduceData(name=side.name_of("none"), partition_data=[PartitionProduceData(records=batch())]),
+            TopicProduceData(
+                name=side.name_of("none"), partition_data=[PartitionProduceData(records=batch())]
+            ),
             TopicProduceData(name=other, partition_data=[PartitionProduceData(records=batch(4))]),
         ],
     )
@@ -203,7 +205,9 @@ def same_partition_twice(side: Side, version: int) -> object:
 def same_topic_twice(side: Side, version: int) -> object:
     topic = side.topic("t", 2)
     request = produce_request(side, topic, batch(2), version=version)
-    request.topic_data.append(TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=1, records=batch())]))
+    request.topic_data.append(
+        TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=1, records=batch())])
+    )
     answer = side.ask(version, request)
     assert isinstance(answer, dict)
     for each in answer["responses"]:
@@ -214,7 +218,11 @@ def same_topic_twice(side: Side, version: int) -> object:
 @case((-1, 0, 1, 2, 5), versions=(3, 13))
 def nothing_at_all(side: Side, acks: int, version: int) -> object:
     side.send(version, ProduceRequest(acks=acks, timeout_ms=1000))
-    return side.receive_frame(0.5) if acks == 0 else side.reconnect() or side.ask(version, ProduceRequest(acks=acks, timeout_ms=1))
+    return (
+        side.receive_frame(0.5)
+        if acks == 0
+        else side.reconnect() or side.ask(version, ProduceRequest(acks=acks, timeout_ms=1))
+    )
 
 
 @case(versions=(3, 13))
@@ -244,9 +252,7 @@ def client_ids(side: Side, client_id: str | None) -> object:
 
 @case(("txn", ""), versions=(3, 9, 13))
 def transactional_id_without_transactional_records(side: Side, transactional_id: str, version: int) -> object:
-    return produce_and_show(
-        side, side.topic(), batch(), version=version, transactional_id=transactional_id
-    )
+    return produce_and_show(side, side.topic(), batch(), version=version, transactional_id=transactional_id)
 
 
 @case(versions=(3, 6, 7, 9, 13))

@@ -14,14 +14,20 @@ PRODUCER = 771_000
 TOMBSTONE_FREE = {"retention_ms": "-1"}
 
 
-def sequenced(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = PRODUCER, **more: object) -> bytes:
-    return Batch(
-        tuple(records(count)), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
-    ).with_(**more).bytes()
+def sequenced(
+    sequence: int, count: int = 1, epoch: int = 0, producer_id: int = PRODUCER, **more: object
+) -> bytes:
+    return (
+        Batch(tuple(records(count)), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        .with_(**more)
+        .bytes()
+    )
 
 
 def producers_of(side: Side, topic: str, *partitions: int) -> object:
-    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=list(partitions or (0,)))])
+    request = DescribeProducersRequest(
+        topics=[TopicRequest(name=topic, partition_indexes=list(partitions or (0,)))]
+    )
     return side.ask(0, request)
 
 
@@ -30,7 +36,16 @@ SEQUENCES: dict[str, tuple[tuple[int, int, int], ...]] = {
     "in-order": ((0, 1, 0), (1, 2, 0), (3, 5, 0)),
     "duplicate": ((0, 3, 0), (0, 3, 0), (0, 3, 0)),
     "duplicate-of-older": ((0, 1, 0), (1, 1, 0), (2, 1, 0), (0, 1, 0), (1, 1, 0)),
-    "duplicate-of-sixth": ((0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 0), (4, 1, 0), (5, 1, 0), (0, 1, 0), (1, 1, 0)),
+    "duplicate-of-sixth": (
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 1, 0),
+        (3, 1, 0),
+        (4, 1, 0),
+        (5, 1, 0),
+        (0, 1, 0),
+        (1, 1, 0),
+    ),
     "gap": ((0, 1, 0), (2, 1, 0)),
     "gap-then-right": ((0, 1, 0), (5, 1, 0), (1, 1, 0)),
     "overlap": ((0, 3, 0), (1, 3, 0)),
@@ -186,7 +201,9 @@ def _issued(answer: object) -> object:
 
 @case(versions=range(6))
 def new_id(side: Side, version: int) -> object:
-    return _issued(side.ask(version, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)))
+    return _issued(
+        side.ask(version, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
+    )
 
 
 @case()
@@ -218,7 +235,9 @@ def new_id_for_old(side: Side, given: tuple[int, int], version: int) -> object:
 
 @case((0, -1, 2**31 - 1))
 def new_id_timeout_is_ignored(side: Side, timeout_ms: int) -> object:
-    return _issued(side.ask(4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=timeout_ms)))
+    return _issued(
+        side.ask(4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=timeout_ms))
+    )
 
 
 @case(versions=(0, 3, 4, 5))

@@ -167,6 +167,34 @@ def test_a_new_log_goes_to_another_directory_when_the_first_choice_fails(tmp_pat
     asyncio.run(dirs.close())
 
 
+def test_a_log_that_could_not_be_made_is_not_found_beside_the_one_made_elsewhere(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    dirs = two_dirs(tmp_path, disk)
+    disk.broken = tmp_path / "a" / "t-0"
+    append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
+    assert list(dirs.offline_dirs) == [tmp_path / "a"]
+    asyncio.run(dirs.close())
+    assert not (tmp_path / "a" / "t-0").exists()
+    disk.broken = None
+    again = two_dirs(tmp_path, disk)
+    assert again.logs[T0].directory == tmp_path / "b" / "t-0"
+    assert again.logs[T0].log_end_offset == 1
+    asyncio.run(again.close())
+
+
+def test_a_directory_that_was_there_before_is_not_removed_because_its_log_cannot_be_opened(
+    tmp_path: Path,
+) -> None:
+    disk = FailingDisk()
+    dirs = two_dirs(tmp_path, disk)
+    (tmp_path / "a" / "t-0").mkdir()
+    (tmp_path / "a" / "t-0" / "somebody's").write_text("file")
+    disk.broken = tmp_path / "a" / "t-0"
+    dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+    assert (tmp_path / "a" / "t-0" / "somebody's").exists()
+    asyncio.run(dirs.close())
+
+
 def test_an_error_at_shutdown_leaves_no_clean_mark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = FailingDisk()
     dirs = two_dirs(tmp_path, disk)

@@ -34,7 +34,6 @@ from tidelog.replication.partition import Partition
 from tidelog.storage.log import Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
-    FetchPartition,
     FetchRequest,
     FileRange,
     PartitionAnswer,
@@ -151,6 +150,7 @@ class Fetch:
 
     __slots__ = (
         "_available",
+        "_available_bytes",
         "_connection",
         "_context",
         "_correlation_id",
@@ -159,6 +159,7 @@ class Fetch:
         "_lookup",
         "_pending",
         "_request",
+        "_sought",
         "_timer",
         "_version",
     )
@@ -313,6 +314,8 @@ class Fetch:
 
     def _wait(self, answers: Answers, max_wait_ms: int) -> PendingAnswer:
         self._available = {key: records_size(answer) for key, answer in answers.items()}
+        self._available_bytes = sum(self._available.values())
+        self._sought = dict(self._context.partitions)
         self._pending = PendingAnswer(self._stop)
         for key in answers:
             partition = self._lookup.get(key)
@@ -329,7 +332,7 @@ class Fetch:
     def _has_enough(self, partition: Partition) -> bool:
         topic, index = partition.topic_partition
         key: PartitionKey = (partition.topic_id if self._version >= _TOPIC_IDS_SINCE else topic, index)
-        wanted = self._wanted(key)
+        wanted = self._sought.get(key)
         if wanted is None:
             return False
         _, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
@@ -340,13 +343,11 @@ class Fetch:
             return True
         if found is None:
             return True
+        self._available_bytes += found.length - self._available[key]
         self._available[key] = found.length
         if found.length and partition.has_rolled_past(offset):
             return True
-        return sum(self._available.values()) >= self._min_bytes
-
-    def _wanted(self, key: PartitionKey) -> FetchPartition | None:
-        return next((wanted for each, wanted in self._context.partitions if each == key), None)
+        return self._available_bytes >= self._min_bytes
 
     def _finish(self) -> None:
         self._stop()
