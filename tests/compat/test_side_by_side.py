@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.compat import toolchain
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.broker_process import Tidelog
@@ -50,7 +49,8 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
         yield Side("apache", host, int(port)).prepare(coordinators=True)
         return
     try:
-        running = ApacheKafka(tmp_path_factory.mktemp("apache"), OPTIONS)
+        options = {**OPTIONS, "log.initial.task.delay.ms": "500"}
+        running = ApacheKafka(tmp_path_factory.mktemp("apache"), options)
         running.start()
     except toolchain.Missing as missing:
         pytest.skip(str(missing))

@@ -113,6 +113,11 @@ def test_a_value_out_of_bounds_is_refused_in_kafkas_words(check: object, value: 
     assert str(refusal.value) == why
 
 
+def test_repeated_items_of_a_list_count_once() -> None:
+    assert option("x", "list", (), "doc", distinct_items(of=("a", "b"))).parse("b,a,b") == ("b", "a")
+    assert option("x", "list", (), "doc").parse("b,a,b") == ("b", "a", "b")
+
+
 @pytest.mark.parametrize(
     ("check", "value"),
     [

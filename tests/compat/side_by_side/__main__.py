@@ -1,6 +1,7 @@
-"""The suite without pytest: ``python -m tests.compat.side_by_side OURS APACHE [PATTERN]`` prints what differs.
+"""The suite without pytest: ``python -m tests.compat.side_by_side OURS APACHE [PATTERN]``.
 
-Both are ``host:port`` of running brokers, so that one case can be tried again in a second.
+Prints what differs. Both are ``host:port`` of running brokers: one case is tried again in a second. Brokers
+for all cases need the options of test_side_by_side.py.
 """
 
 from __future__ import annotations

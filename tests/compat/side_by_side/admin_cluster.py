@@ -6,6 +6,7 @@ from tests.compat.side_by_side.batches import batch
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.records_requests import append
 from tests.compat.side_by_side.side import Side
+
 from tidelog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -53,7 +53,7 @@ def case(
     *,
     versions: Iterable[int] | None = None,
 ) -> Callable[[Talk], Talk]:
-    """Enter a function in the table: once, for each version, or for each parameter (with a name, or as its own)."""
+    """Enter a function in the table: once, for each version, or for each parameter, named or not."""
 
     def enter(talk: Talk) -> Talk:
         module = inspect.getmodule(talk)

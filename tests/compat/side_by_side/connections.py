@@ -6,6 +6,7 @@ import struct
 
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.side import Side
+
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
@@ -87,8 +88,7 @@ def api_versions(side: Side, version: int) -> object:
 def software_name(side: Side, given: tuple[str, str], version: int) -> object:
     name, number = given
     request = ApiVersionsRequest(client_software_name=name, client_software_version=number)
-    answer = common(side.ask(version, request))
-    return answer
+    return common(side.ask(version, request))
 
 
 @case((5, 6, 99, 32767, -1, -32768))

@@ -118,7 +118,7 @@ KNOWN: dict[str, Deviation] = {
     "fetches.partition_limit[-*]": _ORDINARY,
     "fetches.request_limit[-*]": _ORDINARY,
     "fetches.odd_isolation[*]": _ORDINARY,
-    "fetches.wait_while_the_topic_is_deleted[v18]": Deviation(
+    "fetch_waits.wait_while_the_topic_is_deleted[v18]": Deviation(
         "deleted-while-waiting", {"[0]": "UNKNOWN_TOPIC_ID"}
     ),
     "fetch_sessions.highest_session_id[*]": _UNKNOWN_SESSION,
@@ -139,13 +139,13 @@ KNOWN: dict[str, Deviation] = {
     "admin_configs.describe_odd_resource[client-metrics-empty]": _OTHER_RESOURCES,
     "admin_configs.describe_odd_resource[group-empty]": _OTHER_RESOURCES,
     "admin_configs.describe_broker": _IDLE,
-    "admin_configs.change_topic[operation-*]": _UNKNOWN_OPERATION,
-    "admin_configs.change_broker_dry[keystore]": _IDLE,
-    "admin_configs.change_broker_dry[threads]": _IDLE,
-    "admin_configs.change_broker_dry[retention-0]": _OTHER_WORDS,
-    "admin_configs.change_logger[operation-9]": _UNKNOWN_OPERATION,
-    "admin_configs.change_group[*]": _OTHER_RESOURCES,
-    "admin_configs.change_client_metrics[*]": _OTHER_RESOURCES,
+    "admin_config_changes.change_topic[operation-*]": _UNKNOWN_OPERATION,
+    "admin_config_changes.change_broker_dry[keystore]": _IDLE,
+    "admin_config_changes.change_broker_dry[threads]": _IDLE,
+    "admin_config_changes.change_broker_dry[retention-0]": _OTHER_WORDS,
+    "admin_config_changes.change_logger[operation-9]": _UNKNOWN_OPERATION,
+    "admin_config_changes.change_group[*]": _OTHER_RESOURCES,
+    "admin_config_changes.change_client_metrics[*]": _OTHER_RESOURCES,
     "admin_cluster.topic_partitions_empty_name": _EMPTY_NAME,
     "admin_cluster.reassign_nothing": _OTHER_WORDS,
 }

@@ -13,6 +13,7 @@ from tests.compat.side_by_side.records_requests import (
     wanted,
 )
 from tests.compat.side_by_side.side import UNKNOWN_ID, Side
+
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.wire.messages.fetch import FetchRequest, FetchTopic
 

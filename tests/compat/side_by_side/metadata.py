@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.side import UNKNOWN_ID, Side
+
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -168,7 +169,7 @@ def created_on_the_way_only_if_asked(side: Side) -> object:
 
 @case((0, 1), versions=range(7))
 def coordinator(side: Side, key_type: int, version: int) -> object:
-    """Only the shape is compared: there are no coordinators here yet, and Kafka may still be making its own."""
+    """Only the shape is compared: there are no coordinators here yet."""
     if version == 0 and key_type:
         return None
     answer = _coordinator(side, key_type, version)

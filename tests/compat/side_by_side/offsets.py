@@ -9,6 +9,7 @@ from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.fetches import filled, trimmed
 from tests.compat.side_by_side.records_requests import append, offsets_request
 from tests.compat.side_by_side.side import Side
+
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -59,8 +60,10 @@ def special_timestamps_after_all_records_deleted(side: Side, timestamp: int) -> 
     return side.ask(11, offsets_request(trimmed(side, 12), timestamp))
 
 
-MOMENTS = (0, NOW - 1, NOW, NOW + 1, NOW + 10, NOW + 20, NOW + 21, NOW + 100, NOW + 102, NOW + 103, NOW + 1000,
-           NOW + 1001, NOW + 1006, NOW + 1050, NOW + 1051, 2**63 - 1)  # fmt: skip
+MOMENTS = (
+    *(0, NOW - 1, NOW, NOW + 1, NOW + 10, NOW + 20, NOW + 21, NOW + 100, NOW + 102, NOW + 103, NOW + 1000),
+    *(NOW + 1001, NOW + 1006, NOW + 1050, NOW + 1051, 2**63 - 1),
+)
 
 
 @case({f"now+{moment - NOW}" if abs(moment - NOW) < 10**6 else str(moment): moment for moment in MOMENTS})

@@ -1,4 +1,4 @@
-"""What a broker makes of a batch: its header, its records, its codec, its timestamps, and what it then stores."""
+"""What a broker makes of a batch: its header, records, codec and timestamps, and what it then stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce as a request: versions, acks, partitions that are not there, records that are missing or too many."""
+"""Produce as a request: versions, acks, partitions that are not there, records missing or too many."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.compat.side_by_side.records_requests import (
     stored,
 )
 from tests.compat.side_by_side.side import UNKNOWN_ID, Side
+
 from tidelog.ids import ZERO_UUID
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

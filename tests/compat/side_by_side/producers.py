@@ -6,12 +6,12 @@ from tests.compat.side_by_side.batches import TRANSACTIONAL, Batch, batch, recor
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.records_requests import PRODUCE_VERSIONS, append, produce, stored
 from tests.compat.side_by_side.side import Side
+
 from tidelog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 
 MAX = 2**31 - 1
 PRODUCER = 771_000
-TOMBSTONE_FREE = {"retention_ms": "-1"}
 
 
 def sequenced(

@@ -7,7 +7,6 @@ from tests.compat.side_by_side.side import Side
 
 from tidelog.ids import Uuid
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -140,10 +139,3 @@ def offsets_request(
         isolation_level=isolation,
         topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
     )
-
-
-def new_producer_id(side: Side) -> int:
-    """An id for an idempotent producer, shown as a word from now on."""
-    response = side.expect(4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
-    found = int(response.producer_id)  # type: ignore[attr-defined]
-    return found

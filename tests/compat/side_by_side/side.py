@@ -267,7 +267,7 @@ class Side:
             time.sleep(0.005)
 
     def settle(self) -> None:
-        """Wait until the broker has taken up all changes that were answered: they come to it in their order."""
+        """Wait until the broker has taken up all changes that were answered: they come to it in order."""
         self._barriers += 1
         self.topic(f"barrier-{self._barriers}")
 

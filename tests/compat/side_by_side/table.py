@@ -11,13 +11,16 @@ MODULES = (
     "produce_batches",
     "producers",
     "fetches",
+    "fetch_waits",
     "fetch_sessions",
     "offsets",
     "cleaning",
     "metadata",
     "connections",
     "admin_topics",
+    "admin_records",
     "admin_configs",
+    "admin_config_changes",
     "admin_cluster",
 )
 

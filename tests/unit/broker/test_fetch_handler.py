@@ -11,7 +11,7 @@ import pytest
 
 from tidelog.broker.app import Broker
 from tidelog.errors import ErrorCode
-from tidelog.ids import ZERO_UUID
+from tidelog.ids import ZERO_UUID, random_uuid
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.testing.raw_client import RawClient
 from tidelog.testing.raw_topic import RawTopic, batch, values
@@ -46,6 +46,28 @@ def test_offsets_outside_the_log_are_out_of_range(new_topic: Callable[..., RawTo
         answer = topic.fetch(version=version, offset=offset, max_wait_ms=10_000)
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert topic.fetch(version=version, offset=1).error_code == 0
+
+
+def test_what_is_unknown_comes_last(client: RawClient, new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic()
+    nobody = FetchTopic(topic_id=random_uuid(), partitions=[FetchPartition()])
+    asked = topic.fetch_topic(13, FetchPartition(partition=7), FetchPartition())
+    response = client.ask(13, FetchRequest(session_epoch=-1, topics=[asked, nobody]), FetchResponse)
+    found = [
+        (each.error_code, each.aborted_transactions) for one in response.responses for each in one.partitions
+    ]
+    assert found == [
+        (ErrorCode.NONE, None),
+        (ErrorCode.UNKNOWN_TOPIC_ID, []),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+    ]
+
+
+@pytest.mark.parametrize("epoch", [-2, -(2**31)])
+def test_epochs_below_zero_are_none(new_topic: Callable[..., RawTopic], epoch: int) -> None:
+    topic = new_topic()
+    topic.produce(batch(b"a"))
+    assert values(topic.fetch(current_leader_epoch=epoch, last_fetched_epoch=epoch)) == [b"a"]
 
 
 def test_limits_hold_except_for_the_first_batch(

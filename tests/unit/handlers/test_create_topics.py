@@ -58,6 +58,16 @@ def test_the_answer_has_every_effective_config_sorted_by_name(run: Run) -> None:
     run(body, {"log.segment.bytes": "2097152"})
 
 
+def test_configs_of_the_request_are_told_as_they_were_given(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        request = CreateTopicsRequest(topics=[_topic("t", retention_ms=" 77 ", preallocate="TRUE")])
+        (result,) = (await broker.call("create_topics", request, 7)).topics
+        told = {config.name: config.value for config in result.configs}
+        assert (told["retention.ms"], told["preallocate"]) == (" 77 ", "TRUE")
+
+    run(body)
+
+
 def test_validate_only_answers_as_if_and_creates_nothing(run: Run) -> None:
     async def body(broker: Any) -> None:
         request = CreateTopicsRequest(topics=[_topic("t", 4, cleanup_policy="compact")], validate_only=True)

@@ -39,6 +39,18 @@ def test_the_log_starts_where_the_client_says(run: Run, version: int) -> None:
     run(body)
 
 
+def test_the_last_offset_counts_for_a_partition_that_is_named_twice(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        await broker.produce("t", 0, 10)
+        twice = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (5, 3)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=twice)])
+        (result,) = (await broker.call("delete_records", request, 2)).topics[0].partitions
+        assert (result.error_code, result.low_watermark) == (0, 3)
+
+    run(body)
+
+
 def test_offsets_outside_the_log_are_out_of_range(run: Run) -> None:
     async def body(broker: Any) -> None:
         await broker.controller.create_topics([NewTopic("t")])

@@ -22,7 +22,7 @@ from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_ma
 from tidelog.records.record import Record, assemble_batch, batch_body, decode_batch, encode_batch
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state import AppendOrigin
-from tidelog.storage.validation import RecordsRefusedError
+from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.testing.clock import ManualClock
 
 OpenLog = Callable[..., Log]
@@ -154,6 +154,24 @@ def test_a_header_that_contradicts_itself_is_refused(
     assert told in error.message
 
 
+def test_more_records_than_fit_into_the_bytes_are_refused(open_log: OpenLog, clock: ManualClock) -> None:
+    batch = changed(plain(clock.time_ms()), 23, ">i", 2**31 - 2)
+    error = refusal(open_log(), changed(batch, 57, ">i", 2**31 - 1))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert "Invalid reported count" in error.message
+
+
+def test_only_what_is_wrong_with_the_first_batch_is_told(open_log: OpenLog, clock: ManualClock) -> None:
+    batch = plain(clock.time_ms())
+    wrong = bytes(16) + b"\xff" + bytes(30)
+    struct.pack_into(">i", whole := bytearray(wrong), 8, len(wrong) - 12)
+    first = refusal(open_log(), whole + batch)
+    second = refusal(open_log(), batch + whole)
+    assert isinstance(first, NoBatchError)
+    assert isinstance(second, NoBatchError)
+    assert (first.message, second.message) == ("Invalid magic found in record: -1", "")
+
+
 def test_clients_number_their_batches_from_zero(open_log: OpenLog, clock: ManualClock) -> None:
     batch = plain(clock.time_ms())
     set_base_offset(batch, 0, 7)
@@ -221,6 +239,13 @@ def test_records_without_a_timestamp_are_within_all_bounds(open_log: OpenLog) ->
     assert log.append_as_leader(encode_batch([Record(value=b"v")] * 2), 0).max_timestamp == -1
 
 
+def test_timestamps_before_time_began_count_as_none(open_log: OpenLog) -> None:
+    log = open_log()
+    assert log.append_as_leader(encode_batch([Record(timestamp=-2, value=b"v")]), 0).max_timestamp == -1
+    lowest = encode_batch([Record(timestamp=-(2**63), value=b"v")])
+    assert refusal(log, lowest).code is ErrorCode.INVALID_TIMESTAMP
+
+
 def test_log_append_time_is_written_by_the_broker(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(message_timestamp_type="LogAppendTime")
     batch = plain(clock.time_ms() - 10**9)
@@ -259,6 +284,8 @@ def test_compacted_topics_need_keys(open_log: OpenLog, clock: ManualClock, codec
     assert isinstance(error, RecordsRefusedError)
     assert [one.batch_index for one in error.record_errors] == [1, 3]
     assert "without key" in error.record_errors[0].message
+    assert "2 record errors in total" in error.message
+    assert f"[RecordError(batchIndex=1, message='{error.record_errors[0].message}'), " in error.message
     assert log.append_as_leader(plain(now, codec=codec), 0).first_offset == 0
 
 
@@ -302,6 +329,23 @@ def test_recompression_closes_gaps_between_offsets(open_log: OpenLog, clock: Man
     log.append_as_leader(changed(gappy, 23, ">i", 2), 0)
     log.update_high_watermark(3)
     assert [record.offset for record in decode_batch(log.read_bytes(0, 1000))] == [0, 1, 2]
+
+
+def test_recompression_bases_timestamps_on_the_first_record(open_log: OpenLog, clock: ManualClock) -> None:
+    now = clock.time_ms()
+    times = [now - 5, now - 9, now - 7]
+    batch = bytearray(
+        encode_batch([Record(timestamp=now, value=b"v")] + [Record(timestamp=t) for t in times])
+    )
+    body = batch_body(batch, parse_header(batch))
+    first_record_bytes = body[0] // 2 + 1
+    header = parse_header(batch)._replace(record_count=3, last_offset_delta=2, max_timestamp=now - 5)
+    log = open_log(compression_type="gzip")
+    log.append_as_leader(memoryview(assemble_batch(header, body[first_record_bytes:])), 0)
+    log.update_high_watermark(3)
+    stored = log.read_bytes(0, 1000)
+    assert parse_header(stored).base_timestamp == now - 5
+    assert [record.timestamp for record in decode_batch(stored)] == times
 
 
 def test_what_recompression_makes_too_large_is_refused(open_log: OpenLog, clock: ManualClock) -> None:
