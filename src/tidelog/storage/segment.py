@@ -18,21 +18,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
-from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
-from tidelog.storage import batch_scan
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.files import LOG_SUFFIX, segment_path
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.mapped_index import CorruptIndexError
-from tidelog.storage.segment_files import SegmentFiles
+from tidelog.storage.segment_reads import REMEMBERED_POSITIONS, SegmentReads
 from tidelog.storage.time_index import TimestampOffset
 
 _log = logging.getLogger(__name__)
-# How many batch positions are remembered, twice: readers at the end of the log then need no index.
-_REMEMBERED_POSITIONS = 64
-_NOWHERE = (-1, 0)
 _MAX_BUFFERS = 1024
 _UNREAD = -2
 
@@ -57,24 +52,19 @@ class SegmentMark(NamedTuple):
     time_entries: int
 
 
-class Segment(SegmentFiles):
+class Segment(SegmentReads):
     """The batches from ``base_offset`` on, up to the next segment."""
 
     __slots__ = (
         "_fd",
         "_first_timestamp",
-        "_found",
         "_highest",
         "_highest_offset",
-        "_older_positions",
-        "_positions",
         "_pwrite",
         "_reserved_entries",
         "bytes_since_index",
         "created_ms",
-        "index_interval",
         "jitter_ms",
-        "size",
     )
 
     def __init__(
@@ -93,12 +83,12 @@ class Segment(SegmentFiles):
             directory,
             base_offset,
             config.segment_index_bytes,
+            size=size,
+            index_interval=config.index_interval_bytes,
             disk=disk,
             waiting=waiting,
             has_txn_index=has_txn_index,
         )
-        self.size = size
-        self.index_interval = config.index_interval_bytes
         self.jitter_ms = config.random_segment_jitter_ms()
         self.created_ms = clock.time_ms()
         self.bytes_since_index = 0
@@ -108,10 +98,6 @@ class Segment(SegmentFiles):
         self._highest = _UNREAD
         self._highest_offset = base_offset
         self._first_timestamp: int | None = None
-        self._positions: dict[int, int] = {}
-        self._older_positions: dict[int, int] = {}
-        # Position and size of the batch that a search came to last.
-        self._found = _NOWHERE
 
     @classmethod
     def create(
@@ -274,7 +260,7 @@ class Segment(SegmentFiles):
         self.size = position + size
         positions = self._positions
         positions[base_offset] = position
-        if len(positions) > _REMEMBERED_POSITIONS:
+        if len(positions) > REMEMBERED_POSITIONS:
             self._older_positions = positions
             self._positions = {}
 
@@ -315,79 +301,6 @@ class Segment(SegmentFiles):
         if highest.timestamp > index.last.timestamp:
             index.reserve(1)
             index.maybe_append(*highest)
-
-    # -- reading --------------------------------------------------------------------------------------
-
-    def position_of(self, offset: int) -> int | None:
-        """Where the first batch lies that ends at ``offset`` or later; None if no batch does."""
-        position = self._positions.get(offset)
-        if position is None:
-            position = self._older_positions.get(offset)
-            if position is None:
-                return self._search(offset)
-        return position
-
-    def _search(self, offset: int) -> int | None:
-        start, behind = self.offset_index.around(offset)
-        if not 0 <= start < self.size:
-            start = 0
-        elif behind - start > 2 * self.index_interval:
-            # Batches so large have an entry each, by their ends: the one behind is the one to be read next.
-            size = batch_scan.size_if_holding(self._disk.pread, self.file.fd, behind, self.size, offset)
-            if size:
-                return self._remember(offset, (behind, size))
-        try:
-            found = self._find(offset, start)
-        except CorruptRecordError as error:
-            if start == 0:
-                raise
-            # Only if the log is sound from its beginning is it the index that is not.
-            found = self._find(offset, 0)
-            _log.warning("%s; both indexes are rebuilt from the log", error)
-            self._rebuild_indexes()
-        return None if found is None else self._remember(offset, found)
-
-    def _remember(self, offset: int, found: tuple[int, int]) -> int:
-        if len(self._positions) > _REMEMBERED_POSITIONS:
-            self.forget_positions()
-        self._found = found
-        self._positions[offset] = found[0]
-        return found[0]
-
-    def _find(self, offset: int, start: int) -> tuple[int, int] | None:
-        return batch_scan.find_offset(self._disk.pread, self.file.fd, start, self.size, offset, self.path)
-
-    def position_near(self, offset: int) -> int:
-        """Where to begin looking for ``offset``, by the index: the batch there is not behind it."""
-        position = self.offset_index.lookup(offset).position
-        return position if 0 <= position < self.size else 0
-
-    def forget_positions(self) -> None:
-        """Drop remembered positions."""
-        self._positions = {}
-        self._older_positions = {}
-        self._found = _NOWHERE
-
-    def batch_size_at(self, position: int) -> int:
-        """The size of the batch at ``position``."""
-        if position == self._found[0]:
-            return self._found[1]
-        return batch_scan.size_at(self._disk.pread, self.file.fd, position, self.path)
-
-    def next_offset(self) -> int:
-        """The offset behind the last batch, found by scanning on from the last index entry."""
-        end = self.base_offset
-        for _, header in self.scan(self.offset_index.last_position):
-            end = header.next_offset
-        return end
-
-    def scan(self, position: int = 0) -> batch_scan.Scan:
-        """``(position, header)`` of every batch from ``position`` on; reads headers only."""
-        return batch_scan.headers(self._disk.pread, self.file.fd, position, self.size, self.path)
-
-    def read_bytes(self, position: int, size: int) -> bytes:
-        """The bytes at ``position``, as many as there are up to ``size``."""
-        return self._disk.pread(self.file.fd, min(size, self.size - position), position)
 
     # -- indexes --------------------------------------------------------------------------------------
 
