@@ -78,7 +78,9 @@ def test_idempotent_producer_keeps_order(bootstrap: str, topic_name: Callable[[]
 def test_too_large_and_out_of_range_are_told_apart(bootstrap: str, topic_name: Callable[[], str]) -> None:
     async def scenario() -> None:
         topic = await create(bootstrap, topic_name())
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=5_000_000, max_batch_size=4_000_000)
+        producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap, max_request_size=5_000_000, max_batch_size=4_000_000
+        )
         await producer.start()
         with pytest.raises(MessageSizeTooLargeError):
             await producer.send_and_wait(topic, b"x" * 2_000_000)

@@ -44,7 +44,14 @@ def consumer(bootstrap: str, **config: object) -> Consumer:
     )
 
 
-def read(bootstrap: str, topic: str, count: int, offset: int = OFFSET_BEGINNING, partition: int = 0, **config: object) -> list[Message]:
+def read(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    offset: int = OFFSET_BEGINNING,
+    partition: int = 0,
+    **config: object,
+) -> list[Message]:
     """Read `count` messages from one partition, or fail with what arrived."""
     client = consumer(bootstrap, **config)
     try:
@@ -96,7 +103,9 @@ def test_every_codec_and_acks_gives_back_the_same_records(
     assert [m.offset() for m in got] == list(range(len(records)))
 
 
-def test_idempotent_producer_delivers_once_and_in_order(bootstrap: str, topic_name: Callable[[], str]) -> None:
+def test_idempotent_producer_delivers_once_and_in_order(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
     topic = create(bootstrap, topic_name())
     records: list[dict[str, object]] = [{"value": str(i).encode(), "partition": 0} for i in range(2000)]
     reports = send(bootstrap, topic, records, **{"enable.idempotence": True, "batch.num.messages": 50})
@@ -193,7 +202,9 @@ def test_topics_are_created_on_first_use(bootstrap: str, topic_name: Callable[[]
 
 def test_keys_spread_over_partitions_and_stay_together(bootstrap: str, topic_name: Callable[[], str]) -> None:
     topic = create(bootstrap, topic_name(), partitions=6)
-    records: list[dict[str, object]] = [{"key": f"k{i % 30}".encode(), "value": str(i).encode()} for i in range(600)]
+    records: list[dict[str, object]] = [
+        {"key": f"k{i % 30}".encode(), "value": str(i).encode()} for i in range(600)
+    ]
     reports = send(bootstrap, topic, records)
     homes: dict[bytes, set[int]] = {}
     for message in reports:

@@ -21,7 +21,9 @@ def create(bootstrap: str, name: str, partitions: int = 1) -> str:
     return name
 
 
-def read(bootstrap: str, topic: str, count: int, offset: int = 0, partition: int = 0) -> list[tuple[object, ...]]:
+def read(
+    bootstrap: str, topic: str, count: int, offset: int = 0, partition: int = 0
+) -> list[tuple[object, ...]]:
     client = KafkaConsumer(
         bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, consumer_timeout_ms=20_000
     )
@@ -59,7 +61,9 @@ def test_every_codec_and_acks_gives_back_the_same_records(
     assert read(bootstrap, topic, 100) == expected
 
 
-def test_idempotent_producer_reports_consecutive_offsets(bootstrap: str, topic_name: Callable[[], str]) -> None:
+def test_idempotent_producer_reports_consecutive_offsets(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
     topic = create(bootstrap, topic_name())
     producer = KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, acks="all")
     futures = [producer.send(topic, value=str(i).encode(), partition=0) for i in range(300)]

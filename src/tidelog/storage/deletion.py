@@ -60,8 +60,11 @@ class DelayedDeletion:
         """Remove things as they fall due, until :meth:`stop`."""
         self._added = asyncio.Event()
         while not self._stopped:
-            await self.remove_due(on_error)
+            # Before the work, not behind it: what is added, and a stop, while it goes on must be noticed.
             self._added.clear()
+            await self.remove_due(on_error)
+            if self._stopped:
+                return
             timeout: float | None = None
             if self._waiting:
                 timeout = max(self._waiting[0][0] - self._clock.monotonic_ms(), 1.0) / 1000

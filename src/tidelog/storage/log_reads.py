@@ -100,7 +100,9 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
 
 def _search_segment(segment: Segment, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
     indexed = segment.time_index.lookup(timestamp)
-    start = segment.position_near(max(indexed.offset, start_offset))
+    start = segment.position_of(max(indexed.offset, start_offset))
+    if start is None:
+        return None
     for position, header in segment.scan(start):
         if header.max_timestamp < timestamp:
             continue
@@ -116,7 +118,7 @@ def offset_of_max_timestamp(log: Log) -> TimestampAndOffset | None:
     highest = segment.max_timestamp
     if highest.timestamp == NO_TIMESTAMP:
         return None
-    for position, header in segment.scan(segment.position_near(highest.offset)):
+    for position, header in segment.scan(segment.position_of(highest.offset) or 0):
         if header.max_timestamp != highest.timestamp:
             continue
         for record in _records(segment, position, header):

@@ -51,19 +51,20 @@ class TimeIndex(MappedIndex):
         self.last = TimestampOffset(timestamp, self.base_offset + relative)
 
     def check(self) -> None:
-        """Raise ``CorruptIndexError`` where the last entry does not follow from the first, or is unwritten.
+        """Raise ``CorruptIndexError`` where the last entry cannot follow the first, or was never written.
 
         Zeros at the end are what a file has that was never cut to its entries; taken for a timestamp, they
         would have retention delete the segment.
         """
         if self.entries == 0:
             return
-        first_timestamp = _unpack_entry(self._raw_entry(0))[0]
-        unwritten = self.last == (0, self.base_offset)
-        if self.last.timestamp < first_timestamp or self.last.offset < self.base_offset or unwritten:
+        first_timestamp, first_offset = _unpack_entry(self._raw_entry(0))
+        last_timestamp, last_offset = self.last[0], self.last[1] - self.base_offset
+        unwritten = last_timestamp == last_offset == 0
+        if unwritten or not 0 <= first_timestamp <= last_timestamp or not 0 <= first_offset <= last_offset:
             raise CorruptIndexError(
-                f"{self.path} ends with timestamp {self.last.timestamp} at offset {self.last.offset}, which "
-                f"cannot follow its first timestamp {first_timestamp} and its base offset {self.base_offset}"
+                f"{self.path} ends with timestamp {last_timestamp} at offset {self.last.offset}, which "
+                f"cannot follow timestamp {first_timestamp} at its beginning, offset {self.base_offset}"
             )
 
     @property

@@ -87,3 +87,21 @@ def test_running_sleeps_until_something_is_added_and_ends_when_stopped(tmp_path:
             await running
 
     asyncio.run(scenario())
+
+
+def test_a_stop_in_the_middle_of_a_removal_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        waiting = DelayedDeletion(ManualClock())
+        loop = asyncio.get_running_loop()
+
+        def stop_while_removing(path: Path) -> None:
+            loop.call_soon_threadsafe(waiting.stop)
+
+        monkeypatch.setattr(deletion, "remove", stop_while_removing)
+        waiting.add([tmp_path / "gone"], 0)
+        async with asyncio.timeout(10):
+            await waiting.run(fail)
+
+    asyncio.run(scenario())
