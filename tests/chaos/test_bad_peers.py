@@ -18,13 +18,13 @@ from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
 
 from tidelog.records.batch import iter_batches
-from tidelog.records.record import decode_batch
+from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.testing.broker import BrokerProcess
 from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import RequestHeader, encode_request, parse_response_header
-from tidelog.wire.messages import api_versions, fetch, metadata
+from tidelog.wire.messages import api_versions, fetch, metadata, produce
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -139,6 +139,28 @@ def test_segments_deleted_under_a_slow_consumer_still_reach_it_whole(broker_at: 
         read = [record.value for at, _ in iter_batches(records) for record in decode_batch(records, at)]
         assert read == first
     assert "Traceback" not in broker.log
+
+
+def test_answers_that_pile_up_behind_one_that_waits_cost_the_memory_of_one(broker_at: StartBroker) -> None:
+    """A produce request that waits for the disk holds back the answers to fetches that are read already."""
+    broker = broker_at().start()
+    admin = Admin(broker.bootstrap)
+    admin.create_topic("busy")
+    admin.create_topic("synced", 1, flush_messages="1")
+    fill(Writer(broker.bootstrap, "busy"), 20 * MB)
+    batch = encode_batch([Record(0, int(time.time() * 1000), None, b"x")])
+    data = produce.PartitionProduceData(index=0, records=batch)
+    topic = produce.TopicProduceData(name="synced", partition_data=[data])
+    request = produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    first = encode_request(RequestHeader(ApiKey.PRODUCE, 11, 1, "peer"), request)
+    before = broker.peak_rss_bytes
+    with RawClient(broker.host, broker.port) as client:
+        client.send(first + fetch_frame("busy", 0, 0) * 20)
+        sizes = [len(client.receive()) for _ in range(21)]
+    assert sizes[0] < 100
+    assert set(sizes[1:]) == {sizes[1]}
+    assert sizes[1] > 19 * MB
+    assert broker.peak_rss_bytes < before + 100 * MB
 
 
 def test_peers_that_reset_anywhere_in_a_request_or_an_answer_leave_nothing_behind(

@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from tests.chaos.clients import (
     Admin,
     Refused,
+    Session,
     Writer,
     assert_kept,
     fetch_once,
@@ -165,12 +167,92 @@ def test_a_full_disk_takes_its_partitions_offline_and_no_others(
     assert "Traceback" not in broker.log
 
     disk.resize(20 * MB)
-    assert broker.restart().alive
+    assert broker.stop() == 0
+    broker.start()
     assert {result.error_code for result in Admin(broker.bootstrap).log_dirs().values()} == {0}
     for writer in writers[good] + writers[disk.path]:
         assert_prefix_kept(broker, writer)
         write(writer)
         assert_kept(broker.bootstrap, writer)
+
+
+def test_who_waits_at_a_partition_is_told_when_its_disk_fails(
+    small_disk: Callable[[int], SmallDisk], broker_at: StartBroker, tmp_path: Path
+) -> None:
+    """A consumer must not wait out its long poll, nor a second producer its timeout."""
+    disk = small_disk(3 * MB)
+    broker = broker_at(tmp_path / "good", disk.path, log_segment_bytes=str(MB)).start()
+    writers = writers_by_dir(broker, "full", 4)
+    first, second = writers[disk.path]
+    write(second)
+    answers: list[int] = []
+
+    def wait_for_more() -> None:
+        end = Admin(broker.bootstrap).offset(second.topic, second.partition, -1)
+        answer = fetch_once(
+            Session(broker.bootstrap), second.topic, second.partition, end, max_wait_ms=25_000
+        )
+        answers.append(answer.error_code)
+
+    waiting = threading.Thread(target=wait_for_more, daemon=True)
+    waiting.start()
+    assert write_until_refused([first]) is STORAGE_ERROR
+    waiting.join(20)
+    assert answers == [STORAGE_ERROR]
+
+
+def test_a_move_to_a_disk_that_fills_up_leaves_the_partition_where_it_is(
+    small_disk: Callable[[int], SmallDisk], broker_at: StartBroker, tmp_path: Path
+) -> None:
+    disk = small_disk(3 * MB)
+    good = tmp_path / "good"
+    broker = broker_at(good, disk.path, log_segment_bytes=str(MB)).start()
+    writer, *_ = writers_by_dir(broker, "large", 2)[good]
+    for _ in range(100):
+        write(writer)
+    admin = Admin(broker.bootstrap)
+    admin.move(writer.topic, writer.partition, str(disk.path))
+    wait_until("the disk to be full", lambda: admin.log_dirs()[str(disk.path)].error_code == STORAGE_ERROR)
+    write(writer)
+    assert_kept(broker.bootstrap, writer)
+    assert "Traceback" not in broker.log
+    disk.resize(30 * MB)
+    assert broker.stop() == 0
+    broker.start()
+    assert_kept(broker.bootstrap, writer)
+    admin = Admin(broker.bootstrap)
+    wait_until(
+        "the move to be finished",
+        lambda: admin.where_is(writer.topic, writer.partition) == {str(disk.path): False},
+    )
+    write(writer)
+    assert_kept(broker.bootstrap, writer)
+
+
+def test_a_compaction_that_fills_the_disk_takes_it_offline_and_loses_nothing(
+    small_disk: Callable[[int], SmallDisk], broker_at: StartBroker, tmp_path: Path
+) -> None:
+    disk = small_disk(4 * MB)
+    broker = broker_at(
+        tmp_path / "good", disk.path, log_cleaner_backoff_ms="20", log_segment_bytes=str(MB)
+    ).start()
+    admin = Admin(broker.bootstrap)
+    admin.create_topic("keyed", 2, cleanup_policy="compact", min_cleanable_dirty_ratio="0.99")
+    (partition,) = [each for each in (0, 1) if str(disk.path) in admin.where_is("keyed", each)]
+    writer = Writer(broker.bootstrap, "keyed", partition)
+    for number in range(140):
+        writer.write([b"%d" % number + b"v" * 20_000], keys=[b"%d" % number])
+    disk.fill()
+    admin.set_topic_configs("keyed", {"min.cleanable.dirty.ratio": "0.0"})
+    wait_until("the disk to be full", lambda: admin.log_dirs()[str(disk.path)].error_code == STORAGE_ERROR)
+    assert "Traceback" not in broker.log
+    disk.free()
+    disk.resize(20 * MB)
+    assert broker.stop() == 0
+    broker.start()
+    assert_kept(broker.bootstrap, writer)
+    wait_until("the compaction", lambda: f"compacted keyed-{partition}" in broker.log)
+    assert_kept(broker.bootstrap, writer)
 
 
 def test_a_topic_deleted_while_a_part_of_it_was_offline_does_not_come_back(

@@ -10,6 +10,7 @@ import random
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 from tests.chaos.clients import Admin, Session, Writer, read_from, values, wait_until
@@ -59,6 +60,7 @@ STRINGS = [
 ]
 # Small, odd and huge; none in between, which would honestly make thousands of partitions.
 NUMBERS = [-2, -1, 0, 1, 2, 3, 20_000]
+M = TypeVar("M", bound=Message)
 LIMITS = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 63}
 
 
@@ -84,7 +86,7 @@ class Fuzz:
         header, message = self.request()
         return encode_request(header, message)
 
-    def message(self, kind: type[Message], version: int) -> Message:
+    def message(self, kind: type[M], version: int) -> M:
         return kind(
             **{field.name: self.value(field, version) for field in kind.FIELDS if field.present_in(version)}
         )

@@ -161,6 +161,36 @@ def test_deleted_records_stay_deleted_once_their_start_was_checkpointed(
         assert values(read_from(broker.bootstrap, "trimmed", 0)) == writer.written[start:]
 
 
+def test_a_topic_made_anew_under_an_old_name_has_nothing_of_the_old_one(
+    broker_at: StartBroker, chance: random.Random
+) -> None:
+    """Neither its log start, which is in a checkpoint, nor its recovery point, nor its records."""
+    broker = broker_at(
+        log_flush_start_offset_checkpoint_interval_ms="1",
+        log_flush_offset_checkpoint_interval_ms="1",
+        replica_high_watermark_checkpoint_interval_ms="1",
+        log_segment_delete_delay_ms="20",
+    ).start()
+    for _ in range(KILLS):
+        admin = Admin(broker.bootstrap)
+        for _ in range(chance.randrange(1, 6)):
+            admin.create_topic("again")
+            old = Writer(broker.bootstrap, "again")
+            for number in range(20):
+                old.write([b"old %d" % number])
+            old.close()
+            assert admin.delete_records("again", 0, chance.randrange(1, 21)) > 0
+            admin.delete_topic("again")
+        admin.create_topic("again")
+        new = Writer(broker.bootstrap, "again")
+        for number in range(chance.randrange(1, 10)):
+            new.write([b"new %d" % number])
+        broker.kill()
+        broker.start()
+        assert_kept(broker.bootstrap, new)
+        Admin(broker.bootstrap).delete_topic("again")
+
+
 def text_of(path: Path) -> str:
     try:
         return path.read_text()

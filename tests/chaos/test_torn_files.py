@@ -149,6 +149,8 @@ def test_checkpoints_can_be_done_without(
             if not path.exists():
                 path.write_text(f"0\n1\n{TOPIC} 0 0\n")
             damage.WAYS[way](path, chance)
+        if how == "stop":
+            damage.WAYS[way](broker.data_dir / ".kafka_cleanshutdown", chance)
         broker.start()
         assert_serves(broker, writer)
 

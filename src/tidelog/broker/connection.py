@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MAX_IN_FLIGHT = 64
 _FRAMES_PER_TURN = 256
 _UNSENT_BYTES = 512 * 1024
+_QUEUED_BYTES = 64 * 1024
 # Short answers are cheaper joined than sent as pieces, long ones are not; a call takes so many pieces.
 _JOINED_BYTES = 16 * 1024
 _MAX_PIECES = 1024
@@ -259,8 +260,10 @@ class Connection:
             else:
                 outcome.when_done(self._advance)
         elif self._queue:
-            slot = PendingAnswer(pipelined=True)
-            slot.resolve(in_memory(outcome) if isinstance(outcome, list) else outcome)
+            answer = in_memory(outcome) if isinstance(outcome, list) else outcome
+            # Requests behind a large answer wait until it has gone: one is as much as a connection may keep.
+            slot = PendingAnswer(pipelined=not isinstance(answer, bytes) or len(answer) <= _QUEUED_BYTES)
+            slot.resolve(answer)
             self._queue.append(slot)
         elif isinstance(outcome, bytes | list):
             self._outbox.put(outcome)

@@ -83,18 +83,22 @@ class OffsetCheckpoint:
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file; on disk when this returns."""
         with self._lock:
-            if offsets == self._offsets:
-                return
-            lines = [_VERSION, str(len(offsets))]
-            lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-            self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("utf-8"))
-            self._offsets = dict(offsets)
+            self._replace(offsets)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Take one partition out of the file, if it is in there."""
-        offsets = self._offsets
-        if offsets is not None and partition in offsets:
-            self.write({other: offset for other, offset in offsets.items() if other != partition})
+        """Take one partition out of the file, if it is in there; waits for a write that is under way."""
+        with self._lock:
+            offsets = self._offsets
+            if offsets is not None and partition in offsets:
+                self._replace({other: offset for other, offset in offsets.items() if other != partition})
+
+    def _replace(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if offsets == self._offsets:
+            return
+        lines = [_VERSION, str(len(offsets))]
+        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+        self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("utf-8"))
+        self._offsets = dict(offsets)
 
     def _malformed(self, why: str) -> StorageError:
         return StorageError(

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.errors import LogDirOfflineError
+from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import MAX_INT64
 from tidelog.storage.log_dir import LogDir
@@ -49,7 +49,8 @@ class Upkeep:
         self._stop = asyncio.Event()
         self._rolled: dict[Log, int] = {}
         self._has_rolled = asyncio.Event()
-        self._checkpoints: dict[LogDir, asyncio.Task[None]] = {}
+        self._due: set[LogDir] = set()
+        self._checkpoints: set[asyncio.Task[None]] = set()
 
     @property
     def is_running(self) -> bool:
@@ -77,7 +78,7 @@ class Upkeep:
         self._stop.set()
         self._has_rolled.set()
         self._dirs.deletion.stop()
-        await asyncio.gather(*self._tasks, *self._checkpoints.values())
+        await asyncio.gather(*self._tasks, *self._checkpoints)
         self._tasks = []
 
     async def _every(
@@ -148,6 +149,9 @@ class Upkeep:
                 work(log)
             except LogDirOfflineError as error:
                 self._dirs.mark_offline(log.directory.parent, error)
+            except StorageError as error:
+                # A damaged segment is its own log's trouble: the others have theirs seen to.
+                _log.error("the upkeep of %s is held up: %s", log.topic_partition, error)
             if count % _LOGS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
 
@@ -214,14 +218,21 @@ class Upkeep:
                 log_dir.checkpoint(self._dirs.logs_in(log_dir.path))
             except OSError as error:
                 self._dirs.mark_offline(log_dir.path, error)
-        elif log_dir not in self._checkpoints:
-            self._checkpoints[log_dir] = asyncio.create_task(self._checkpoint_once(log_dir))
+        elif log_dir not in self._due:
+            self._due.add(log_dir)
+            task = asyncio.create_task(self._checkpoint_once(log_dir))
+            # Kept until it has ended: a shutdown that did not wait might be overwritten by it.
+            self._checkpoints.add(task)
+            task.add_done_callback(self._checkpoints.discard)
 
     async def _checkpoint_once(self, log_dir: LogDir) -> None:
         # Whatever changes up to the next turn of the loop is still covered by this write.
         await asyncio.sleep(0)
-        del self._checkpoints[log_dir]
-        await self._in_dir(log_dir, LogDir.checkpoint)
+        self._due.discard(log_dir)
+        try:
+            await self._in_dir(log_dir, LogDir.checkpoint)
+        except Exception:  # the next checkpoint has the same to say, and a shutdown waits for this one
+            _log.exception("a checkpoint of %s failed", log_dir.path)
 
     async def _in_each_dir(self, write: Callable[[LogDir, list[Log]], None]) -> None:
         for log_dir in list(self._dirs.online.values()):

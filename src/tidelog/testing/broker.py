@@ -78,6 +78,12 @@ class BrokerProcess:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     @property
+    def peak_rss_bytes(self) -> int:
+        """The most resident memory that the broker has had since its start."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+    @property
     def open_files(self) -> int:
         """How many file descriptors the broker has open now."""
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())

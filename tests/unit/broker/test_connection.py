@@ -230,6 +230,24 @@ def test_pipelined_requests_are_handled_at_once_and_answered_in_order() -> None:
     run(test)
 
 
+def test_a_large_answer_behind_one_that_waits_holds_back_the_requests_behind_it() -> None:
+    """Otherwise one small request after the other would fill the memory with answers that cannot leave."""
+
+    async def test(bench: Bench) -> None:
+        _, peer = bench.connect()
+        await bench.send(peer, frame(b"p") + frame(b"m") * 50)
+        await bench.wait_until(lambda: len(bench.handler.seen) > 1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert bench.handler.seen == [b"p", b"m"]
+        bench.handler.pending[0].resolve(frame(b"first"))
+        first, *large = await bench.receive(peer, 51)
+        assert first == b"first"
+        assert [len(answer) for answer in large] == [1024 * 1024] * 50
+
+    run(test)
+
+
 def test_the_number_of_pipelined_requests_is_bounded() -> None:
     async def test(bench: Bench) -> None:
         connection, peer = bench.connect()

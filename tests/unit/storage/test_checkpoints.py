@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,26 @@ def test_forgetting_a_partition_takes_it_out_of_the_file(tmp_path: Path) -> None
     checkpoint.forget(TopicPartition("orders", 0))
     checkpoint.forget(TopicPartition("never", 0))
     assert OffsetCheckpoint(checkpoint.path).read() == {TopicPartition("a.b_c-d", 11): 2**62}
+
+
+def test_forgetting_waits_for_a_write_that_is_under_way(tmp_path: Path) -> None:
+    """A new log under an old name must not be given the old one's offsets by a write that was slow."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class SlowDisk(Disk):
+        def write_atomically(self, path: Path, data: bytes) -> None:
+            begun.set()
+            assert go_on.wait(10)
+            super().write_atomically(path, data)
+
+    checkpoint = OffsetCheckpoint(tmp_path / "checkpoint", SlowDisk())
+    old, other = TopicPartition("t", 0), TopicPartition("u", 0)
+    writing = threading.Thread(target=checkpoint.write, args=({old: 500, other: 3},))
+    writing.start()
+    assert begun.wait(10)
+    forgetting = threading.Thread(target=checkpoint.forget, args=(old,))
+    forgetting.start()
+    go_on.set()
+    writing.join(10)
+    forgetting.join(10)
+    assert OffsetCheckpoint(tmp_path / "checkpoint").read() == {other: 3}

@@ -212,3 +212,33 @@ def test_close_ends_at_once_whatever_is_being_waited_for(tmp_path: Path) -> None
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(scenario())
+
+
+def test_a_damaged_log_does_not_keep_the_others_from_their_retention(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        config = LogConfig(retention_ms=1000)
+        dirs = loaded(tmp_path, clock=clock)
+        for partition in (T0, T1):
+            log = dirs.get_or_create(partition, None, config, is_new=True)
+            append(log, now_ms=clock.time_ms())
+            log.roll()
+        await dirs.close()
+        first = tmp_path / "t-0" / "00000000000000000000.log"
+        first.write_bytes(b"\x77" * first.stat().st_size)
+        first.with_suffix(".timeindex").write_bytes(bytes(12))
+        again = LogDirs([tmp_path], QUIET, clock=clock)
+        again.open()
+        again.load(lambda topic: config)
+        for partition in (T0, T1):
+            again.logs[partition].update_high_watermark(1)
+        clock.advance(2000)
+        assert await again.upkeep.delete_old_segments() == 1
+        assert again.logs[T1].log_start_offset == 1
+        assert "the upkeep of t-0 is held up: " in caplog.text
+        assert first.exists()
+        await again.close()
+
+    asyncio.run(scenario())
