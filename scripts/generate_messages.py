@@ -1,11 +1,11 @@
-"""Write ``src/tidelog/wire/messages`` from Kafka's message specifications.
+"""Write ``src/tidelog/wire/messages`` and ``src/tidelog/wire/internal_topics`` from Kafka's specifications.
 
-    python scripts/generate_messages.py kafka-clients-4.3.0.jar
-    python scripts/generate_messages.py --check kafka-clients-4.3.0.jar
+    python scripts/generate_messages.py [--check] kafka-clients-4.3.1.jar \\
+        kafka-group-coordinator-4.3.1.jar kafka-transaction-coordinator-4.3.1.jar
 
-The specifications are the JSON files ``common/message/*.json`` that every kafka-clients jar carries and
-that lie in ``clients/src/main/resources`` of Kafka's sources; a directory of them does as well. They are
-read, never kept here. ``--check`` compares instead of writing, and fails when something differs.
+The specifications are the JSON files ``common/message/*.json`` that these jars carry and that lie in
+``src/main/resources`` of Kafka's sources; directories of them do as well. They are read, never kept here.
+``--check`` compares instead of writing, and fails when something differs.
 
 Each module ends with a checksum of itself, so that a unit test notices edits by hand; the contents are
 tested per version against another implementation of the protocol.
@@ -25,11 +25,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).resolve().parent.parent / "src" / "tidelog" / "wire" / "messages"
+WIRE = Path(__file__).resolve().parent.parent / "src" / "tidelog" / "wire"
 LATEST = 32767
 
 # Not here: 4 to 7, which Kafka 4 has no specification of any more, and KRaft's own traffic.
 API_KEYS = frozenset(range(93)) - {4, 5, 6, 7, 52, 53, 54, 58, 59, 62, 63, 67, 70, 73, 82}
+
+# Of the records in internal topics, those that Tidelog's coordinators write or read.
+RECORD_FAMILIES = {
+    "consumer_offsets": r"(Legacy)?OffsetCommit|GroupMetadata|ConsumerGroup\w+",
+    "transaction_state": r"TransactionLog",
+}
+RECORD_KINDS = {"coordinator-key": "Key", "coordinator-value": "Value"}
+PROTOCOL_DATA = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 
 PYTHON_TYPES = {
     "bool": "bool",
@@ -90,7 +98,7 @@ class StructSpec:
 @dataclass
 class MessageSpec:
     name: str
-    api_key: int
+    api_key: int | None
     versions: Range
     flexible_since: int
     structs: list[StructSpec] = field(default_factory=list)
@@ -101,18 +109,17 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def load_specs(source: Path) -> Iterator[dict[str, Any]]:
-    """Every request and response specification in a jar or a directory."""
-    if source.is_dir():
-        texts = [path.read_text("utf-8") for path in sorted(source.rglob("*.json"))]
-    else:
-        with zipfile.ZipFile(source) as jar:
-            names = sorted(n for n in jar.namelist() if re.fullmatch(r"common/message/\w+\.json", n))
-            texts = [jar.read(name).decode("utf-8") for name in names]
-    for text in texts:
-        spec = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-        if spec.get("type") in ("request", "response") and spec["apiKey"] in API_KEYS:
-            yield spec
+def load_specs(sources: list[Path]) -> Iterator[dict[str, Any]]:
+    """Every specification in jars and directories."""
+    for source in sources:
+        if source.is_dir():
+            texts = [path.read_text("utf-8") for path in sorted(source.rglob("*.json"))]
+        else:
+            with zipfile.ZipFile(source) as jar:
+                names = sorted(n for n in jar.namelist() if re.fullmatch(r"common/message/\w+\.json", n))
+                texts = [jar.read(name).decode("utf-8") for name in names]
+        for text in texts:
+            yield json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 
 
 class MessageReader:
@@ -124,13 +131,10 @@ class MessageReader:
             raise ValueError(f"{raw['name']} has no valid versions")
         flexible = Range.parse(raw.get("flexibleVersions"))
         since = flexible.low if flexible else LATEST
-        self.message = MessageSpec(raw["name"], raw["apiKey"], versions, since)
+        self.message = MessageSpec(raw["name"], raw.get("apiKey"), versions, since)
         self.common = {struct["name"]: struct for struct in raw.get("commonStructs", [])}
         self.done: set[str] = set()
-        kind = raw["type"].capitalize()
-        self.read_struct(
-            raw["name"], f"{kind} body, versions {versions.low} to {versions.high}.", raw, versions
-        )
+        self.read_struct(raw["name"], f"{role_of(raw)}, {spoken(versions)}.", raw, versions)
 
     def read_struct(self, name: str, role: str, raw: dict[str, Any], outer: Range) -> None:
         self.done.add(name)
@@ -138,7 +142,7 @@ class MessageReader:
         self.message.structs.append(StructSpec(name, role, [each for each in fields if each is not None]))
 
     def read_field(self, owner: str, raw: dict[str, Any], outer: Range) -> FieldSpec | None:
-        present = Range.parse(raw["versions"])
+        present = Range.parse(raw.get("versions", raw.get("taggedVersions")))
         versions = present.clip(outer) if present else None
         if versions is None:
             return None
@@ -162,8 +166,25 @@ class MessageReader:
             tag=raw.get("tag"),
             tagged=Range.parse(raw.get("taggedVersions")),
             ignorable=raw.get("ignorable") in (True, "true"),
-            default=default_of(kind, array, raw.get("default"), nullable is not None),
+            default=default_of(kind, array, given_default(raw), nullable is not None),
         )
+
+
+def role_of(raw: dict[str, Any]) -> str:
+    if raw["type"] in RECORD_KINDS:
+        return f"{RECORD_KINDS[raw['type']]} of records of type {raw['apiKey']}"
+    return "Opaque bytes in requests" if raw["type"] == "data" else f"{raw['type'].capitalize()} body"
+
+
+def spoken(versions: Range) -> str:
+    if versions.low == versions.high:
+        return f"version {versions.low}"
+    return f"versions {versions.low} to {versions.high}"
+
+
+def given_default(raw: dict[str, Any]) -> object:
+    """The default as the specification gives it; null may be a string there or JSON's own."""
+    return "null" if "default" in raw and raw["default"] is None else raw.get("default")
 
 
 def default_of(kind: str, array: bool, given: object, nullable: bool) -> str:
@@ -254,7 +275,8 @@ def render_struct(message: MessageSpec, struct: StructSpec) -> str:
         lines.append(f"    {each.name}: {annotation} = {each.default}")
     lines.append("")
     if base == "Payload":
-        lines.append(f"    API_KEY = {message.api_key}")
+        if message.api_key is not None:
+            lines.append(f"    API_KEY = {message.api_key}")
         lines.append(f"    VERSIONS = ({message.versions.low}, {message.versions.high})")
         since = message.flexible_since
         lines.append(f"    FLEXIBLE_SINCE = {'LATEST' if since == LATEST else since}")
@@ -264,12 +286,12 @@ def render_struct(message: MessageSpec, struct: StructSpec) -> str:
     return "\n".join(lines)
 
 
-def render_module(api: str, messages: list[MessageSpec]) -> str:
+def render_module(title: str, messages: list[MessageSpec]) -> str:
     body = "\n\n\n".join(render_struct(m, struct) for m in messages for struct in m.structs)
     schema_names = [n for n in ("LATEST", "Field", "Message", "Payload") if re.search(rf"\b{n}\b", body)]
     id_names = [n for n in ("ZERO_UUID", "Uuid") if re.search(rf"\b{n}\b", body)]
     head = [
-        f'"""{api} (API key {messages[0].api_key}): the request and the response in all their versions.',
+        f'"""{title}',
         "",
         "Generated by scripts/generate_messages.py from Kafka's message specifications; do not edit.",
         '"""',
@@ -288,49 +310,91 @@ def render_module(api: str, messages: list[MessageSpec]) -> str:
 
 def formatted(source: str) -> str:
     """The source as the project's formatter leaves it, with its checksum as the last line."""
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(TARGET / "any.py"), "-"]
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(WIRE / "any.py"), "-"]
     run = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
     digest = hashlib.sha256(run.stdout.encode("utf-8")).hexdigest()
     return f"{run.stdout}\n\n# sha256 of the above: {digest}\n"
 
 
-def generate(source: Path) -> dict[str, str]:
-    """File name to contents, for every API."""
+def generate(sources: list[Path]) -> dict[str, str]:
+    """Path below ``wire`` to contents, for every API and every internal topic."""
+    specs = list(load_specs(sources))
+    modules = {
+        f"messages/{snake_case(api)}.py": formatted(
+            render_module(
+                f"{api} (API key {messages[0].api_key}): the request and the response in all their versions.",
+                messages,
+            )
+        )
+        for api, messages in requests_and_responses(specs).items()
+    }
+    title = "What consumers tell each other through JoinGroup and SyncGroup, behind two bytes of version."
+    data = [MessageReader(raw).message for name in PROTOCOL_DATA for raw in specs if raw["name"] == name]
+    modules["messages/consumer_protocol.py"] = formatted(render_module(title, apart(data)))
+    for family, pattern in RECORD_FAMILIES.items():
+        records = [
+            MessageReader(raw).message
+            for raw in sorted(specs, key=lambda raw: (raw.get("apiKey", -1), raw["name"]))
+            if raw["type"] in RECORD_KINDS and re.fullmatch(f"({pattern})(Key|Value)", raw["name"])
+        ]
+        if not records:
+            raise SystemExit(f"no source has the records of __{family}: name the coordinators' jars too.")
+        title = f"Keys and values of the records in __{family}."
+        modules[f"internal_topics/{family}.py"] = formatted(render_module(title, apart(records)))
+    return modules
+
+
+def requests_and_responses(specs: list[dict[str, Any]]) -> dict[str, list[MessageSpec]]:
+    """The request and the response of every API, by its name."""
     pairs: dict[str, list[MessageSpec]] = {}
-    for raw in load_specs(source):
-        api = raw["name"].removesuffix("Request").removesuffix("Response")
-        pairs.setdefault(api, []).append(MessageReader(raw).message)
+    for raw in specs:
+        if raw["type"] in ("request", "response") and raw["apiKey"] in API_KEYS:
+            api = raw["name"].removesuffix("Request").removesuffix("Response")
+            pairs.setdefault(api, []).append(MessageReader(raw).message)
     missing = API_KEYS - {messages[0].api_key for messages in pairs.values()}
     if missing:
-        raise SystemExit(f"{source} lacks the API keys {sorted(missing)}: take a newer kafka-clients jar.")
-    modules = {}
-    for api, messages in sorted(pairs.items()):
+        raise SystemExit(f"no source has the API keys {sorted(missing)}: take a newer kafka-clients jar.")
+    for messages in pairs.values():
         messages.sort(key=lambda message: message.name)
         merge_names(messages)
-        modules[f"{snake_case(api)}.py"] = formatted(render_module(api, messages))
-    return modules
+    return dict(sorted(pairs.items()))
+
+
+def apart(messages: list[MessageSpec]) -> list[MessageSpec]:
+    """Give every structure that several of the messages have under one name its message's prefix."""
+    names = [struct.name for message in messages for struct in message.structs]
+    for message in messages:
+        for struct in message.structs:
+            if names.count(struct.name) > 1:
+                rename(message, struct.name, message.name + struct.name)
+    return messages
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Generate tidelog.wire.messages from Kafka's specifications."
+        description="Generate tidelog.wire.messages and internal_topics from Kafka's specifications."
     )
-    parser.add_argument("source", type=Path, help="a kafka-clients jar, or a directory of its JSON files")
+    parser.add_argument(
+        "sources", type=Path, nargs="+", help="Kafka's client and coordinator jars, or directories of JSON"
+    )
     parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
     options = parser.parse_args()
-    modules = generate(options.source)
-    stale = {path.name for path in TARGET.glob("*.py")} - set(modules) - {"__init__.py"}
-    changed = [
-        n for n, text in modules.items() if not (TARGET / n).exists() or (TARGET / n).read_text() != text
-    ]
+    modules = generate(options.sources)
+    here = {
+        str(path.relative_to(WIRE))
+        for part in ("messages", "internal_topics")
+        for path in (WIRE / part).glob("*.py")
+    }
+    stale = {name for name in here - set(modules) if not name.endswith("__init__.py")}
+    changed = [n for n, text in modules.items() if n not in here or (WIRE / n).read_text() != text]
     if options.check:
         for name in sorted([*changed, *stale]):
-            print(f"{TARGET / name} differs from the specifications")
+            print(f"{WIRE / name} differs from the specifications")
         return 1 if changed or stale else 0
     for name in changed:
-        (TARGET / name).write_text(modules[name])
+        (WIRE / name).write_text(modules[name])
     for name in stale:
-        (TARGET / name).unlink()
+        (WIRE / name).unlink()
     print(f"{len(changed)} written, {len(modules) - len(changed)} unchanged, {len(stale)} removed")
     return 0
 

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
@@ -71,6 +72,7 @@ class Broker:
     producer_ids: ProducerIds
     log_dirs: LogDirs
     partitions: Partitions
+    coordinators: Coordinators
     network: Network
     advertised: tuple[Listener, ...]
 
@@ -133,6 +135,7 @@ class Broker:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
+        self.coordinators.start()
         self.network.start()
 
     async def _open_directories_and_store(self) -> None:
@@ -188,6 +191,10 @@ class Broker:
         self.partitions = Partitions(
             config.node_id, self.image, self.log_dirs, self._log_config, loop, self.log_dir_failed
         )
+        self.coordinators = Coordinators(
+            config, self.clock, self.image, self.partitions, self.controller, self.log_dir_failed
+        )
+        self._undo.append(self.coordinators.close)
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
@@ -248,6 +255,7 @@ class Broker:
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()
+        await self.coordinators.close()
         self.partitions.close()
         await self.log_dirs.close()
         await self._feed.close()
@@ -269,6 +277,7 @@ class Broker:
     def _on_metadata(self, delta: ImageDelta) -> None:
         if delta.topics:
             self.partitions.apply(sorted(delta.topics))
+        self.coordinators.metadata_changed(delta)
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.partitions.configure(topic, LogConfig.from_options(config))

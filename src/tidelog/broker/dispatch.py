@@ -3,8 +3,8 @@
 Produce and fetch have entrances of their own (``handle_frame`` in their handlers) that read the frame in
 place. All other requests are decoded, handed to ``handle(context, request)`` of the module in
 ``broker/handlers`` that bears the API's name, and the response is encoded; modules are imported when the
-first request for them comes, or by ``warm_up``. ``handle`` gives the response or an awaitable for it (it
-may be a coroutine function).
+first request for them comes, or by ``warm_up``. ``handle`` gives the response, an awaitable for it (it
+may be a coroutine function), or a coordinator's ``Reply``, which may take long and holds nobody up.
 
 Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code``
 (and ``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
 from tidelog.broker.pending import Outcome, PendingAnswer
+from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
 from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, Api, ApiKey
@@ -82,7 +83,7 @@ def _numbers(key: ApiKey) -> tuple[int, int, int, int]:
 _PRODUCE, _PRODUCE_MIN, _PRODUCE_MAX, _PRODUCE_FLEXIBLE = _numbers(ApiKey.PRODUCE)
 _FETCH, _FETCH_MIN, _FETCH_MAX, _FETCH_FLEXIBLE = _numbers(ApiKey.FETCH)
 
-Handle = Callable[[RequestContext, Any], Payload | Awaitable[Payload]]
+Handle = Callable[[RequestContext, Any], Payload | Reply[Any] | Awaitable[Payload]]
 Refuse = Callable[[Any, KafkaError], Payload]
 
 
@@ -191,9 +192,44 @@ class Dispatcher:
             response = route.handle(context, request)
         except Exception as error:
             response = self._failed(route, header, context, request, error)
-        if not isinstance(response, Payload):
-            return self._start(route, header, context, request, response)
-        return self._encode(route, header, response)
+        if isinstance(response, Payload):
+            return self._encode(route, header, response)
+        if isinstance(response, Reply):
+            return self._promise(route, header, context, request, response)
+        return self._start(route, header, context, request, response)
+
+    def _promise(
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        request: Payload,
+        reply: Reply[Payload],
+    ) -> Outcome:
+        """The answer of a coordinator, now or when the reply is settled; waiting for it is no work."""
+
+        def answer() -> bytes:
+            response = (
+                reply.result()
+                if reply.error is None
+                else self._failed(route, header, context, request, reply.error)
+            )
+            return self._encode(route, header, response)
+
+        def settle(_: object) -> None:
+            try:
+                pending.resolve(answer())
+            except Exception:
+                logger.exception(
+                    "The response to %s of %s cannot be written", route.api.name, context.connection
+                )
+                pending.fail("its response could not be written")
+
+        if reply.done:
+            return answer()
+        pending = PendingAnswer(on_cancel=lambda: None)
+        reply.when_done(settle)
+        return pending
 
     def _route(self, key: int) -> Route:
         route = self._routes.get(key)

@@ -2,6 +2,9 @@
 
 An unknown topic gets the broker's defaults. The two internal topics get settings of their own: compacted,
 in small segments, because a coordinator reads them whole when it starts.
+
+Difference: where nobody has set their replication factor and the metadata is embedded, which makes for a
+cluster of one broker, they get one replica; Kafka would refuse to make three.
 """
 
 from __future__ import annotations
@@ -17,17 +20,21 @@ def auto_topic(name: str, config: BrokerConfig) -> NewTopic:
         return NewTopic(
             name,
             config.int("offsets.topic.num.partitions"),
-            config.int("offsets.topic.replication.factor"),
+            _replicas("offsets.topic.replication.factor", config),
             configs=internal_configs(name, config),
         )
     if name == TRANSACTION_STATE_TOPIC:
         return NewTopic(
             name,
             config.int("transaction.state.log.num.partitions"),
-            config.int("transaction.state.log.replication.factor"),
+            _replicas("transaction.state.log.replication.factor", config),
             configs=internal_configs(name, config),
         )
     return NewTopic(name)
+
+
+def _replicas(option: str, config: BrokerConfig) -> int:
+    return config.int(option) if option in config.raw else 1
 
 
 def internal_configs(name: str, config: BrokerConfig) -> dict[str, str]:

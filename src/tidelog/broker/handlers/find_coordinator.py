@@ -1,8 +1,12 @@
 """FindCoordinator 0 to 6: which broker coordinates a group or a transactional id.
 
-There is no coordinator in this release: every key is answered with COORDINATOR_NOT_AVAILABLE, which clients
-take as "ask again later", one answer for each key since version 4. A key type that does not exist, and
-share groups before version 6, are INVALID_REQUEST, as in Kafka.
+Since version 4 there is one answer for each key. A key type that does not exist, and share groups, which have
+no coordinator here, are INVALID_REQUEST. The internal topic of a coordinator comes into being when the first
+client looks for one; where it cannot, and where its partition has no leader, the answer is
+COORDINATOR_NOT_AVAILABLE, which clients retry.
+
+Difference: Kafka answers the request that makes it create an internal topic with COORDINATOR_NOT_AVAILABLE;
+here it is answered when the topic is there.
 """
 
 from __future__ import annotations
@@ -25,35 +29,49 @@ _NO_NODE = -1
 _NO_PORT = -1
 
 
-def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer for the key, or for each of them."""
-    code, message = _status(request.key_type)
     if context.version < _BATCHES_SINCE:
-        return _single(code, message)
+        found = await _find(context, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
     return FindCoordinatorResponse(
-        coordinators=[_coordinator(key, code, message) for key in request.coordinator_keys]
+        coordinators=[await _find(context, request.key_type, key) for key in request.coordinator_keys]
     )
 
 
 def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
     """The same error for every key."""
     if not request.coordinator_keys:
-        return _single(error.code, error.message)
-    return FindCoordinatorResponse(
-        coordinators=[_coordinator(key, error.code, error.message) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(
+            error_code=error.code, error_message=error.message, node_id=_NO_NODE, port=_NO_PORT
+        )
+    return FindCoordinatorResponse(coordinators=[_refused(key, error) for key in request.coordinator_keys])
+
+
+async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
+    coordinators = context.broker.coordinators
+    try:
+        if key_type not in (_GROUP, _TRANSACTION):
+            what = "Share groups are" if key_type == _SHARE else f"Coordinator type {key_type} is"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} not supported by this broker.")
+        coordinator = coordinators.groups if key_type == _GROUP else coordinators.transactions
+        node_id = await coordinators.find(coordinator, key)
+        endpoints = context.broker.endpoints([node_id], context.listener)
+        if not endpoints:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    except KafkaError as error:
+        return _refused(key, error)
+    _, host, port, _ = endpoints[0]
+    return Coordinator(key=key, error_message="", node_id=node_id, host=host, port=port)
+
+
+def _refused(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key, error_code=error.code, error_message=error.message, node_id=_NO_NODE, port=_NO_PORT
     )
-
-
-def _coordinator(key: str, code: ErrorCode, message: str) -> Coordinator:
-    return Coordinator(key=key, error_code=code, error_message=message, node_id=_NO_NODE, port=_NO_PORT)
-
-
-def _status(key_type: int) -> tuple[ErrorCode, str]:
-    if key_type not in (_GROUP, _TRANSACTION):
-        what = "Share groups are" if key_type == _SHARE else f"Coordinator type {key_type} is"
-        return ErrorCode.INVALID_REQUEST, f"{what} not supported by this broker."
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
-
-
-def _single(code: ErrorCode, message: str) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(error_code=code, error_message=message, node_id=_NO_NODE, port=_NO_PORT)

@@ -36,7 +36,7 @@ class AlterShareGroupOffsetsRequestTopic(Message, kw_only=True):
 
 
 class AlterShareGroupOffsetsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     topics: list[AlterShareGroupOffsetsRequestTopic] = []
@@ -79,7 +79,7 @@ class AlterShareGroupOffsetsResponseTopic(Message, kw_only=True):
 
 
 class AlterShareGroupOffsetsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -97,4 +97,4 @@ class AlterShareGroupOffsetsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: d87791cca170f9c5dca88a7e13e2cde5104bd93131f5a581c945b950126b69cc
+# sha256 of the above: c05664f757c045348ba882362c9253d1eabc5af3f14a9f9505daa7260c6fa1a1

@@ -41,7 +41,7 @@ class ScramCredentialUpsertion(Message, kw_only=True):
 
 
 class AlterUserScramCredentialsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []
@@ -70,7 +70,7 @@ class AlterUserScramCredentialsResult(Message, kw_only=True):
 
 
 class AlterUserScramCredentialsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     results: list[AlterUserScramCredentialsResult] = []
@@ -84,4 +84,4 @@ class AlterUserScramCredentialsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 52f228069556e8b5209ddd89cfa1c65b2b014d2427a535358018ef3e2c3109f4
+# sha256 of the above: 934c62add6a8676565a8ddf6f8cb85b870f255d5e35d085c1cc54590902c7749

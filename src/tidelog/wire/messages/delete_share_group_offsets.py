@@ -20,7 +20,7 @@ class DeleteShareGroupOffsetsRequestTopic(Message, kw_only=True):
 
 
 class DeleteShareGroupOffsetsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     topics: list[DeleteShareGroupOffsetsRequestTopic] = []
@@ -51,7 +51,7 @@ class DeleteShareGroupOffsetsResponseTopic(Message, kw_only=True):
 
 
 class DeleteShareGroupOffsetsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -69,4 +69,4 @@ class DeleteShareGroupOffsetsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: e35a231fbf174d66131624a4734623c66b8da8b956d8ff151389852b1acd42d3
+# sha256 of the above: 00ada7ebc8e9af8be07efddef463ffa0989329c1ae7f3386625192b76e098cf8

@@ -32,7 +32,7 @@ class DeleteStateData(Message, kw_only=True):
 
 
 class DeleteShareGroupStateRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     topics: list[DeleteStateData] = []
@@ -73,7 +73,7 @@ class DeleteStateResult(Message, kw_only=True):
 
 
 class DeleteShareGroupStateResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     results: list[DeleteStateResult] = []
 
@@ -83,4 +83,4 @@ class DeleteShareGroupStateResponse(Payload, kw_only=True):
     FIELDS = (Field("results", DeleteStateResult, array=True),)
 
 
-# sha256 of the above: 74266f20b26b3704e518da7da6828d14fed5aaa1760e76b77856c6cd5aa7132d
+# sha256 of the above: c832d69aef296a14c09d2e133941263fcdefaf8fb248b5d822c40800adf1035f

@@ -23,7 +23,7 @@ class TopicRequest(Message, kw_only=True):
 
 
 class DescribeProducersRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     topics: list[TopicRequest] = []
 
@@ -82,7 +82,7 @@ class TopicResponse(Message, kw_only=True):
 
 
 class DescribeProducersResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     topics: list[TopicResponse] = []
@@ -96,4 +96,4 @@ class DescribeProducersResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: ff13f96776ab1f1fb97a06b16b2aaf0cbbbb6e7008da0041d7a75cbc313bcc31
+# sha256 of the above: d003c98af1f96294b524b4213d92b92c9b0c4beb8d1e15cdbea06b330de5708d

@@ -32,7 +32,7 @@ class Cursor(Message, kw_only=True):
 
 
 class DescribeTopicPartitionsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     topics: list[TopicRequest] = []
     response_partition_limit: int = 2000
@@ -95,7 +95,7 @@ class DescribeTopicPartitionsResponseTopic(Message, kw_only=True):
 
 
 class DescribeTopicPartitionsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -111,4 +111,4 @@ class DescribeTopicPartitionsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 82bfd4b026f099192336521549ca16550a3e6031d422ee5479161806f6d01abc
+# sha256 of the above: 1d143350a620487667dfa9b1206ab2464c527b39b70a78d3a64fc16b4267a335

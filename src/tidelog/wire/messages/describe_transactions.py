@@ -11,7 +11,7 @@ from tidelog.wire.schema import Field, Message, Payload
 
 
 class DescribeTransactionsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     transactional_ids: list[str] = []
 
@@ -58,7 +58,7 @@ class TransactionState(Message, kw_only=True):
 
 
 class DescribeTransactionsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     transaction_states: list[TransactionState] = []
@@ -72,4 +72,4 @@ class DescribeTransactionsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: c7a424bd50424cfbebd4ac5f5b943212d74a9d87b94ec825845b9d3b08ecb68d
+# sha256 of the above: c694d8022bd3649206fe62e62f1335797d0bf0fc7f0f3da72d0b2848ad5ca3e4

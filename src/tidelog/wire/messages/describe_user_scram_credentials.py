@@ -19,7 +19,7 @@ class UserName(Message, kw_only=True):
 
 
 class DescribeUserScramCredentialsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     users: list[UserName] | None = []
 
@@ -58,7 +58,7 @@ class DescribeUserScramCredentialsResult(Message, kw_only=True):
 
 
 class DescribeUserScramCredentialsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -76,4 +76,4 @@ class DescribeUserScramCredentialsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 0e75c779723ab865c959641cbe19c5a17af2ce567510034c7a23c0534306875c
+# sha256 of the above: 734317744430a3d6b4786c1ed2dd30dbeb93393f7ebf5ada9141abe8271dc036

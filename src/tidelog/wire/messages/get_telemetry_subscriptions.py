@@ -12,7 +12,7 @@ from tidelog.wire.schema import Field, Payload
 
 
 class GetTelemetrySubscriptionsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     client_instance_id: Uuid = ZERO_UUID
 
@@ -23,7 +23,7 @@ class GetTelemetrySubscriptionsRequest(Payload, kw_only=True):
 
 
 class GetTelemetrySubscriptionsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -51,4 +51,4 @@ class GetTelemetrySubscriptionsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: dab789400077d0f42e91709efe4790d5fc0d6c494cbd35d2433579fda9822d2e
+# sha256 of the above: c57fcb0aa5116df21e927b4ea2668cfb3c8ca2a146ae1057ff8a086196b2955f

@@ -38,7 +38,7 @@ class InitializeStateData(Message, kw_only=True):
 
 
 class InitializeShareGroupStateRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     topics: list[InitializeStateData] = []
@@ -79,7 +79,7 @@ class InitializeStateResult(Message, kw_only=True):
 
 
 class InitializeShareGroupStateResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     results: list[InitializeStateResult] = []
 
@@ -89,4 +89,4 @@ class InitializeShareGroupStateResponse(Payload, kw_only=True):
     FIELDS = (Field("results", InitializeStateResult, array=True),)
 
 
-# sha256 of the above: 312bed4192906f3d476b0ee211e1410a6328e27b49ea3b9f390a9f9b32a75914
+# sha256 of the above: fdc9ed70502d70fb465b1bf5983e91022f155333e54d1a6d6a3b286ba215b3f6

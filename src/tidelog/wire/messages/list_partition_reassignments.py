@@ -23,7 +23,7 @@ class ListPartitionReassignmentsTopics(Message, kw_only=True):
 
 
 class ListPartitionReassignmentsRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     timeout_ms: int = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None
@@ -66,7 +66,7 @@ class OngoingTopicReassignment(Message, kw_only=True):
 
 
 class ListPartitionReassignmentsResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -84,4 +84,4 @@ class ListPartitionReassignmentsResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: cf58ac14e418ddd2c5e57f1c1366bf74ad8d8b641a36ee4eb794a763480ed90b
+# sha256 of the above: 774cb972c453db42ec8ee2314e8eb41a7a54805e41082f3c760f7b02c0b8c132

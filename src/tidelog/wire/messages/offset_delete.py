@@ -31,7 +31,7 @@ class OffsetDeleteRequestTopic(Message, kw_only=True):
 
 
 class OffsetDeleteRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     topics: list[OffsetDeleteRequestTopic] = []
@@ -70,7 +70,7 @@ class OffsetDeleteResponseTopic(Message, kw_only=True):
 
 
 class OffsetDeleteResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     error_code: int = 0
     throttle_time_ms: int = 0
@@ -86,4 +86,4 @@ class OffsetDeleteResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 8c953e084de472d982637f3d8d10105b388dda98b2901eaf23afa9a56e03bcf2
+# sha256 of the above: 0720d297947771b67831640b500e86fea933d6df257cf4c01bca13c6c5814be6

@@ -10,7 +10,7 @@ from tidelog.wire.schema import Field, Payload
 
 
 class PushTelemetryRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     client_instance_id: Uuid = ZERO_UUID
     subscription_id: int = 0
@@ -31,7 +31,7 @@ class PushTelemetryRequest(Payload, kw_only=True):
 
 
 class PushTelemetryResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -45,4 +45,4 @@ class PushTelemetryResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: b0361368c1525a1b1b9001f5a88b163e62e386143eb11a28b8d54d86577d02d9
+# sha256 of the above: b834d31e1afd133c833eed19d67e7ea53024ffe48c477466f2b3afe018e6059e

@@ -36,7 +36,7 @@ class ReadStateData(Message, kw_only=True):
 
 
 class ReadShareGroupStateRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     topics: list[ReadStateData] = []
@@ -99,7 +99,7 @@ class ReadStateResult(Message, kw_only=True):
 
 
 class ReadShareGroupStateResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     results: list[ReadStateResult] = []
 
@@ -109,4 +109,4 @@ class ReadShareGroupStateResponse(Payload, kw_only=True):
     FIELDS = (Field("results", ReadStateResult, array=True),)
 
 
-# sha256 of the above: 3ae4b6c107a80f35b3da101cc47cad08dc1e912649d07f466096c67018f4c150
+# sha256 of the above: 021ea44956a0f441da679b8c718a37272dac886b2f2aa5afbe57ebe4d7e21aa0

@@ -10,7 +10,7 @@ from tidelog.wire.schema import Field, Payload
 
 
 class RemoveRaftVoterRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     cluster_id: str | None = ""
     voter_id: int = 0
@@ -27,7 +27,7 @@ class RemoveRaftVoterRequest(Payload, kw_only=True):
 
 
 class RemoveRaftVoterResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -43,4 +43,4 @@ class RemoveRaftVoterResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 0e32499e570610352e9e5f153bbb481539d5824d02bd0aaf5cb3359f13338a1f
+# sha256 of the above: 22f1f27b3facbd14718de9661d59669cb1caa95ee9387ce7caed75ac506caccc

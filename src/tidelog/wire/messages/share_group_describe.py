@@ -14,7 +14,7 @@ from tidelog.wire.schema import Field, Message, Payload
 
 
 class ShareGroupDescribeRequest(Payload, kw_only=True):
-    """Request body, versions 1 to 1."""
+    """Request body, version 1."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
@@ -99,7 +99,7 @@ class DescribedGroup(Message, kw_only=True):
 
 
 class ShareGroupDescribeResponse(Payload, kw_only=True):
-    """Response body, versions 1 to 1."""
+    """Response body, version 1."""
 
     throttle_time_ms: int = 0
     groups: list[DescribedGroup] = []
@@ -113,4 +113,4 @@ class ShareGroupDescribeResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 2b486561eabaa24620f3e0f53932bad05bb61120c0b9fba8309e36ab7280d38b
+# sha256 of the above: 2a06c4d2189fd4892ffe957e1133756f4a6f1a1c0344772f23a8d381b72b3cbe

@@ -12,7 +12,7 @@ from tidelog.wire.schema import Field, Message, Payload
 
 
 class ShareGroupHeartbeatRequest(Payload, kw_only=True):
-    """Request body, versions 1 to 1."""
+    """Request body, version 1."""
 
     group_id: str = ""
     member_id: str = ""
@@ -53,7 +53,7 @@ class Assignment(Message, kw_only=True):
 
 
 class ShareGroupHeartbeatResponse(Payload, kw_only=True):
-    """Response body, versions 1 to 1."""
+    """Response body, version 1."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -77,4 +77,4 @@ class ShareGroupHeartbeatResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 2dbdedf0f167fa4544d6d4bed66b95a4fc38108b1cacb5b0115f7c1165a16e36
+# sha256 of the above: 05855abc3d57faaeb0a592d86dc0f13d7d335da58607eb31fcc55a609ad0e49c

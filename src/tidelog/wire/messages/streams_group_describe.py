@@ -13,7 +13,7 @@ from tidelog.wire.schema import Field, Message, Payload
 
 
 class StreamsGroupDescribeRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
@@ -202,7 +202,7 @@ class DescribedGroup(Message, kw_only=True):
 
 
 class StreamsGroupDescribeResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     groups: list[DescribedGroup] = []
@@ -216,4 +216,4 @@ class StreamsGroupDescribeResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 975ee28febb392c5ba3e6151c7399c002997c8a365c157947d5ddb1a292ed780
+# sha256 of the above: 9c71022afbcf88a22fba0eee2333a52e8a77f2cfb2cff5557bef3d4b330663d3

@@ -127,7 +127,7 @@ class TaskOffset(Message, kw_only=True):
 
 
 class StreamsGroupHeartbeatRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     group_id: str = ""
     member_id: str = ""
@@ -210,7 +210,7 @@ class EndpointToPartitions(Message, kw_only=True):
 
 
 class StreamsGroupHeartbeatResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -248,4 +248,4 @@ class StreamsGroupHeartbeatResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: 3c1c44d13e5a74aea325b8d3fa6a86322d2cad830a7c69613fc96c7ab6b2afef
+# sha256 of the above: c60fce0d2afc9b72c28977c9da22326a328f3b1b096ad982763e2dd53537e1f5

@@ -9,7 +9,7 @@ from tidelog.wire.schema import Field, Payload
 
 
 class UnregisterBrokerRequest(Payload, kw_only=True):
-    """Request body, versions 0 to 0."""
+    """Request body, version 0."""
 
     broker_id: int = 0
 
@@ -20,7 +20,7 @@ class UnregisterBrokerRequest(Payload, kw_only=True):
 
 
 class UnregisterBrokerResponse(Payload, kw_only=True):
-    """Response body, versions 0 to 0."""
+    """Response body, version 0."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -36,4 +36,4 @@ class UnregisterBrokerResponse(Payload, kw_only=True):
     )
 
 
-# sha256 of the above: cdc0f6e27cc51c40e789203d79912282f4911ce57af83323dc5a3615bbd01d51
+# sha256 of the above: 2afa43ba7a9e605a9cc2da9cd4f1661aa1adfd6325ee3633763aa6fd4551e698

@@ -1,0 +1,1 @@
+"""Group and transaction coordinators: state machines over internal topics, on one runtime."""

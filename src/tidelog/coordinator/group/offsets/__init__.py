@@ -1,0 +1,1 @@
+"""Committed offsets: commits, also transactional ones, fetches, deletion and expiry."""

@@ -1,0 +1,483 @@
+"""The runtime of both coordinators: shards that replay a log, commands that return records and a response.
+
+A shard is a state machine over one partition of an internal topic. The runtime
+
+* *loads* it when this broker comes to lead the partition, by replaying the log from its start, in chunks
+  between which the loop serves others; meanwhile requests get COORDINATOR_LOAD_IN_PROGRESS;
+* *writes*: a command looks at the shard and returns a :class:`Result`, records and a response, without
+  changing what records say; the runtime appends the records, replays them into the shard, and gives the
+  response once they are committed. If the append fails nothing has changed;
+* *reads*: a query's answer waits until everything it may have seen is committed, so nobody is told what a
+  change of leader could take back;
+* *unloads* it when the partition is led elsewhere: what waits is answered with NOT_COORDINATOR.
+
+State that is in no record (who waits for a rebalance, timers) may be changed by a command at once, or in
+``Result.then``, which is told when the records are committed or have failed.
+
+Everything runs on one loop, or on none: tests drive a runtime with ``MemoryLog`` and ``ManualClock``.
+Used by ``coordinator/group`` and ``coordinator/transaction``; wired by ``broker/coordinators``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
+
+from tidelog.clock import Clock
+from tidelog.coordinator.log import CoordinatorLog
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.stored_record import (
+    RecordSchemas,
+    StoredRecord,
+    UnknownRecordType,
+    encode_key,
+    encode_value,
+)
+from tidelog.coordinator.timers import Timers
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.metadata.feed import ImageDelta
+from tidelog.records.batch import iter_batches
+from tidelog.records.compression import Codec
+from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker, parse_control_type
+from tidelog.records.record import Record, decode_batch, encode_batch
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+LOAD_CHUNK_BYTES = 256 * 1024
+
+
+class Result(NamedTuple, Generic[R]):
+    """What a command comes to."""
+
+    records: Sequence[StoredRecord]
+    response: R | Reply[R]
+    """The answer, or the promise of one that some later command or timer settles."""
+    then: Callable[[KafkaError | None], object] | None = None
+    """Told that the records are committed (None) or what kept them from it; before the response goes out."""
+    replay: bool = True
+    """False where the command has already brought the shard to the state that the records describe."""
+    atomic: bool = True
+    """False where the records may go into several batches if they are too many for one."""
+
+
+class Producer(NamedTuple):
+    """Who writes a transactional batch."""
+
+    producer_id: int
+    epoch: int
+
+
+_NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class Shard(Protocol):
+    """A state machine over one partition."""
+
+    def replay(self, offset: int, producer: Producer, record: StoredRecord) -> None:
+        """Take in one record, live or at loading; producer id -1 unless it is part of a transaction."""
+
+    def replay_marker(self, producer: Producer, committed: bool) -> None:
+        """The transaction of ``producer`` has ended in this partition."""
+
+    def loaded(self) -> None:
+        """The whole log has been replayed; timers may be set now."""
+
+    def unloaded(self) -> None:
+        """The partition is led elsewhere: fail the replies that wait. Timers are gone already."""
+
+    def metadata_changed(self, delta: ImageDelta) -> None:
+        """Topics have come, gone or changed."""
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class ShardTimers:
+    """The timers of one shard: actions are commands, whose records are written like any other's."""
+
+    def __init__(self, timers: Timers, partition: int, run: Callable[[Callable[[], object]], object]) -> None:
+        self._timers = timers
+        self._partition = partition
+        self._run = run
+        self._keys: set[Hashable] = set()
+
+    def schedule(self, key: Hashable, delay_ms: float, command: Callable[[], Result[None] | None]) -> None:
+        """Run ``command`` in ``delay_ms``; a timer of the same key is replaced."""
+        self._keys.add(key)
+        self._timers.schedule((self._partition, id(self), key), delay_ms, lambda: self._due(key, command))
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget the timer of ``key``, if there is one."""
+        self._keys.discard(key)
+        self._timers.cancel((self._partition, id(self), key))
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._keys
+
+    def cancel_all(self) -> None:
+        """The shard is gone."""
+        for key in list(self._keys):
+            self.cancel(key)
+
+    def _due(self, key: Hashable, command: Callable[[], Result[None] | None]) -> None:
+        self._keys.discard(key)
+        self._run(command)
+
+
+class ShardContext(NamedTuple):
+    """What a shard is given when it is made."""
+
+    partition: int
+    epoch: int
+    """The leader epoch under which it was loaded: the coordinator epoch of transaction markers."""
+    clock: Clock
+    timers: ShardTimers
+
+
+class _State(enum.Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class _Waiting(NamedTuple):
+    """An answer that is due when the log is committed up to ``end_offset``."""
+
+    end_offset: int
+    number: int
+    settle: Callable[[KafkaError | None], object]
+
+
+class _Loaded(Generic[S]):
+    """One shard with its log."""
+
+    def __init__(self, epoch: int, log: CoordinatorLog, timers: ShardTimers, shard: S) -> None:
+        self.epoch = epoch
+        self.log = log
+        self.timers = timers
+        self.shard = shard
+        self.state = _State.LOADING
+        self.waiting: deque[_Waiting] = deque()
+        self.applied_offset = 0
+        """Everything before it has been replayed into the shard."""
+
+
+class Runtime(Generic[S]):
+    """The shards of one coordinator on this broker."""
+
+    def __init__(
+        self,
+        name: str,
+        schemas: RecordSchemas,
+        make_shard: Callable[[ShardContext], S],
+        *,
+        clock: Clock,
+        timers: Timers,
+        write_timeout_ms: float = 5000,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        self.name = name
+        self.schemas = schemas
+        self.clock = clock
+        self.write_timeout_ms = write_timeout_ms
+        self.codec = codec
+        self._make_shard = make_shard
+        self._timers = timers
+        self._shards: dict[int, _Loaded[S]] = {}
+        self._numbers = iter(range(1, 1 << 62))
+
+    # Loading
+
+    @property
+    def active(self) -> list[int]:
+        """The partitions whose shards serve."""
+        return [index for index, held in self._shards.items() if held.state is _State.ACTIVE]
+
+    def epoch_of(self, partition: int) -> int | None:
+        """The epoch under which a partition was loaded, if it was."""
+        held = self._shards.get(partition)
+        return held.epoch if held is not None else None
+
+    async def load(self, partition: int, epoch: int, log: CoordinatorLog) -> bool:
+        """Replay ``log`` and serve its partition; False if it was unloaded meanwhile or cannot be read."""
+        held = self._hold(partition, epoch, log)
+        for _ in self._replay_log(partition, held):
+            await asyncio.sleep(0)
+        return held.state is _State.ACTIVE
+
+    def load_nowait(self, partition: int, epoch: int, log: CoordinatorLog) -> bool:
+        """The same in one go."""
+        held = self._hold(partition, epoch, log)
+        for _ in self._replay_log(partition, held):
+            pass
+        return held.state is _State.ACTIVE
+
+    def unload(self, partition: int) -> None:
+        """This broker does not lead the partition any longer."""
+        held = self._shards.pop(partition, None)
+        if held is None:
+            return
+        was_active = held.state is _State.ACTIVE
+        held.state = _State.CLOSED
+        held.log.on_committed = lambda: None
+        held.timers.cancel_all()
+        waiting, held.waiting = held.waiting, deque()
+        for each in waiting:
+            self._timers.cancel((self.name, "write", each.number))
+            each.settle(_not_coordinator())
+        if was_active:
+            held.shard.unloaded()
+
+    def unload_all(self) -> None:
+        """The broker stops."""
+        for partition in list(self._shards):
+            self.unload(partition)
+
+    def metadata_changed(self, delta: ImageDelta) -> None:
+        """Tell every shard of changed topics."""
+        for partition in self.active:
+            self._shards[partition].shard.metadata_changed(delta)
+
+    def _hold(self, partition: int, epoch: int, log: CoordinatorLog) -> _Loaded[S]:
+        self.unload(partition)
+        timers = ShardTimers(self._timers, partition, lambda command: self._run_timer(partition, command))
+        shard = self._make_shard(ShardContext(partition, epoch, self.clock, timers))
+        held = self._shards[partition] = _Loaded(epoch, log, timers, shard)
+        return held
+
+    def _replay_log(self, partition: int, held: _Loaded[S]) -> Iterator[None]:
+        """Replay everything, a chunk between two steps."""
+        log = held.log
+        offset = log.start_offset
+        try:
+            while held.state is _State.LOADING and (chunk := log.read(offset, LOAD_CHUNK_BYTES)):
+                offset = self._replay_chunk(held, chunk, offset)
+                yield
+            if held.state is not _State.LOADING:
+                return
+            held.applied_offset = log.end_offset
+            held.state = _State.ACTIVE
+            log.on_committed = lambda: self._committed(held)
+            held.shard.loaded()
+        except Exception as error:
+            # A shard that knows half of its log must not serve; the others can.
+            held.state = _State.FAILED
+            held.timers.cancel_all()
+            if isinstance(error, TidelogError):
+                logger.error("%s-%d cannot be loaded: %s", self.name, partition, error)
+            else:
+                logger.exception("Loading %s-%d met a bug", self.name, partition)
+
+    def _replay_chunk(self, held: _Loaded[S], chunk: bytes, offset: int) -> int:
+        for pos, header in iter_batches(chunk):
+            batch = chunk[pos : pos + header.size_bytes]
+            producer = Producer(header.producer_id, header.producer_epoch)
+            if header.is_control:
+                for record in decode_batch(batch):
+                    kind = parse_control_type(record.key)
+                    if kind in (ControlType.ABORT, ControlType.COMMIT):
+                        held.shard.replay_marker(producer, kind is ControlType.COMMIT)
+            else:
+                if not header.is_transactional:
+                    producer = _NO_PRODUCER
+                for record in decode_batch(batch):
+                    self._replay_stored(held, producer, record)
+            offset = header.next_offset
+        return offset
+
+    def _replay_stored(self, held: _Loaded[S], producer: Producer, record: Record) -> None:
+        if record.key is None:
+            logger.warning(
+                "%s has a record without a key at offset %d, which is ignored", self.name, record.offset
+            )
+            return
+        try:
+            key = self.schemas.decode_key(record.key)
+        except UnknownRecordType as error:
+            logger.warning("%s, offset %d: %s; it is ignored", self.name, record.offset, error)
+            return
+        value = self.schemas.decode_value(key, record.value)
+        held.shard.replay(record.offset, producer, StoredRecord(key, value))
+
+    # Writing and reading
+
+    def write(
+        self, partition: int, command: Callable[[S], Result[R]], producer: Producer = _NO_PRODUCER
+    ) -> Reply[R]:
+        """Run a command: append what it returns, replay it, and answer once that is committed.
+
+        With a ``producer`` the records are part of its transaction, and ``command`` must not be one whose
+        effects are seen before that ends.
+        """
+        try:
+            held = self._active(partition)
+            result = command(held.shard)
+        except KafkaError as error:
+            return Reply.failed(error)
+        return self._carry_out(held, result, producer)
+
+    def read(self, partition: int, query: Callable[[S], R]) -> Reply[R]:
+        """Ask a shard; the answer waits until all that it may tell of is committed."""
+        try:
+            held = self._active(partition)
+            answer = query(held.shard)
+        except KafkaError as error:
+            return Reply.failed(error)
+        return self._when_committed(held, held.log.end_offset, answer, None)
+
+    def end_transaction(
+        self, partition: int, producer: Producer, coordinator_epoch: int, *, committed: bool
+    ) -> Reply[None]:
+        """Write the marker that ends a transaction in this partition, and let the shard know."""
+        try:
+            held = self._active(partition)
+            marker = EndTxnMarker(ControlType.COMMIT if committed else ControlType.ABORT, coordinator_epoch)
+            held.log.append(
+                encode_end_txn_marker(
+                    marker,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    timestamp=self.clock.time_ms(),
+                )
+            )
+        except KafkaError as error:
+            return Reply.failed(error)
+        held.shard.replay_marker(producer, committed)
+        held.applied_offset = held.log.end_offset
+        return self._when_committed(held, held.log.end_offset, None, None)
+
+    def _active(self, partition: int) -> _Loaded[S]:
+        held = self._shards.get(partition)
+        if held is None or held.state is _State.FAILED:
+            raise _not_coordinator()
+        if held.state is _State.LOADING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The coordinator is loading its log.")
+        return held
+
+    def _carry_out(self, held: _Loaded[S], result: Result[R], producer: Producer) -> Reply[R]:
+        records = result.records
+        if records:
+            try:
+                offset = self._append(held, records, producer, result.atomic)
+            except KafkaError as error:
+                if result.then is not None:
+                    result.then(error)
+                return Reply.failed(error)
+            if result.replay:
+                replay = held.shard.replay
+                for number, record in enumerate(records):
+                    replay(offset + number, producer, record)
+            held.applied_offset = held.log.end_offset
+        return self._when_committed(held, held.log.end_offset, result.response, result.then)
+
+    def _append(
+        self, held: _Loaded[S], records: Sequence[StoredRecord], producer: Producer, atomic: bool
+    ) -> int:
+        now_ms = self.clock.time_ms()
+        encoded = [
+            Record(
+                timestamp=now_ms,
+                key=encode_key(key),
+                value=None if value is None else encode_value(value, version),
+            )
+            for key, value, version in records
+        ]
+        return self._append_encoded(held.log, encoded, producer, atomic)
+
+    def _append_encoded(
+        self, log: CoordinatorLog, records: list[Record], producer: Producer, atomic: bool
+    ) -> int:
+        transactional = producer.producer_id >= 0
+        batch = encode_batch(
+            records,
+            codec=self.codec,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            transactional=transactional,
+        )
+        limit = log.max_batch_bytes
+        if len(batch) <= limit:
+            return log.append(batch)
+        if atomic or len(records) == 1:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"The records of one operation take {len(batch)} bytes in {self.name}, which takes {limit}",
+            )
+        # Offsets of both halves follow each other: nobody else writes between two appends of one command.
+        half = len(records) // 2
+        first = self._append_encoded(log, records[:half], producer, atomic)
+        self._append_encoded(log, records[half:], producer, atomic)
+        return first
+
+    # Answering
+
+    def _when_committed(
+        self,
+        held: _Loaded[S],
+        end_offset: int,
+        response: R | Reply[R],
+        then: Callable[[KafkaError | None], object] | None,
+    ) -> Reply[R]:
+        if held.log.committed_offset >= end_offset:
+            if then is not None:
+                then(None)
+            return response if isinstance(response, Reply) else Reply.of(response)
+        reply: Reply[R] = Reply()
+
+        def settle(error: KafkaError | None) -> None:
+            if then is not None:
+                then(error)
+            if error is not None:
+                reply.fail(error)
+            elif isinstance(response, Reply):
+                response.pass_to(reply)
+            else:
+                reply.resolve(response)
+
+        waiting = _Waiting(end_offset, next(self._numbers), settle)
+        held.waiting.append(waiting)
+        self._timers.schedule(
+            (self.name, "write", waiting.number), self.write_timeout_ms, lambda: self._too_late(held, waiting)
+        )
+        return reply
+
+    def _committed(self, held: _Loaded[S]) -> None:
+        committed = held.log.committed_offset
+        while held.waiting and held.waiting[0].end_offset <= committed:
+            waiting = held.waiting.popleft()
+            self._timers.cancel((self.name, "write", waiting.number))
+            waiting.settle(None)
+
+    def _too_late(self, held: _Loaded[S], waiting: _Waiting) -> None:
+        if waiting in held.waiting:
+            held.waiting.remove(waiting)
+            waiting.settle(
+                KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"{self.name} was not replicated within {self.write_timeout_ms:.0f} ms",
+                )
+            )
+
+    def _run_timer(self, partition: int, command: Callable[[], object]) -> None:
+        held = self._shards.get(partition)
+        if held is None or held.state is not _State.ACTIVE:
+            return
+        try:
+            result = cast("Result[None] | None", command())
+        except KafkaError as error:
+            logger.warning("A timer of %s-%d came to nothing: %s", self.name, partition, error)
+            return
+        if result is not None:
+            self._carry_out(held, result, _NO_PRODUCER)
+
+
+def _not_coordinator() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")

@@ -1,0 +1,1 @@
+"""The transaction coordinator, whose state is kept in ``__transaction_state``."""

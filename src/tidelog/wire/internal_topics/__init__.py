@@ -1,0 +1,1 @@
+"""The records in Kafka's internal topics, generated from its specifications; see ``stored_record``."""
