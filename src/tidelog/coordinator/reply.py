@@ -59,13 +59,11 @@ class Reply(Generic[T]):
 
     def resolve(self, value: T) -> None:
         """Here is the value."""
-        self._value = value
-        self._settle()
+        self._settle(value, None)
 
     def fail(self, error: Exception) -> None:
         """There is no value, because of ``error``."""
-        self._error = error
-        self._settle()
+        self._settle(None, error)
 
     def when_done(self, callback: Callable[[Reply[T]], object]) -> None:
         """Call ``callback`` with this reply as soon as it is settled, at once if it is."""
@@ -115,10 +113,12 @@ class Reply(Generic[T]):
 
         self.when_done(settle)
 
-    def _settle(self) -> None:
+    def _settle(self, value: T | None, error: Exception | None) -> None:
         if self.done:
             raise RuntimeError("the reply is settled already")
         self.done = True
+        self._value = value
+        self._error = error
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.records.batch import parse_header, set_base_offset
 
 
@@ -30,6 +30,8 @@ class MemoryLog:
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
+        if len(batch) > self.max_batch_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes is too large")
         offset = self.end_offset
         numbered = bytearray(batch)
         set_base_offset(numbered, 0, offset)
