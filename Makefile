@@ -24,8 +24,8 @@ run: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data --welcome
 
-test: $(STAMP) ## run all tests (unit, contract, integration with real clients, crash tests)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/contract tests/integration tests/chaos
+test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients, crash tests)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/contract tests/simulation tests/integration tests/chaos
 
 check: $(STAMP) ## the one-minute loop: format, lint, types, import contracts, unit tests
 	$(BIN)/ruff format --check .
