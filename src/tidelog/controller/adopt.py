@@ -2,14 +2,15 @@
 
 Our metadata store knows nothing of it, but the directory does: every partition is a directory
 ``<topic>-<partition>`` whose ``partition.metadata`` holds the topic's id and whose
-``leader-epoch-checkpoint`` holds the leader epochs so far. ``find_topics`` reads those and returns the
+``leader-epoch-checkpoint`` holds the leader epochs so far. ``find_cluster`` reads those and returns the
 topics to register; it writes nothing. The controller calls it on the first start of a store, in the same
 step that initialises it, so that a crash leaves either an empty store or one with every topic in it.
 
 What is taken over: names, ids, partition counts (a gap in the numbers is filled, as a topic has none), the
-next leader epoch, and, where a KRaft metadata log lies next to the partitions, topic configs. What is left
-alone: ``__cluster_metadata-0`` itself, directories that wait for deletion, are strays or half moved
-(``-delete``, ``-stray``, ``-future``), and partitions of topics that the metadata log says were deleted.
+next leader epoch, and, where a KRaft metadata log lies next to the partitions, configs of topics and groups,
+feature levels and which producer ids are taken. What is left alone: ``__cluster_metadata-0`` itself, directories
+that wait for deletion, are strays or half moved (``-delete``, ``-stray``, ``-future``), and partitions of
+topics that the metadata log says were deleted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.controller.kraft_metadata import (
+    GROUP_RESOURCE,
     METADATA_DIRECTORY,
     TOPIC_RESOURCE,
     KraftMetadata,
@@ -53,6 +55,16 @@ class FoundTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundCluster:
+    """Everything that can be taken over; ``features`` is empty where nothing is known of any."""
+
+    topics: Sequence[FoundTopic]
+    features: Mapping[str, int]
+    next_producer_id: int
+    group_configs: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class _FoundPartition:
     topic: str
     partition: int
@@ -60,8 +72,8 @@ class _FoundPartition:
     next_epoch: int
 
 
-def find_topics(log_dirs: Iterable[Path]) -> list[FoundTopic]:
-    """The topics whose partitions lie in ``log_dirs``, sorted by name."""
+def find_cluster(log_dirs: Iterable[Path]) -> FoundCluster:
+    """What lies in ``log_dirs``; topics are sorted by name."""
     partitions: dict[str, list[_FoundPartition]] = {}
     kraft: KraftMetadata | None = None
     for log_dir in log_dirs:
@@ -71,8 +83,19 @@ def find_topics(log_dirs: Iterable[Path]) -> list[FoundTopic]:
             found = _read_partition(directory)
             if found is not None:
                 partitions.setdefault(found.topic, []).append(found)
-    topics = (_topic(name, found, kraft) for name, found in sorted(partitions.items()))
-    return [topic for topic in topics if topic is not None]
+    # A log without topics says nothing about the partitions beside it: not even that they are gone.
+    topic_source = kraft if kraft is not None and kraft.topics else None
+    topics = (_topic(name, found, topic_source) for name, found in sorted(partitions.items()))
+    return FoundCluster(
+        [topic for topic in topics if topic is not None],
+        kraft.features if kraft is not None else {},
+        kraft.next_producer_id if kraft is not None else 0,
+        _group_configs(kraft) if kraft is not None else {},
+    )
+
+
+def _group_configs(kraft: KraftMetadata) -> dict[str, dict[str, str]]:
+    return {name: entries for (kind, name), entries in kraft.configs.items() if kind == GROUP_RESOURCE}
 
 
 def _topic(name: str, found: Sequence[_FoundPartition], kraft: KraftMetadata | None) -> FoundTopic | None:
@@ -125,9 +148,7 @@ def _next_epoch(directory: Path) -> int:
 
 def _read_kraft(directory: Path) -> KraftMetadata | None:
     try:
-        metadata = read_kraft_metadata(directory)
+        return read_kraft_metadata(directory)
     except (StorageError, OSError) as error:
         log.warning("topic configs are not taken over from %s: %s", directory, error)
         return None
-    # A log without topics says nothing about the partitions beside it: not even that they are gone.
-    return metadata if metadata.topics else None

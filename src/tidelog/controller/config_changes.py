@@ -1,7 +1,7 @@
 """What a config request makes of a resource's entries.
 
-A resource (a topic, a broker, or the default of all brokers, which has the empty name) has a table of
-entries, text by name. AlterConfigs replaces the table, IncrementalAlterConfigs edits it. Pure functions:
+A resource (a topic, a group, a broker, or the default of all brokers, which has the empty name) has a table
+of entries, text by name. AlterConfigs replaces the table, IncrementalAlterConfigs edits it. Pure functions:
 they return the new table or raise the refusal in Kafka's words; whether the values are allowed is for the
 option tables in ``metadata``, and writing is for ``controller.py``.
 """
@@ -71,7 +71,7 @@ def check_ops(ops: Sequence[ConfigOp]) -> None:
 def edit_topic_configs(
     current: Mapping[str, str], ops: Sequence[ConfigOp], options: ConfigDef
 ) -> dict[str, str]:
-    """A topic's entries after ``ops``."""
+    """A topic's entries after ``ops``, or a group's."""
     edited = dict(current)
     for op in ops:
         if op.op in (OpType.APPEND, OpType.SUBTRACT):

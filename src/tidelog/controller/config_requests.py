@@ -38,7 +38,7 @@ async def alter_each(
 async def alter_resource(
     controller: Controller, broker_id: int, resource: ConfigResource, edit: Edit, *, validate_only: bool
 ) -> None:
-    """Change the entries of a topic, of this broker, or of every broker."""
+    """Change the entries of a topic, of a group, of this broker, or of every broker."""
     if resource.type == ResourceType.TOPIC:
         await controller.change_topic_config(resource.name, edit, validate_only=validate_only)
     elif resource.type == ResourceType.BROKER:
@@ -47,9 +47,10 @@ async def alter_resource(
         await controller.change_broker_config(
             edit, every_broker=not resource.name, validate_only=validate_only
         )
-    elif resource.type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
-        kind = ResourceType(resource.type).name
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    elif resource.type == ResourceType.GROUP:
+        await controller.change_group_config(resource.name, edit, validate_only=validate_only)
+    elif resource.type == ResourceType.CLIENT_METRICS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Unsupported resource type: CLIENT_METRICS")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
 

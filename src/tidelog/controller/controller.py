@@ -259,6 +259,24 @@ class Controller:
                     await self._configs.set_topic(name, entries)
                 await self._feed.caught_up()
 
+    async def change_group_config(
+        self,
+        name: str,
+        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Replace a group's options with what ``edit`` makes of them; the group need not exist."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        async with self._turn(None):
+            entries = edit(self._image.group_configs.get(name, {}))
+            self._configs.check_group(entries)
+            if not validate_only:
+                with _storage_errors():
+                    await self._configs.set_group(name, entries)
+                await self._feed.caught_up()
+
     async def change_broker_config(
         self,
         edit: Callable[[Mapping[str, str]], Mapping[str, str]],

@@ -1,8 +1,12 @@
 """Finalized feature levels: what the cluster has agreed to use, of what its brokers can do.
 
-``SUPPORTED_FEATURES`` is what this release can do. It is empty until the group and transaction coordinators
-bring ``group.version`` and ``transaction.version``; a feature listed here shows up in ApiVersions, and may be
-finalized with UpdateFeatures, without any other change. Level 0 means "off" and is never stored.
+``SUPPORTED_FEATURES`` is what this release can do, ``NEW_CLUSTER_FEATURES`` what a new cluster begins with;
+UpdateFeatures changes it. Level 0 means "off" and is never stored.
+
+* ``group.version`` 1: the consumer group protocol (KIP-848) is served.
+* ``transaction.version`` 1: flexible fields in ``__transaction_state``; 2: an epoch for each transaction,
+  and partitions join it by being written to (KIP-890). A client that finds 2 in ApiVersions speaks Produce
+  12, EndTxn 5 and TxnOffsetCommit 5 and sends AddPartitionsToTxn no more.
 
 Pure functions; the controller stores the outcome in ``/feature``, whose version is the epoch clients see.
 """
@@ -42,9 +46,29 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int = UpgradeType.UPGRADE
 
 
-SUPPORTED_FEATURES: Mapping[str, FeatureRange] = {}
+GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
+
+SUPPORTED_FEATURES: Mapping[str, FeatureRange] = {
+    GROUP_VERSION: FeatureRange(0, 1),
+    TRANSACTION_VERSION: FeatureRange(0, 2),
+}
+
+NEW_CLUSTER_FEATURES: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 
 _NOT_SUPPORTED = FeatureRange(0, 0)
+
+
+def first_features(found: Mapping[str, int]) -> dict[str, int]:
+    """The levels of a cluster that has finalized none here, given those that Kafka left in its metadata.
+
+    A cluster whose metadata speaks of any of these features keeps its levels, as far as they can be done;
+    one that knows of none of them begins like a new one.
+    """
+    known = {
+        name: min(found[name], levels.max) for name, levels in SUPPORTED_FEATURES.items() if name in found
+    }
+    return {name: level for name, level in (known or NEW_CLUSTER_FEATURES).items() if level > 0}
 
 
 def plan_feature_updates(

@@ -1,17 +1,19 @@
-"""What an Apache Kafka in KRaft mode wrote about its topics, read from its own metadata log.
+"""What an Apache Kafka in KRaft mode wrote about its cluster, read from its own metadata log.
 
 A data directory that Kafka wrote holds ``__cluster_metadata-0``: a log of metadata records, and now and then
 a snapshot (``<end offset>-<epoch>.checkpoint``) that replaces everything before its end offset. Both are
 plain record batches. Each record's value is a frame::
 
     frame version   unsigned varint   1
-    record type     unsigned varint   2 topic, 3 partition, 4 config, 9 removed topic; others are passed over
+    record type     unsigned varint   2 topic, 3 partition, 4 config, 9 removed topic, 12 feature level,
+                                      15 producer ids; others are passed over
     type's version  unsigned varint
     fields                            compact strings, UUIDs, big-endian integers
 
-Only the leading fields of those four types are read, which no version has moved. The files are never
-written. Called once, by ``controller/adopt.py``, so that adopted topics keep their configs: a compacted
-topic that became one with a retention of seven days would lose its data.
+Only the leading fields of those types are read, which no version has moved. The files are never written.
+Called once, by ``controller/adopt.py``, so that adopted topics keep their configs (a compacted topic that
+became one with a retention of seven days would lose its data), features their levels, and no producer gets
+an id that another one has written with.
 """
 
 from __future__ import annotations
@@ -30,20 +32,26 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 _SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _SEGMENT = re.compile(r"\d{20}\.log")
 
 _TOPIC_RECORD, _PARTITION_RECORD, _CONFIG_RECORD, _REMOVE_TOPIC_RECORD = 2, 3, 4, 9
+_FEATURE_LEVEL_RECORD, _PRODUCER_IDS_RECORD = 12, 15
 
 
 @dataclass(slots=True)
 class KraftMetadata:
-    """Topics by id, partition ids by topic id, configs by resource type and name."""
+    """Topics by id, partition ids by topic id, configs by resource type and name, features by name."""
 
     topics: dict[Uuid, str] = field(default_factory=dict)
     partitions: dict[Uuid, set[int]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    """Finalized levels; 0 where one was taken back."""
+    next_producer_id: int = 0
+    """Smaller ids have been handed to brokers."""
 
     def apply(self, value: bytes) -> None:
         """Take one metadata record into account."""
@@ -64,6 +72,13 @@ class KraftMetadata:
             removed = frame.uuid()
             self.partitions.pop(removed, None)
             self.configs.pop((TOPIC_RESOURCE, self.topics.pop(removed, "")), None)
+        elif kind == _FEATURE_LEVEL_RECORD:
+            name = frame.string()
+            self.features[name] = frame.int16()
+        elif kind == _PRODUCER_IDS_RECORD:
+            frame.int32()
+            frame.int64()
+            self.next_producer_id = frame.int64()
 
     def _apply_config(self, frame: _Frame) -> None:
         resource = (frame.int8(), frame.string())
@@ -132,8 +147,14 @@ class _Frame:
     def int8(self) -> int:
         return int.from_bytes(self._take(1), "big", signed=True)
 
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
     def int32(self) -> int:
         return int.from_bytes(self._take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self._take(8), "big", signed=True)
 
     def uuid(self) -> Uuid:
         return Uuid(self._take(16))

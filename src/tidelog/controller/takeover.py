@@ -4,7 +4,8 @@
 opened. In order:
 
 1. On the very first start (no ``/brokers/topics``) the topics that Kafka left in the log directories are
-   registered in the same ``multi`` that initialises the store.
+   registered in the same ``multi`` that initialises the store; so are its feature levels and the producer
+   ids that are taken. Where no features have been finalized, those of a new cluster are.
 2. ``/controller`` and ``/controller_epoch`` say who the controller is.
 3. Deletions that a crash interrupted (a mark in ``/admin/delete_topics`` is left) are finished: nodes go,
    and the topic's directories are renamed to ``-delete``, which the log directories remove on loading.
@@ -17,18 +18,20 @@ opened. In order:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tidelog.clock import Clock
-from tidelog.controller.adopt import FoundTopic, find_topics
+from tidelog.controller.adopt import FoundCluster, FoundTopic, find_cluster
 from tidelog.controller.auto_topics import internal_configs
+from tidelog.controller.features import first_features
 from tidelog.controller.topic_nodes import create_topic_ops, delete_topic_ops, first_state, set_leader_op
 from tidelog.errors import KafkaError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import load
+from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, parent_of
 from tidelog.metadata.topic_options import check_topic_overrides
@@ -51,13 +54,13 @@ async def take_over(
     first_start = not await store.exists(znodes.TOPICS)
     epoch = await _next_controller_epoch(store)
     ops = await _missing_path_ops(store)
+    features: Mapping[str, int] = {}
     if first_start:
-        found = find_topics(directories)
-        if found:
-            partitions = sum(topic.partitions for topic in found)
-            log.info("taking over %d topics with %d partitions that are on disk", len(found), partitions)
-        for topic in found:
-            ops += _adoption_ops(topic, config, epoch)
+        found = find_cluster(directories)
+        features = found.features
+        ops += _adoption_ops(found, config, epoch)
+    if not await store.exists(znodes.FEATURE):
+        ops.append(Create(znodes.FEATURE, znodes.encode_feature(first_features(features))))
     ops += await _claim_ops(store, config.node_id, epoch, clock.time_ms())
     await store.multi(ops)
     await _finish_deletions(store, directories)
@@ -98,7 +101,24 @@ async def _claim_ops(store: MetadataStore, broker_id: int, epoch: int, now_ms: i
     ]
 
 
-def _adoption_ops(topic: FoundTopic, config: BrokerConfig, controller_epoch: int) -> list[Op]:
+def _adoption_ops(found: FoundCluster, config: BrokerConfig, controller_epoch: int) -> list[Op]:
+    ops: list[Op] = []
+    if found.topics:
+        partitions = sum(topic.partitions for topic in found.topics)
+        log.info("taking over %d topics with %d partitions that are on disk", len(found.topics), partitions)
+    for topic in found.topics:
+        ops += _topic_ops(topic, config, controller_epoch)
+    if found.next_producer_id > 0:
+        taken = znodes.ProducerIdBlock(config.node_id, 0, found.next_producer_id - 1)
+        ops.append(Set(znodes.PRODUCER_ID_BLOCK, taken.encode()))
+    for group, entries in found.group_configs.items():
+        usable = _usable_group_configs(group, entries, config)
+        if usable:
+            ops.append(Create(znodes.group_config_path(group), znodes.encode_config(usable)))
+    return ops
+
+
+def _topic_ops(topic: FoundTopic, config: BrokerConfig, controller_epoch: int) -> list[Op]:
     """Register one topic that is on disk; this broker, which has the files, is its only replica."""
     broker_id = config.node_id
     configs = _usable_configs(topic, config) or internal_configs(topic.name, config)
@@ -117,6 +137,18 @@ def _usable_configs(topic: FoundTopic, config: BrokerConfig) -> dict[str, str]:
             check_topic_overrides({**usable, name: value}, config.topic_defaults())
         except KafkaError as error:
             log.warning("topic %s is taken over without %s=%s: %s", topic.name, name, value, error.message)
+        else:
+            usable[name] = value
+    return usable
+
+
+def _usable_group_configs(group: str, given: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
+    usable: dict[str, str] = {}
+    for name, value in given.items():
+        try:
+            check_group({**usable, name: value}, config)
+        except KafkaError as error:
+            log.warning("group %s is taken over without %s=%s: %s", group, name, value, error.message)
         else:
             usable[name] = value
     return usable

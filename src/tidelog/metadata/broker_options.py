@@ -7,6 +7,12 @@ Tidelog does not honour are names only, in ``unhonoured_options``.
 
 from __future__ import annotations
 
+from tidelog.metadata.coordinator_options import (
+    CLASSIC_GROUP_OPTIONS,
+    CONSUMER_GROUP_OPTIONS,
+    OFFSET_OPTIONS,
+    TRANSACTION_OPTIONS,
+)
 from tidelog.metadata.log_options import (
     CLEANER_OPTIONS,
     DIRECTORY_OPTIONS,
@@ -184,6 +190,10 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Fetching": FETCH_OPTIONS,
     "Producers": PRODUCER_OPTIONS,
     "Internal topics": INTERNAL_TOPIC_OPTIONS,
+    "Groups": CLASSIC_GROUP_OPTIONS,
+    "Consumer groups (KIP-848)": CONSUMER_GROUP_OPTIONS,
+    "Committed offsets": OFFSET_OPTIONS,
+    "Transactions": TRANSACTION_OPTIONS,
 }
 
 BROKER_OPTIONS = ConfigDef(each for options in SUBJECTS.values() for each in options)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from tidelog.errors import ConfigError
+from tidelog.metadata.coordinator_rules import coordinator_rules
 from tidelog.metadata.listeners import Listener, check_ports, parse_map
 from tidelog.metadata.topic_options import resolve
 
@@ -98,6 +99,7 @@ _RULES: Sequence[Callable[[Values], Iterator[str]]] = (
     _cleaner_memory,
     _request_memory,
     _connection_limits,
+    coordinator_rules,
 )
 
 

@@ -1,8 +1,8 @@
 """What DescribeConfigs tells: each option's effective value, where it comes from, and what stands behind it.
 
-A topic's value comes from the topic, else from the broker option it takes its default from; a broker's
-from its own dynamic entries, those of all brokers, the properties file, or the built-in default. The
-entries are version-neutral; the handler turns them into a response.
+A topic's value comes from the topic, else from the broker option it takes its default from, and so does a
+group's; a broker's from its own dynamic entries, those of all brokers, the properties file, or the built-in
+default. The entries are version-neutral; the handler turns them into a response.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.group_options import GROUP_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, TopicConfig
 from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, KNOWN_UNHONOURED
 from tidelog.options import render_value
@@ -127,6 +128,25 @@ def topic_entries(topic: TopicConfig, broker: BrokerLayers) -> list[ConfigEntry]
         synonyms = broker.synonyms(SYNONYMS[name][0].name) if name in SYNONYMS else ()
         if name in topic.overrides:
             synonyms = (ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG), *synonyms)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        entries.append(ConfigEntry(name, value, source, False, False, option.type, option.doc, synonyms))
+    return entries
+
+
+def group_entries(given: Mapping[str, str], broker: BrokerLayers) -> list[ConfigEntry]:
+    """Every option of a group; ``given`` are its own."""
+    entries = []
+    for name, option in GROUP_OPTIONS.items():
+        default = broker_synonym(name)
+        value = option.render(option.default)
+        synonyms = broker.synonyms(default)
+        if synonyms:
+            value = broker.effective(default)
+        elif default not in KNOWN_UNHONOURED:
+            synonyms = (ConfigSynonym(name, value, ConfigSource.DEFAULT_CONFIG),)
+        if name in given:
+            value = given[name]
+            synonyms = (ConfigSynonym(name, value, ConfigSource.GROUP_CONFIG), *synonyms)
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         entries.append(ConfigEntry(name, value, source, False, False, option.type, option.doc, synonyms))
     return entries

@@ -1,8 +1,8 @@
 """Configuration that changes while the broker runs: checked, kept in the store, told to those it concerns.
 
-Precedence, highest first: a topic's own entries, this broker's dynamic entries, those of every broker,
-the properties file, the default. Changes go to ``/config/topics/T`` and ``/config/brokers/N`` (or
-``<default>``); they take effect when the image has them, whoever wrote them.
+Precedence, highest first: a topic's or group's own entries, this broker's dynamic entries, those of every
+broker, the properties file, the default. Changes go to ``/config/topics/T``, ``/config/groups/G`` and
+``/config/brokers/N`` (or ``<default>``); they take effect when the image has them, whoever wrote them.
 
 Invariant: what is in the store may be wrong (another version wrote it), what is in effect never is: an
 entry that cannot be used is passed over with one log line, and the next layer's value holds.
@@ -22,9 +22,11 @@ from tidelog.metadata.config_entries import (
     ConfigEntry,
     broker_entries,
     default_broker_entries,
+    group_entries,
     topic_entries,
 )
 from tidelog.metadata.feed import ImageDelta, MetadataFeed
+from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.store import MetadataStore, put
 from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
 from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, is_unhonoured
@@ -37,7 +39,7 @@ TopicSubscriber = Callable[[str, TopicConfig], None]
 
 
 class DynamicConfigs:
-    """The configs of topics and of this broker, over one store."""
+    """The configs of topics, of groups and of this broker, over one store."""
 
     def __init__(self, store: MetadataStore, feed: MetadataFeed, config: BrokerConfig) -> None:
         """Apply what the store holds for this broker, and follow it from now on."""
@@ -75,6 +77,10 @@ class DynamicConfigs:
         """Every option of a topic, for DescribeConfigs."""
         return topic_entries(self.topic(name), self._layers())
 
+    def describe_group(self, name: str) -> list[ConfigEntry]:
+        """Every option of a group, whether it exists or not."""
+        return group_entries(self._image.group_configs.get(name, {}), self._layers())
+
     def describe_broker(self) -> list[ConfigEntry]:
         """Every option of this broker."""
         return broker_entries(self._layers())
@@ -86,6 +92,10 @@ class DynamicConfigs:
     def check_topic(self, entries: Mapping[str, str | None]) -> None:
         """Refuse a topic's complete new entries with INVALID_CONFIG if one or their sum cannot be used."""
         check_topic_overrides(entries, self._config.topic_defaults())
+
+    def check_group(self, entries: Mapping[str, str]) -> None:
+        """Refuse a group's complete new entries with INVALID_CONFIG if one or their sum cannot be used."""
+        check_group(entries, self._config)
 
     def check_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
         """Refuse complete new dynamic entries of this or of every broker with INVALID_REQUEST, like Kafka."""
@@ -120,6 +130,11 @@ class DynamicConfigs:
         """Check and keep a topic's complete entries."""
         self.check_topic(entries)
         await put(self._store, znodes.topic_config_path(name), znodes.encode_config(entries))
+
+    async def set_group(self, name: str, entries: Mapping[str, str]) -> None:
+        """Check and keep a group's complete entries."""
+        self.check_group(entries)
+        await put(self._store, znodes.group_config_path(name), znodes.encode_config(entries))
 
     async def set_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
         """Check and keep the complete dynamic entries of this broker, or of every broker."""

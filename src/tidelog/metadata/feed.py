@@ -33,6 +33,7 @@ class ImageDelta:
     brokers: set[int] = field(default_factory=set)
     broker_configs: set[int | None] = field(default_factory=set)
     """Brokers whose dynamic options changed; None for those of every broker."""
+    group_configs: set[str] = field(default_factory=set)
     controller: bool = False
     features: bool = False
 
@@ -42,6 +43,7 @@ class ImageDelta:
             or self.topic_configs
             or self.brokers
             or self.broker_configs
+            or self.group_configs
             or self.controller
             or self.features
         )
@@ -121,6 +123,8 @@ async def load(store: MetadataStore, image: MetadataImage) -> None:
         await _refresh_topic_config(store, image, topic, delta)
     for entity in await _children(store, f"{znodes.CONFIG}/brokers"):
         await _refresh_broker_config(store, image, entity, delta)
+    for entity in await _children(store, f"{znodes.CONFIG}/groups"):
+        await _refresh_group_config(store, image, entity, delta)
     image.deleting = set(await _children(store, znodes.DELETE_TOPICS))
 
 
@@ -144,6 +148,8 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
                     await _refresh_topic_config(store, image, topic, delta)
                 case ["config", "brokers", entity]:
                     await _refresh_broker_config(store, image, entity, delta)
+                case ["config", "groups", entity]:
+                    await _refresh_group_config(store, image, entity, delta)
                 case ["admin", "delete_topics", topic]:
                     await _refresh_deleting(store, image, topic, delta)
                 case _:
@@ -256,6 +262,14 @@ async def _refresh_broker_config(
     broker_id = None if entity == znodes.DEFAULT_ENTITY else int(entity)
     if image.put_broker_config(broker_id, await _config(store, znodes.broker_config_path(broker_id))):
         delta.broker_configs.add(broker_id)
+
+
+async def _refresh_group_config(
+    store: MetadataStore, image: MetadataImage, entity: str, delta: ImageDelta
+) -> None:
+    group = znodes.group_of_config_node(entity)
+    if image.put_group_config(group, await _config(store, znodes.config_path("groups", entity))):
+        delta.group_configs.add(group)
 
 
 async def _refresh_deleting(

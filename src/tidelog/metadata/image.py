@@ -75,6 +75,8 @@ class MetadataImage:
         """Dynamic options of single brokers, as text."""
         self.default_broker_config: dict[str, str] = {}
         """Dynamic options of every broker, as text."""
+        self.group_configs: dict[str, dict[str, str]] = {}
+        """A group's own options, as text."""
         self.features: dict[str, int] = {}
         self.features_epoch: int = -1
         """The version of the feature node, by which clients tell old feature levels from new ones."""
@@ -155,6 +157,10 @@ class MetadataImage:
     def put_topic_config(self, topic: str, config: dict[str, str]) -> bool:
         """Replace a topic's overrides; empty ones are forgotten."""
         return _put(self.topic_configs, topic, config)
+
+    def put_group_config(self, group: str, config: dict[str, str]) -> bool:
+        """Replace a group's options; empty ones are forgotten."""
+        return _put(self.group_configs, group, config)
 
     def put_broker_config(self, broker_id: int | None, config: dict[str, str]) -> bool:
         """Replace the dynamic options of one broker, or with None of every broker."""

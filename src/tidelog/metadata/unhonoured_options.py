@@ -108,20 +108,20 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         """,
     ),
     _group(
-        "Groups, offsets and transactions",
-        "The coordinators are not part of this release.",
+        "Threads of the coordinators",
+        "Coordinators run on the broker's loop: there are no threads, lingering or buffers to size; a commit "
+        "is acknowledged by all in-sync replicas, and the coordinator is always the new one.",
         """
-        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-        group.consumer.assignment.interval.ms* group.consumer.assignors group.consumer.heartbeat.interval.ms
-        group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
-        group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
-        group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-        group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
-        group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+        group.consumer.assignor.offload.enable group.coordinator.append.linger.ms
         group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes*
-        group.coordinator.new.enable group.coordinator.rebalance.protocols group.coordinator.threads
-        group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
-        group.min.session.timeout.ms group.share.assignment.interval.ms* group.share.assignors
+        group.coordinator.new.enable group.coordinator.threads offsets.commit.required.acks
+        """,
+    ),
+    _group(
+        "Share groups and streams groups",
+        "The broker serves classic and consumer groups.",
+        """
+        group.share.assignment.interval.ms* group.share.assignor.offload.enable group.share.assignors
         group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
         group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
         group.share.max.delivery.count.limit group.share.max.groups group.share.max.heartbeat.interval.ms
@@ -132,26 +132,20 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
         group.share.partition.max.record.locks group.share.persister.class.name
         group.share.record.lock.duration.ms group.share.session.timeout.ms
-        group.streams.assignment.interval.ms* group.streams.heartbeat.interval.ms
-        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
-        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
-        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
-        group.streams.num.standby.replicas group.streams.session.timeout.ms offset.metadata.max.bytes
-        offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
-        offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
-        share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes*
-        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
-        share.coordinator.snapshot.update.records.per.snapshot
+        group.streams.assignment.interval.ms* group.streams.assignor.offload.enable
+        group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+        group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms
+        group.streams.max.session.timeout.ms group.streams.max.size group.streams.max.standby.replicas
+        group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
+        group.streams.min.session.timeout.ms group.streams.num.standby.replicas
+        group.streams.session.timeout.ms share.coordinator.append.linger.ms
+        share.coordinator.cached.buffer.max.bytes* share.coordinator.cold.partition.snapshot.interval.ms
+        share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
         share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
         share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
         share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
         share.coordinator.threads share.coordinator.write.timeout.ms
         share.fetch.purgatory.purge.interval.requests
-        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-        transaction.partition.verification.enable*
-        transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-        transaction.two.phase.commit.enable transactional.id.expiration.ms
         """,
     ),
     _group(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -96,6 +97,17 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(broker_id: int | None) -> str:
     """A broker's dynamic options, or with None those of every broker."""
     return config_path("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
+
+
+def group_config_path(group: str) -> str:
+    """A group's options. Its id may hold anything, so it is escaped, as Kafka does with users and clients."""
+    escaped = quote(group, safe="-_").replace("~", "%7E").replace(".", "%2E" if set(group) == {"."} else ".")
+    return config_path("groups", escaped)
+
+
+def group_of_config_node(entity: str) -> str:
+    """The group whose options a node has."""
+    return unquote(entity)
 
 
 def delete_topic_path(topic: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.controller.adopt import find_topics
+from tidelog.controller.adopt import find_cluster
 from tidelog.controller.kraft_metadata import METADATA_DIRECTORY, read_kraft_metadata
 from tidelog.errors import StorageError
 from tidelog.ids import Uuid, uuid_to_text
@@ -46,6 +46,14 @@ def _removed(topic_id: Uuid) -> bytes:
     return b"\x01\x09\x00" + topic_id + b"\0"
 
 
+def _feature(name: str, level: int) -> bytes:
+    return b"\x01\x0c\x00" + _string(name) + level.to_bytes(2, "big") + b"\0"
+
+
+def _producer_ids(next_id: int) -> bytes:
+    return b"\x01\x0f\x00" + bytes(4) + bytes(8) + next_id.to_bytes(8, "big") + b"\0"
+
+
 def _batch(values: list[bytes], base_offset: int = 0) -> bytes:
     return encode_batch([Record(timestamp=1, value=value) for value in values], base_offset=base_offset)
 
@@ -61,7 +69,7 @@ def test_topics_keep_their_ids_and_partition_counts(tmp_path: Path) -> None:
     for n in range(3):
         _partition(tmp_path, f"orders-{n}", ORDERS)
     _partition(tmp_path, "a-b.c_d-0", OTHER)
-    found = find_topics([tmp_path])
+    found = find_cluster([tmp_path]).topics
     assert [(topic.name, topic.id, topic.partitions) for topic in found] == [
         ("a-b.c_d", OTHER, 1),
         ("orders", ORDERS, 3),
@@ -71,7 +79,7 @@ def test_topics_keep_their_ids_and_partition_counts(tmp_path: Path) -> None:
 def test_partitions_of_one_topic_may_lie_in_several_log_dirs_and_gaps_are_filled(tmp_path: Path) -> None:
     _partition(tmp_path / "d1", "orders-0", ORDERS)
     _partition(tmp_path / "d2", "orders-3", ORDERS)
-    (topic,) = find_topics([tmp_path / "d1", tmp_path / "d2", tmp_path / "missing"])
+    (topic,) = find_cluster([tmp_path / "d1", tmp_path / "d2", tmp_path / "missing"]).topics
     assert (topic.name, topic.partitions) == ("orders", 4)
 
 
@@ -79,7 +87,7 @@ def test_the_next_leader_epoch_follows_those_on_disk(tmp_path: Path) -> None:
     _partition(tmp_path, "orders-0", ORDERS, "0\n2\n3 0\n7 120\n")
     _partition(tmp_path, "orders-1", ORDERS, "0\n0\n")
     _partition(tmp_path, "orders-2", ORDERS)
-    (topic,) = find_topics([tmp_path])
+    (topic,) = find_cluster([tmp_path]).topics
     assert topic.epochs == {0: 8, 1: 0, 2: 0}
 
 
@@ -91,13 +99,13 @@ def test_what_is_no_partition_is_left_alone(tmp_path: Path) -> None:
     _partition(tmp_path, "-5", ORDERS)
     (tmp_path / "file-0").write_text("a file")
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-    assert find_topics([tmp_path]) == []
+    assert find_cluster([tmp_path]).topics == []
 
 
 def test_a_topic_without_a_readable_id_gets_a_new_one(tmp_path: Path) -> None:
     _partition(tmp_path, "old-0", None)
     (_partition(tmp_path, "damaged-0", None) / "partition.metadata").write_text("version: 0\ntopic_id: ???\n")
-    damaged, old = find_topics([tmp_path])
+    damaged, old = find_cluster([tmp_path]).topics
     assert len({damaged.id, old.id}) == 2
     assert len(damaged.id) == len(old.id) == 16
 
@@ -106,7 +114,7 @@ def test_the_commonest_id_wins_where_partitions_disagree(tmp_path: Path) -> None
     _partition(tmp_path, "orders-0", OTHER)
     _partition(tmp_path, "orders-1", ORDERS)
     _partition(tmp_path, "orders-2", ORDERS)
-    (topic,) = find_topics([tmp_path])
+    (topic,) = find_cluster([tmp_path]).topics
     assert topic.id == ORDERS
 
 
@@ -124,15 +132,29 @@ def test_topic_configs_come_from_the_kraft_metadata_log(tmp_path: Path) -> None:
         ],
     )
     _partition(tmp_path, "orders-0", ORDERS)
-    (topic,) = find_topics([tmp_path])
+    (topic,) = find_cluster([tmp_path]).topics
     assert topic.configs == {"cleanup.policy": "compact"}
+
+
+def test_feature_levels_and_taken_producer_ids_come_from_the_kraft_metadata_log(tmp_path: Path) -> None:
+    records = [_feature("metadata.version", 27), _feature("transaction.version", 2), _producer_ids(1000)]
+    _metadata_log(tmp_path, [*records, _feature("transaction.version", 1), _producer_ids(3000)])
+    found = find_cluster([tmp_path])
+    assert found.features == {"metadata.version": 27, "transaction.version": 1}
+    assert found.next_producer_id == 3000
+
+
+def test_nothing_is_known_of_features_where_there_is_no_kraft_metadata_log(tmp_path: Path) -> None:
+    _partition(tmp_path, "orders-0", ORDERS)
+    found = find_cluster([tmp_path])
+    assert (found.features, found.next_producer_id) == ({}, 0)
 
 
 def test_partitions_of_a_topic_that_kraft_deleted_are_not_taken_over(tmp_path: Path) -> None:
     _metadata_log(tmp_path, [_topic("gone", OTHER), _topic("orders", ORDERS), _removed(OTHER)])
     _partition(tmp_path, "gone-0", OTHER)
     _partition(tmp_path, "orders-0", ORDERS)
-    assert [topic.name for topic in find_topics([tmp_path])] == ["orders"]
+    assert [topic.name for topic in find_cluster([tmp_path]).topics] == ["orders"]
 
 
 def test_a_kraft_snapshot_replaces_what_came_before_it(tmp_path: Path) -> None:
@@ -161,7 +183,7 @@ def test_topics_are_taken_over_even_if_the_kraft_log_is_unreadable(tmp_path: Pat
     with pytest.raises(StorageError):
         read_kraft_metadata(directory)
     _partition(tmp_path, "orders-0", ORDERS)
-    (topic,) = find_topics([tmp_path])
+    (topic,) = find_cluster([tmp_path]).topics
     assert (topic.name, topic.configs) == ("orders", {})
 
 
@@ -169,5 +191,5 @@ def test_finding_topics_changes_nothing_on_disk(tmp_path: Path) -> None:
     _metadata_log(tmp_path, [_topic("orders", ORDERS)])
     _partition(tmp_path, "orders-0", ORDERS, "0\n1\n0 0\n")
     before = {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")}
-    find_topics([tmp_path])
+    find_cluster([tmp_path])
     assert {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")} == before

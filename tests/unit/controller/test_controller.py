@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidelog.controller import features
 from tidelog.controller.controller import CreatedTopic, MorePartitions
-from tidelog.controller.features import FeatureRange, FeatureUpdate
+from tidelog.controller.features import FeatureUpdate, UpgradeType
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import (
@@ -194,7 +193,7 @@ def test_auto_creation_reports_why_a_topic_cannot_be_created(open_seat: OpenSeat
         assert _code(outcome["bad name"]) is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert _code(outcome[CONSUMER_OFFSETS_TOPIC]) is ErrorCode.INVALID_REPLICATION_FACTOR
 
-    _run(open_seat, body)
+    _run(open_seat, body, options={"offsets.topic.replication.factor": "3"})
 
 
 def test_a_deleted_topic_leaves_no_node_behind_and_its_name_is_free(open_seat: OpenSeat) -> None:
@@ -323,29 +322,23 @@ def test_broker_configs_take_effect_at_once_and_are_kept(open_seat: OpenSeat) ->
     _run(open_seat, after)
 
 
-def test_features_are_finalized_and_kept(open_seat: OpenSeat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "tidelog.controller.controller.SUPPORTED_FEATURES", {"transaction.version": FeatureRange(0, 2)}
-    )
-
+def test_features_are_finalized_and_kept(open_seat: OpenSeat) -> None:
     async def before(seat: Any) -> None:
-        await seat.controller.update_features([FeatureUpdate("transaction.version", 2)], validate_only=True)
-        assert seat.image.features == {}
-        await seat.controller.update_features([FeatureUpdate("transaction.version", 2)])
-        assert seat.image.features == {"transaction.version": 2}
+        assert seat.image.features == {"group.version": 1, "transaction.version": 2}
+        down = FeatureUpdate("transaction.version", 1, UpgradeType.SAFE_DOWNGRADE)
+        await seat.controller.update_features([down], validate_only=True)
+        assert seat.image.features["transaction.version"] == 2
+        await seat.controller.update_features([down])
+        assert seat.image.features == {"group.version": 1, "transaction.version": 1}
         with pytest.raises(KafkaError) as refused:
-            await seat.controller.update_features([FeatureUpdate("transaction.version", 1)])
+            await seat.controller.update_features([FeatureUpdate("transaction.version", 0)])
         assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
     async def after(seat: Any) -> None:
-        assert seat.image.features == {"transaction.version": 2}
+        assert seat.image.features == {"group.version": 1, "transaction.version": 1}
 
     _run(open_seat, before)
     _run(open_seat, after)
-
-
-def test_no_feature_is_supported_before_there_are_coordinators(open_seat: OpenSeat) -> None:
-    assert features.SUPPORTED_FEATURES == {}
 
 
 def test_a_request_that_may_not_wait_is_timed_out_and_changes_nothing(open_seat: OpenSeat) -> None:

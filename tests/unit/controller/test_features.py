@@ -2,10 +2,33 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.controller.features import FeatureRange, FeatureUpdate, UpgradeType, plan_feature_updates
+from tidelog.controller.features import (
+    SUPPORTED_FEATURES,
+    FeatureUpdate,
+    UpgradeType,
+    first_features,
+    plan_feature_updates,
+)
 from tidelog.errors import ErrorCode, KafkaError
 
-SUPPORTED = {"group.version": FeatureRange(0, 1), "transaction.version": FeatureRange(0, 2)}
+SUPPORTED = SUPPORTED_FEATURES
+
+
+@pytest.mark.parametrize(
+    ("found", "levels"),
+    [
+        ({}, {"group.version": 1, "transaction.version": 2}),
+        ({"metadata.version": 21}, {"group.version": 1, "transaction.version": 2}),
+        ({"group.version": 1, "transaction.version": 1}, {"group.version": 1, "transaction.version": 1}),
+        ({"transaction.version": 2, "group.version": 0}, {"transaction.version": 2}),
+        ({"group.version": 1}, {"group.version": 1}),
+        ({"group.version": 9, "transaction.version": 9}, {"group.version": 1, "transaction.version": 2}),
+    ],
+)
+def test_a_first_start_keeps_levels_that_kafka_left_and_is_a_new_cluster_otherwise(
+    found: dict[str, int], levels: dict[str, int]
+) -> None:
+    assert first_features(found) == levels
 
 
 def test_updates_raise_lower_and_remove_levels_together() -> None:

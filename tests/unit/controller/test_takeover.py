@@ -9,7 +9,9 @@ from typing import Any
 
 from tidelog.controller.topics import NewTopic
 from tidelog.ids import Uuid, uuid_to_text
+from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.metadata.store import Delete
+from tidelog.records.record import Record, encode_batch
 
 OpenSeat = Callable[..., Any]
 TOPIC_ID = Uuid(bytes(range(1, 17)))
@@ -59,6 +61,44 @@ def test_topics_that_kafka_left_on_disk_are_taken_over_on_the_first_start(
             2: (1, 0, (1,)),
         }
         assert seat.image.topic_config("__consumer_offsets")["cleanup.policy"] == "compact"
+
+    _run(open_seat, body)
+
+
+def test_a_new_cluster_finalizes_all_features_and_a_store_that_has_some_keeps_them(
+    open_seat: OpenSeat,
+) -> None:
+    async def first(seat: Any) -> None:
+        assert seat.image.features == {"group.version": 1, "transaction.version": 2}
+        await seat.store.set("/feature", b'{"version":2,"status":1,"features":{}}')
+
+    async def second(seat: Any) -> None:
+        assert seat.image.features == {}
+        await seat.store.multi([Delete("/feature")])
+
+    async def from_before_there_were_features(seat: Any) -> None:
+        assert seat.image.features == {"group.version": 1, "transaction.version": 2}
+
+    _run(open_seat, first)
+    _run(open_seat, second)
+    _run(open_seat, from_before_there_were_features)
+
+
+def test_feature_levels_and_producer_ids_of_a_kafka_directory_are_kept(
+    open_seat: OpenSeat, tmp_path: Path
+) -> None:
+    records = [
+        b"\x01\x0c\x00\x14transaction.version\x00\x01\x00",
+        b"\x01\x0f\x00" + bytes(12) + (5000).to_bytes(8, "big") + b"\0",
+    ]
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    (tmp_path / "__cluster_metadata-0" / f"{0:020}.log").write_bytes(
+        encode_batch([Record(timestamp=1, value=value) for value in records])
+    )
+
+    async def body(seat: Any) -> None:
+        assert seat.image.features == {"transaction.version": 1}
+        assert await ProducerIds(seat.store, 1).next_id() == 5000
 
     _run(open_seat, body)
 
