@@ -29,28 +29,23 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 from tidelog.clock import Clock
 from tidelog.coordinator.log import CoordinatorLog
+from tidelog.coordinator.log_replay import NO_PRODUCER, LogReplay, Replayed
+from tidelog.coordinator.log_replay import Producer as Producer
 from tidelog.coordinator.reply import Reply
-from tidelog.coordinator.stored_record import (
-    RecordSchemas,
-    StoredRecord,
-    UnknownRecordType,
-    encode_key,
-    encode_value,
-)
+from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
-from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.metadata.feed import ImageDelta
-from tidelog.records.batch import iter_batches
 from tidelog.records.compression import Codec
-from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker, parse_control_type
-from tidelog.records.record import Record, decode_batch, encode_batch
+from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
+from tidelog.records.record import Record, encode_batch
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-LOAD_CHUNK_BYTES = 256 * 1024
+LOAD_CHUNK_BYTES = 128 * 1024
+"""A chunk holds the loop up, for some ten milliseconds at most."""
 
 
 class Result(NamedTuple, Generic[R]):
@@ -67,24 +62,8 @@ class Result(NamedTuple, Generic[R]):
     """False where the records may go into several batches if they are too many for one."""
 
 
-class Producer(NamedTuple):
-    """Who writes a transactional batch."""
-
-    producer_id: int
-    epoch: int
-
-
-_NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
-
-class Shard(Protocol):
+class Shard(Replayed, Protocol):
     """A state machine over one partition."""
-
-    def replay(self, offset: int, producer: Producer, record: StoredRecord) -> None:
-        """Take in one record, live or at loading; producer id -1 unless it is part of a transaction."""
-
-    def replay_marker(self, producer: Producer, committed: bool) -> None:
-        """The transaction of ``producer`` has ended in this partition."""
 
     def loaded(self) -> None:
         """The whole log has been replayed; timers may be set now."""
@@ -257,9 +236,10 @@ class Runtime(Generic[S]):
         """Replay everything, a chunk between two steps."""
         log = held.log
         offset = log.start_offset
+        replay = LogReplay(self.name, self.schemas, held.shard).replay
         try:
             while held.state is _State.LOADING and (chunk := log.read(offset, LOAD_CHUNK_BYTES)):
-                offset = self._replay_chunk(held, chunk, offset)
+                offset = replay(chunk)
                 yield
             if held.state is not _State.LOADING:
                 return
@@ -276,41 +256,10 @@ class Runtime(Generic[S]):
             else:
                 logger.exception("Loading %s-%d met a bug", self.name, partition)
 
-    def _replay_chunk(self, held: _Loaded[S], chunk: bytes, offset: int) -> int:
-        for pos, header in iter_batches(chunk):
-            batch = chunk[pos : pos + header.size_bytes]
-            producer = Producer(header.producer_id, header.producer_epoch)
-            if header.is_control:
-                for record in decode_batch(batch):
-                    kind = parse_control_type(record.key)
-                    if kind in (ControlType.ABORT, ControlType.COMMIT):
-                        held.shard.replay_marker(producer, kind is ControlType.COMMIT)
-            else:
-                if not header.is_transactional:
-                    producer = _NO_PRODUCER
-                for record in decode_batch(batch):
-                    self._replay_stored(held, producer, record)
-            offset = header.next_offset
-        return offset
-
-    def _replay_stored(self, held: _Loaded[S], producer: Producer, record: Record) -> None:
-        if record.key is None:
-            logger.warning(
-                "%s has a record without a key at offset %d, which is ignored", self.name, record.offset
-            )
-            return
-        try:
-            key = self.schemas.decode_key(record.key)
-        except UnknownRecordType as error:
-            logger.warning("%s, offset %d: %s; it is ignored", self.name, record.offset, error)
-            return
-        value = self.schemas.decode_value(key, record.value)
-        held.shard.replay(record.offset, producer, StoredRecord(key, value))
-
     # Writing and reading
 
     def write(
-        self, partition: int, command: Callable[[S], Result[R]], producer: Producer = _NO_PRODUCER
+        self, partition: int, command: Callable[[S], Result[R]], producer: Producer = NO_PRODUCER
     ) -> Reply[R]:
         """Run a command: append what it returns, replay it, and answer once that is committed.
 
@@ -476,7 +425,7 @@ class Runtime(Generic[S]):
             logger.warning("A timer of %s-%d came to nothing: %s", self.name, partition, error)
             return
         if result is not None:
-            self._carry_out(held, result, _NO_PRODUCER)
+            self._carry_out(held, result, NO_PRODUCER)
 
 
 def _not_coordinator() -> KafkaError:

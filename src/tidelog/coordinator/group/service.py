@@ -1,15 +1,19 @@
 """The group coordinator of one broker: finds a group's shard and runs commands on it.
 
-Handlers call ``write`` and ``read`` with what is to be done in the shard. What the log refuses is turned into
-what clients of a coordinator understand, as Kafka does it.
+Handlers call the methods named after their request, or ``write`` and ``read`` with what is to be done in the
+shard. What needs no shard to be refused is refused here. What the log refuses is turned into what clients of
+a coordinator understand, as Kafka does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 from typing import TypeVar
 
 from tidelog.clock import Clock
+from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.group.group import Caller
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.partitioning import partition_for
@@ -17,23 +21,23 @@ from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer, Result, Runtime
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import CONSUMER_OFFSETS_TOPIC, random_uuid
+from tidelog.ids import CONSUMER_OFFSETS_TOPIC, Uuid, random_uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.group_configs import GroupConfigs
 from tidelog.metadata.image import MetadataImage
+from tidelog.records.compression import Codec
+from tidelog.wire.messages.delete_groups import DeletableGroupResult
+from tidelog.wire.messages.describe_groups import DescribedGroup
+from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from tidelog.wire.messages.list_groups import ListedGroup
+from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 R = TypeVar("R")
 
-_NOT_AVAILABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-_NOT_COORDINATOR = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_PROTOCOL_NAMED_SINCE = 5
+_LEAVE_BATCHES_SINCE = 3
 
 
 class GroupCoordinator:
@@ -41,23 +45,37 @@ class GroupCoordinator:
 
     TOPIC = CONSUMER_OFFSETS_TOPIC
 
-    def __init__(self, config: BrokerConfig, clock: Clock, image: MetadataImage, timers: Timers) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        image: MetadataImage,
+        timers: Timers,
+        *,
+        new_member_uuid: Callable[[], Uuid] = random_uuid,
+    ) -> None:
         self.config = config
         self.image = image
-        self.support = GroupSupport(config, GroupConfigs(image, config), image, random_uuid)
+        self.support = GroupSupport(config, GroupConfigs(image, config), image, new_member_uuid)
         self.runtime: Runtime[GroupShard] = Runtime(
             self.TOPIC,
             SCHEMAS,
             lambda context: GroupShard(context, self.support),
             clock=clock,
             timers=timers,
+            write_timeout_ms=config.int("offsets.commit.timeout.ms"),
+            codec=Codec(config.int("offsets.topic.compression.codec")),
         )
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions ``__consumer_offsets`` has, or will have."""
+        topic = self.image.topics.get(self.TOPIC)
+        return len(topic.partitions) if topic else self.config.int("offsets.topic.num.partitions")
 
     def partition_for(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that a group belongs to."""
-        topic = self.image.topics.get(self.TOPIC)
-        count = len(topic.partitions) if topic else self.config.int("offsets.topic.num.partitions")
-        return partition_for(group_id, count)
+        return _partition_for(group_id, self.partition_count)
 
     def write(
         self,
@@ -71,26 +89,123 @@ class GroupCoordinator:
             reply = self.runtime.write(partition, command)
         else:
             reply = self.runtime.write(partition, command, producer)
-        return reply if reply.done and reply.error is None else reply.recover(_as_coordinator)
+        return reply if reply.done and reply.error is None else reply.recover(_tell)
 
     def read(self, group_id: str, query: Callable[[GroupShard], R]) -> Reply[R]:
         """Ask the group's shard."""
         reply = self.runtime.read(self.partition_for(group_id), query)
-        return reply if reply.done and reply.error is None else reply.recover(_as_coordinator)
+        return reply if reply.done and reply.error is None else reply.recover(_tell)
 
-    def read_all(self, query: Callable[[GroupShard], R]) -> Reply[list[R]]:
-        """Ask every shard that this broker serves."""
-        return gather([self.runtime.read(partition, query) for partition in self.runtime.active])
+    def read_all(self, query: Callable[[GroupShard], list[R]]) -> Reply[list[R]]:
+        """Ask every shard that this broker has and put the answers together; none may be loading."""
+
+        def nothing(error: Exception) -> list[R]:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
+                return []
+            return _tell(error)
+
+        held = [index for index in range(self.partition_count) if self.runtime.epoch_of(index) is not None]
+        replies = [self.runtime.read(index, query).recover(nothing) for index in held]
+        return _concatenated(replies)
+
+    # The classic protocol
+
+    def join(self, caller: Caller, request: JoinGroupRequest) -> Reply[JoinGroupResponse]:
+        """JoinGroup."""
+        lowest, highest = (self.config.int(f"group.{end}.session.timeout.ms") for end in ("min", "max"))
+        if not request.group_id:
+            refused = ErrorCode.INVALID_GROUP_ID
+        elif not lowest <= request.session_timeout_ms <= highest:
+            refused = ErrorCode.INVALID_SESSION_TIMEOUT
+        else:
+            if caller.api_version == 0:
+                # It has no rebalance timeout: as long as a session, as it was before there were two.
+                request.rebalance_timeout_ms = request.session_timeout_ms
+            return self.write(request.group_id, lambda shard: shard.join(caller, request))
+        return Reply.of(
+            JoinGroupResponse(error_code=refused, member_id=request.member_id, protocol_name=None)
+        )
+
+    def sync(self, caller: Caller, request: SyncGroupRequest) -> Reply[SyncGroupResponse]:
+        """SyncGroup; what it is about has to be named since version 5 (KIP-559)."""
+        unnamed = request.protocol_type is None or request.protocol_name is None
+        if unnamed and caller.api_version >= _PROTOCOL_NAMED_SINCE:
+            return Reply.of(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        if not request.group_id:
+            return Reply.of(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        return self.write(request.group_id, lambda shard: shard.sync(caller, request))
+
+    def heartbeat(self, caller: Caller, request: HeartbeatRequest) -> Reply[HeartbeatResponse]:
+        """Heartbeat; all is well as long as the group is being loaded."""
+        if not request.group_id:
+            return Reply.of(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        reply = self.write(request.group_id, lambda shard: shard.heartbeat(caller, request))
+        return reply.recover(_beat_while_loading) if reply.error is not None else reply
+
+    def leave(self, caller: Caller, request: LeaveGroupRequest) -> Reply[LeaveGroupResponse]:
+        """LeaveGroup; before version 3 its one member stands beside the list."""
+        if not request.group_id:
+            return Reply.of(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        if caller.api_version < _LEAVE_BATCHES_SINCE:
+            request.members = [MemberIdentity(member_id=request.member_id)]
+        return self.write(request.group_id, lambda shard: shard.leave(caller, request))
+
+    # Groups of any type
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> Reply[list[ListedGroup]]:
+        """ListGroups, over all shards."""
+        return self.read_all(lambda shard: shard.list_groups(states, types))
+
+    def describe_groups(self, group_ids: Iterable[str], api_version: int) -> Reply[list[DescribedGroup]]:
+        """DescribeGroups."""
+
+        def describe(ids: list[str]) -> Reply[list[DescribedGroup]]:
+            return self.read(ids[0], lambda shard: shard.describe_groups(ids, api_version)).recover(
+                lambda error: [DescribedGroup(group_id=each, error_code=_code_of(error)) for each in ids]
+            )
+
+        return _concatenated([describe(ids) for ids in self._by_shard(group_ids)])
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Reply[list[DeletableGroupResult]]:
+        """DeleteGroups, with one command for each shard; a shard's failure is that of its groups."""
+
+        def delete(ids: list[str]) -> Reply[list[DeletableGroupResult]]:
+            return self.write(ids[0], lambda shard: shard.delete_groups(ids)).recover(
+                lambda error: [
+                    DeletableGroupResult(group_id=each, error_code=_code_of(error)) for each in ids
+                ]
+            )
+
+        return _concatenated([delete(ids) for ids in self._by_shard(group_ids)])
+
+    def _by_shard(self, group_ids: Iterable[str]) -> Iterable[list[str]]:
+        shards: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            shards.setdefault(self.partition_for(group_id), []).append(group_id)
+        return shards.values()
 
 
-def _as_coordinator(error: Exception) -> R:  # type: ignore[type-var]
-    """Raise what a client of a coordinator understands."""
-    if not isinstance(error, KafkaError):
-        raise error
-    if error.code in _NOT_AVAILABLE:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
-    if error.code in _NOT_COORDINATOR:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
-    if error.code in _TOO_LARGE:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+def _beat_while_loading(error: Exception) -> HeartbeatResponse:
+    if isinstance(error, KafkaError) and error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return HeartbeatResponse()
     raise error
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    if isinstance(error, KafkaError):
+        return error.code
+    raise error
+
+
+def _concatenated(replies: list[Reply[list[R]]]) -> Reply[list[R]]:
+    return gather(replies).then(lambda lists: [each for found in lists for each in found])
+
+
+def _tell(error: Exception) -> R:  # type: ignore[type-var]
+    """Raise what a client of a coordinator understands."""
+    raise told_error(error) if isinstance(error, KafkaError) else error
+
+
+@lru_cache(maxsize=16_384)
+def _partition_for(group_id: str, count: int) -> int:
+    return partition_for(group_id, count)

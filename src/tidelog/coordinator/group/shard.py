@@ -9,6 +9,9 @@ Owned by the runtime; handlers reach it through ``GroupCoordinator.write`` and `
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Iterable
+
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
@@ -17,12 +20,18 @@ from tidelog.coordinator.group.offsets.offsets import Offsets
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
+from tidelog.errors import KafkaError
 from tidelog.metadata.feed import ImageDelta
 from tidelog.wire.internal_topics import consumer_offsets as stored
+from tidelog.wire.messages.delete_groups import DeletableGroupResult
+from tidelog.wire.messages.describe_groups import DescribedGroup
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from tidelog.wire.messages.list_groups import ListedGroup
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+logger = logging.getLogger(__name__)
 
 SCHEMAS = RecordSchemas(
     [
@@ -49,6 +58,7 @@ class GroupShard:
         self.groups = Groups()
         self.offsets = Offsets(context, support, self.groups)
         self.classic = ClassicProtocol(context, support, self.groups)
+        self.offsets.keep_session = self.classic.heard_of
         self.consumer = ConsumerProtocol(context, support, self.groups, self.classic)
 
     # Records
@@ -64,6 +74,10 @@ class GroupShard:
             case _:
                 self.consumer.replay(key, value)
 
+    def replay_raw(self, offset: int, producer: Producer, key: bytes, value: bytes | None) -> bool:
+        """Take in one record as it is in the log, if it is an offset of the usual form."""
+        return self.offsets.replay_raw(offset, producer, key, value)
+
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """A transaction that has committed offsets, or has not, has ended."""
         self.offsets.replay_marker(producer, committed)
@@ -73,21 +87,30 @@ class GroupShard:
         self.classic.loaded()
         self.consumer.loaded()
         self.offsets.loaded()
+        self._schedule_clean_up()
 
     def unloaded(self) -> None:
         """Led elsewhere."""
         self.classic.unloaded()
         self.consumer.unloaded()
+        # Writes that were cut short may have set timers since the runtime cancelled them all.
+        self.context.timers.cancel_all()
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Topics have changed."""
         self.consumer.metadata_changed(delta)
+        self.offsets.metadata_changed(delta)
 
     # The classic protocol, in groups of either type
 
     def join(self, caller: Caller, request: JoinGroupRequest) -> Result[JoinGroupResponse]:
-        """JoinGroup."""
-        return self._protocol_of(request.group_id).join(caller, request)
+        """JoinGroup; an empty consumer group gives way to a classic one."""
+        group = self.groups.get(request.group_id)
+        if group is None or group.type is GroupType.CLASSIC:
+            return self.classic.join(caller, request)
+        if group.is_empty:
+            return self.classic.join(caller, request, instead_of=group)
+        return self.consumer.join(caller, request)
 
     def sync(self, caller: Caller, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
         """SyncGroup."""
@@ -104,3 +127,57 @@ class GroupShard:
     def _protocol_of(self, group_id: str) -> ClassicProtocol | ConsumerProtocol:
         group = self.groups.get(group_id)
         return self.consumer if group is not None and group.type is GroupType.CONSUMER else self.classic
+
+    # Groups of any type
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        """The groups in one of these states and of one of these types, in any case; nothing asks for all."""
+        in_states = {state.lower().strip() for state in states}
+        of_types = {each.lower() for each in types}
+        return [
+            group.listed()
+            for group in self.groups
+            if (not in_states or group.state_name.lower() in in_states)
+            and (not of_types or group.type.value in of_types)
+        ]
+
+    def describe_groups(self, group_ids: Iterable[str], api_version: int) -> list[DescribedGroup]:
+        """DescribeGroups, which shows classic groups only."""
+        return [self.classic.describe(group_id, api_version) for group_id in group_ids]
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Result[list[DeletableGroupResult]]:
+        """Delete those that have no members, with their offsets."""
+        records: list[StoredRecord] = []
+        results: list[DeletableGroupResult] = []
+        for group_id in group_ids:
+            result = DeletableGroupResult(group_id=group_id)
+            try:
+                group = self.groups.require(group_id)
+                group.check_delete()
+                records += self.offsets.delete_all(group_id)
+                records += group.tombstones()
+            except KafkaError as error:
+                result.error_code = error.code
+            results.append(result)
+        return Result(records, results)
+
+    # Expiry
+
+    def clean_up(self) -> Result[None]:
+        """Forget expired offsets, and groups that have neither members nor offsets (KIP-211)."""
+        self._schedule_clean_up()
+        records: list[StoredRecord] = []
+        for group in self.groups:
+            expired, all_gone = self.offsets.expire(group.group_id)
+            records += expired
+            if all_gone and group.is_empty:
+                records += group.tombstones()
+        if records:
+            logger.info(
+                "Partition %d: %d expired offsets and groups go", self.context.partition, len(records)
+            )
+        return Result(records, None, atomic=False)
+
+    def _schedule_clean_up(self) -> None:
+        interval_ms = self.support.config.int("offsets.retention.check.interval.ms")
+        self.context.timers.schedule("clean up", interval_ms, self.clean_up)

@@ -1,15 +1,41 @@
-"""The transaction coordinator of one broker: finds a transactional id's shard and runs commands on it."""
+"""The transaction coordinator of one broker: finds a transactional id's shard and runs commands on it.
+
+Checks what concerns no shard (names, timeouts, whether partitions exist) in Kafka's order, waits for producer
+ids, and turns what the log refuses into what clients of a coordinator understand.
+
+Called by the handlers of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions
+and ListTransactions, and by the produce path, which verifies or adds partitions (KIP-890).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from tidelog.clock import Clock
 from tidelog.coordinator.partitioning import partition_for
-from tidelog.coordinator.runtime import Runtime
+from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
 from tidelog.coordinator.timers import Timers
-from tidelog.coordinator.transaction.shard import SCHEMAS, TransactionShard
-from tidelog.ids import TRANSACTION_STATE_TOPIC
+from tidelog.coordinator.transaction.append_error import to_client
+from tidelog.coordinator.transaction.ending import EndRequest
+from tidelog.coordinator.transaction.listing import TransactionFilter
+from tidelog.coordinator.transaction.markers import MarkerWriter
+from tidelog.coordinator.transaction.producer_id_supply import (
+    ProducerIdNeeded,
+    ProducerIdSource,
+    ProducerIdSupply,
+)
+from tidelog.coordinator.transaction.records import SCHEMAS
+from tidelog.coordinator.transaction.shard import TransactionShard
+from tidelog.coordinator.transaction.support import TransactionSupport
+from tidelog.coordinator.transaction.transaction import EPOCH_BUMP_VERSION, NO_TIMEOUT_MS, Transaction
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
+
+R = TypeVar("R")
 
 
 class TransactionCoordinator:
@@ -17,15 +43,219 @@ class TransactionCoordinator:
 
     TOPIC = TRANSACTION_STATE_TOPIC
 
-    def __init__(self, config: BrokerConfig, clock: Clock, image: MetadataImage, timers: Timers) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        image: MetadataImage,
+        timers: Timers,
+        producer_ids: ProducerIdSource,
+        markers: MarkerWriter,
+    ) -> None:
         self.config = config
         self.image = image
+        self.clock = clock
+        self.support = TransactionSupport(config, image, ProducerIdSupply(producer_ids), markers)
         self.runtime: Runtime[TransactionShard] = Runtime(
-            self.TOPIC, SCHEMAS, TransactionShard, clock=clock, timers=timers
+            self.TOPIC, SCHEMAS, self._make_shard, clock=clock, timers=timers
         )
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of ``__transaction_state`` that a transactional id belongs to."""
+        return partition_for(transactional_id, self._partition_count)
+
+    # Requests
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None = None,
+        *,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> Reply[Producer]:
+        """The producer id and epoch with which a transactional producer begins."""
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+        if two_phase and not self.config.bool("transaction.two.phase.commit.enable"):
+            return _refused(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "Two-phase commit is not allowed: transaction.two.phase.commit.enable is false.",
+            )
+        if keep_prepared:
+            return _refused(ErrorCode.UNSUPPORTED_VERSION, "Prepared transactions cannot be kept.")
+        max_timeout_ms = self.config.int("transaction.max.timeout.ms")
+        if not two_phase and not 0 < timeout_ms <= max_timeout_ms:
+            return _refused(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"The transaction timeout must be between 1 and {max_timeout_ms} ms "
+                f"(transaction.max.timeout.ms), not {timeout_ms} ms.",
+            )
+        timeout_ms = NO_TIMEOUT_MS if two_phase else timeout_ms
+        return self._write(
+            self.partition_for(transactional_id),
+            lambda shard: shard.init_producer_id(transactional_id, timeout_ms, expected),
+        )
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        verify_only: bool,
+        *,
+        from_client: bool = False,
+    ) -> Reply[dict[TopicPartition, ErrorCode]]:
+        """Add partitions to a transaction, or see whether they are part of it; never fails as a whole.
+
+        Partitions that do not exist keep all others from being added. Clients (``from_client``) must not
+        name internal topics and are of transaction version 0; brokers are of version 2.
+        """
+        names = frozenset(partitions)
+        refused = self._refused_partitions(names, from_client)
+        if refused:
+            return Reply.of({name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names})
+        producer = Producer(producer_id, producer_epoch)
+        if not transactional_id:
+            return Reply.of(dict.fromkeys(names, ErrorCode.INVALID_REQUEST))
+        if verify_only:
+            verified = self.runtime.read(
+                self.partition_for(transactional_id),
+                lambda shard: shard.verify_partitions(transactional_id, producer, names),
+            )
+        else:
+            version = 0 if from_client else EPOCH_BUMP_VERSION
+            verified = self.add_partitions(transactional_id, producer, names, version).then(
+                lambda _: dict.fromkeys(names, ErrorCode.NONE)
+            )
+        return verified.recover(lambda error: dict.fromkeys(names, _code_of(error)))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> Reply[None]:
+        """Add partitions that are known to exist, or a group's of ``__consumer_offsets``."""
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+        return self._write(
+            self.partition_for(transactional_id),
+            lambda shard: shard.add_partitions(transactional_id, producer, partitions, client_version),
+        )
+
+    def end(self, transactional_id: str, request: EndRequest, client_version: int) -> Reply[Producer]:
+        """Commit or abort; answered when the outcome is committed, before its markers are all written."""
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+        return self._write(
+            self.partition_for(transactional_id),
+            lambda shard: shard.end(transactional_id, request, client_version),
+        )
+
+    def describe(self, transactional_id: str) -> Reply[Transaction]:
+        """What is known of one transactional id."""
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+
+        def find(shard: TransactionShard) -> Transaction:
+            found = shard.transactions.get(transactional_id)
+            if found is None:
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                    f"There is no transactional id {transactional_id!r}.",
+                )
+            return found
+
+        return self.runtime.read(self.partition_for(transactional_id), find)
+
+    def list(self, wanted: TransactionFilter) -> Reply[list[Transaction]]:
+        """The transactions that this broker coordinates; refused while some of them are being loaded."""
+        now_ms = self.clock.time_ms()
+
+        def select(shard: TransactionShard) -> list[Transaction]:
+            return [found for found in shard.transactions.values() if wanted.matches(found, now_ms)]
+
+        asked = [self.runtime.read(index, select) for index in range(self._partition_count)]
+        return gather([reply.recover(_nothing_if_led_elsewhere) for reply in asked]).then(
+            lambda lists: [transaction for each in lists for transaction in each]
+        )
+
+    # Running commands
+
+    @property
+    def _partition_count(self) -> int:
         topic = self.image.topics.get(self.TOPIC)
-        count = len(topic.partitions) if topic else self.config.int("transaction.state.log.num.partitions")
-        return partition_for(transactional_id, count)
+        return len(topic.partitions) if topic else self.config.int("transaction.state.log.num.partitions")
+
+    def _make_shard(self, context: ShardContext) -> TransactionShard:
+        def run(command: Callable[[], Result[None]]) -> Reply[None]:
+            return self._write(context.partition, lambda _: command())
+
+        return TransactionShard(context, self.support, run)
+
+    def _write(self, partition: int, command: Callable[[TransactionShard], Result[R]]) -> Reply[R]:
+        try:
+            reply = self.runtime.write(partition, command)
+        except ProducerIdNeeded:
+            return self._write_after_refill(partition, command)
+        return reply if reply.done and reply.error is None else reply.recover(_raise_to_client)
+
+    def _write_after_refill(
+        self, partition: int, command: Callable[[TransactionShard], Result[R]]
+    ) -> Reply[R]:
+        reply: Reply[R] = Reply()
+
+        def refilled(refill: Reply[None]) -> None:
+            if refill.error is not None:
+                reply.fail(refill.error)
+            else:
+                self._write(partition, command).pass_to(reply)
+
+        self.support.producer_ids.refill().when_done(refilled)
+        return reply
+
+    def _refused_partitions(
+        self, partitions: frozenset[TopicPartition], from_client: bool
+    ) -> dict[TopicPartition, ErrorCode]:
+        refused = {}
+        for name in partitions:
+            if from_client and name.topic in INTERNAL_TOPICS:
+                refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif self.image.partition(*name) is None:
+                refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
+
+
+def without_producer_fenced(reply: Reply[R]) -> Reply[R]:
+    """The reply for clients that are older than PRODUCER_FENCED (KIP-588): INVALID_PRODUCER_EPOCH instead."""
+
+    def change(error: Exception) -> R:
+        if isinstance(error, KafkaError) and error.code is ErrorCode.PRODUCER_FENCED:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
+        raise error
+
+    return reply.recover(change)
+
+
+def _refused(code: ErrorCode, message: str) -> Reply[R]:
+    return Reply.failed(KafkaError(code, message))
+
+
+def _raise_to_client(error: Exception) -> R:  # type: ignore[type-var]
+    raise to_client(error)
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    if isinstance(error, KafkaError):
+        return error.code
+    raise error
+
+
+def _nothing_if_led_elsewhere(error: Exception) -> list[Transaction]:
+    if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
+        return []
+    raise error

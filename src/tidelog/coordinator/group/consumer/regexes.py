@@ -1,0 +1,163 @@
+"""Regular-expression subscriptions: when the topics that they match are looked up, and what follows from
+that.
+
+All expressions of a group are looked up together, so that new topics cost one rebalance: when a member
+brings a new one, when a topic has come that one of them matches, and every
+``group.consumer.regex.refresh.interval.ms``; but never twice within ten seconds. The look-up runs after the
+heartbeat that asked for it has been answered, as a command of its own; what it finds is in records (type
+16), and bumps the group epoch if it is news.
+
+Differences from Kafka. It keeps the offset of its metadata log with what it found, and looks again when any
+topic has come since; there is no such offset here (0 is written, which makes Kafka look again should it take
+over) and only topics that match count. Topics are not filtered by what a member may describe, as there are no
+authorizers yet.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterable
+
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.consumer.member import ConsumerMember
+from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
+from tidelog.coordinator.group.consumer.records import epoch_record, regex_record, regex_tombstone
+from tidelog.coordinator.group.consumer.subscriptions import ResolvedRegex
+from tidelog.coordinator.group.consumer.topic_regex import compile_regex
+from tidelog.coordinator.group.consumer.topics import TopicView
+from tidelog.coordinator.group.groups import Groups
+from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.runtime import Result, ShardContext
+from tidelog.coordinator.stored_record import StoredRecord
+from tidelog.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+MIN_REFRESH_INTERVAL_MS = 10_000
+METADATA_REFRESH_INTERVAL_MS = (1 << 31) - 1
+"""How long a metadata hash is good while no topic changes."""
+_NO_VERSION = 0
+
+
+class RegexChange(enum.Enum):
+    """What a member did to its expression."""
+
+    NONE = 0
+    CHANGED = 1
+    """To one that has not been looked up: the group epoch is bumped when that is done."""
+    RESOLVED = 2
+    """To one whose topics are known, or to none."""
+
+
+class Regexes:
+    """The expressions of the groups of one shard."""
+
+    def __init__(
+        self,
+        context: ShardContext,
+        support: GroupSupport,
+        groups: Groups,
+        topics: TopicView,
+        hashes: MetadataHash,
+    ) -> None:
+        self._clock = context.clock
+        self._timers = context.timers
+        self._config = support.config
+        self._groups = groups
+        self._topics = topics
+        self._hashes = hashes
+
+    def update(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        records: list[StoredRecord],
+    ) -> RegexChange:
+        """A member calls: see what it subscribes to now, and have topics looked up if that is due.
+
+        Raises INVALID_REGULAR_EXPRESSION.
+        """
+        subscribed, resolved = group.subscriptions.regexes, group.subscriptions.resolved
+        old, new = member.regex or "", updated.regex or ""
+        change = RegexChange.NONE
+        if old != new:
+            change = RegexChange.CHANGED
+            if old and subscribed.get(old) == 1:
+                records.append(regex_tombstone(group.group_id, old))
+            if new and new not in subscribed:
+                compile_regex(new)
+            elif not new or new in resolved:
+                change = RegexChange.RESOLVED
+        wanted = subscribed if old == new else group.subscriptions.after(member, updated).regexes
+        if wanted and self._is_due(group, set(wanted)):
+            group_id = group.group_id
+            self._timers.schedule(_key(group_id), 0, lambda: self._look_up(group_id, sorted(wanted)))
+        return change
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Topics have come or changed: groups whose expressions match one unknown to them look again."""
+        there = [name for name in names if self._topics.get(name) is not None]
+        for group in self._groups:
+            if isinstance(group, ConsumerGroup) and not group.regexes_are_stale:
+                resolved = group.subscriptions.resolved.items()
+                group.regexes_are_stale = any(
+                    name not in found.topics and _matches(regex, name)
+                    for regex, found in resolved
+                    for name in there
+                )
+
+    def _is_due(self, group: ConsumerGroup, wanted: set[str]) -> bool:
+        if _key(group.group_id) in self._timers:
+            return False
+        resolved = group.subscriptions.resolved
+        if not resolved:
+            return True
+        since_ms = self._clock.time_ms() - next(iter(resolved.values())).timestamp_ms
+        if since_ms <= MIN_REFRESH_INTERVAL_MS:
+            return False
+        return (
+            bool(wanted - resolved.keys())
+            or group.regexes_are_stale
+            or since_ms > self._config.int("group.consumer.regex.refresh.interval.ms")
+        )
+
+    def _look_up(self, group_id: str, regexes: list[str]) -> Result[None] | None:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return None
+        now_ms = self._clock.time_ms()
+        after = group.subscriptions.copy()
+        records: list[StoredRecord] = []
+        changed = False
+        for regex in regexes:
+            if regex not in group.subscriptions.regexes:
+                continue
+            topics = frozenset(name for name in self._topics.names() if _matches(regex, name))
+            before = group.subscriptions.resolved.get(regex)
+            changed = changed or topics != (before.topics if before is not None else frozenset())
+            found = ResolvedRegex(topics, _NO_VERSION, now_ms)
+            after.resolve(regex, found)
+            records.append(regex_record(group_id, regex, found))
+        group.regexes_are_stale = False
+        metadata_hash = self._hashes.of(after.topics)
+        if changed or metadata_hash != group.metadata_hash:
+            epoch = group.epoch + 1
+            records.append(epoch_record(group_id, epoch, metadata_hash))
+            group.refresh_at(now_ms + METADATA_REFRESH_INTERVAL_MS, epoch)
+            logger.info("Group %s: its regular expressions match other topics, epoch %d", group_id, epoch)
+        return Result(records, None)
+
+
+def _key(group_id: str) -> tuple[str, str]:
+    return "consumer-regex", group_id
+
+
+def _matches(regex: str, name: str) -> bool:
+    """An expression from the log that this release cannot read matches nothing."""
+    try:
+        return compile_regex(regex).matches(name)
+    except KafkaError as error:
+        logger.warning("A group subscribes to an expression that is passed over: %s", error)
+        return False

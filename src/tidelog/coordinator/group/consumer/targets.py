@@ -1,0 +1,96 @@
+"""Computes what each member is to own, once the group epoch has gone past the last assignment.
+
+Called for a heartbeat or a join, with the member as it will be. Within
+``group.consumer.assignment.interval.ms`` of the last assignment nothing is computed: changes that come
+close together cost one rebalance, and the next heartbeat after it does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from tidelog.clock import Clock
+from tidelog.coordinator.group.consumer.assignors import ASSIGNORS
+from tidelog.coordinator.group.consumer.assignors.spec import GroupSpec, MemberSpec
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
+from tidelog.coordinator.group.consumer.member import ConsumerMember, Partitions
+from tidelog.coordinator.group.consumer.records import target_epoch_record, target_record
+from tidelog.coordinator.group.consumer.topics import TopicView
+from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.stored_record import StoredRecord
+from tidelog.ids import Uuid
+
+logger = logging.getLogger(__name__)
+
+
+class Target(NamedTuple):
+    """Where one member is to go."""
+
+    epoch: int
+    partitions: Partitions
+
+
+class Targets:
+    """Assignments of the groups of one shard."""
+
+    def __init__(self, clock: Clock, support: GroupSupport, topics: TopicView) -> None:
+        self._clock = clock
+        self._support = support
+        self._topics = topics
+
+    def bring_up_to_date(
+        self,
+        group: ConsumerGroup,
+        group_epoch: int,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        records: list[StoredRecord],
+        *,
+        homogeneous: bool,
+    ) -> Target:
+        """The target of ``updated``, which stands for ``member``; records tell what changes for all."""
+        if group.assignment_epoch >= group_epoch or not self._may_compute(group):
+            return Target(group.assignment_epoch, group.target_of(updated))
+        name = group.preferred_assignor(member, updated)
+        assignor = (
+            ASSIGNORS.get(name or "") or ASSIGNORS[self._support.config.list("group.consumer.assignors")[0]]
+        )
+        spec = self._spec(group, updated, homogeneous)
+        targets = assignor.assign(spec)
+        for member_id in spec.members:
+            target = targets.get(member_id, {})
+            if member_id not in group.targets or target != group.targets[member_id]:
+                records.append(target_record(group.group_id, member_id, target))
+        records.append(target_epoch_record(group.group_id, group_epoch, self._clock.time_ms()))
+        logger.info(
+            "Group %s: %s assigned %d topics to %d members for epoch %d",
+            *(group.group_id, assignor.name, len(spec.partition_counts), len(spec.members), group_epoch),
+        )
+        return Target(group_epoch, targets.get(updated.member_id, {}))
+
+    def _may_compute(self, group: ConsumerGroup) -> bool:
+        interval_ms = self._support.group_configs.int(group.group_id, "consumer.assignment.interval.ms")
+        if not group.assigned_at_ms or not interval_ms:
+            return True
+        return self._clock.time_ms() >= group.assigned_at_ms + interval_ms
+
+    def _spec(self, group: ConsumerGroup, updated: ConsumerMember, homogeneous: bool) -> GroupSpec:
+        members = dict(group.members)
+        replaced = group.static_members.get(updated.instance_id or "")
+        if replaced is not None and replaced != updated.member_id:
+            del members[replaced]
+        members[updated.member_id] = updated
+        counts: dict[Uuid, int] = {}
+        ids: dict[frozenset[str], frozenset[Uuid]] = {}
+        specs = {}
+        for member_id, member in members.items():
+            names = group.subscriptions.topics_of(member)
+            topic_ids = ids.get(names)
+            if topic_ids is None:
+                there = [topic for name in names if (topic := self._topics.get(name)) is not None]
+                counts.update((topic.id, len(topic.partitions)) for topic in there)
+                topic_ids = ids[names] = frozenset(topic.id for topic in there)
+            current = group.target_of(member)
+            specs[member_id] = MemberSpec(topic_ids, current, member.instance_id)
+        return GroupSpec(specs, counts, homogeneous)

@@ -1,0 +1,188 @@
+"""From PrepareCommit or PrepareAbort to Complete: markers to every partition, until all have one.
+
+Sending begins when the Prepare record is committed, never before: a new leader of ``__transaction_state``
+that has not got the record would otherwise come to another outcome than partitions have seen. At loading it
+begins again for every transaction found in a Prepare state, so writers see repetitions.
+
+What becomes of a partition, as in Kafka: a marker that is written, or a partition that does not exist any
+more or cannot hold markers, is done; TRANSACTION_COORDINATOR_FENCED and INVALID_PRODUCER_EPOCH mean that
+somebody else has taken over, and sending ends; all else is tried again, after 50 ms and then after twice the
+time, up to a second. Kafka tries again without waiting, and gives up on errors
+that must not happen.
+
+Used by ``shard``; all its state is soft and ends with the shard.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.runtime import Result, ShardContext
+from tidelog.coordinator.transaction.markers import MarkerRequest
+from tidelog.coordinator.transaction.state import TransactionState
+from tidelog.coordinator.transaction.support import TransactionSupport
+from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_MS = 50
+MAX_BACKOFF_MS = 1000
+
+_DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
+_TAKEN_OVER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+Run = Callable[[Callable[[], Result[None]]], Reply[None]]
+
+
+class _Sending:
+    """One transaction whose markers are under way."""
+
+    __slots__ = ("attempts", "left", "transaction")
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.left = set(transaction.partitions)
+        self.attempts = 0
+
+    @property
+    def backoff_ms(self) -> int:
+        return min(FIRST_BACKOFF_MS << min(self.attempts - 1, 10), MAX_BACKOFF_MS)
+
+
+class Completion:
+    """The prepared transactions of one shard."""
+
+    def __init__(
+        self,
+        context: ShardContext,
+        support: TransactionSupport,
+        current: Callable[[str], Transaction | None],
+        complete: Callable[[Transaction], Result[None]],
+        run: Run,
+    ) -> None:
+        self._context = context
+        self._support = support
+        self._current = current
+        self._complete = complete
+        self._run = run
+        self._sending: dict[str, _Sending] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """The shard is gone; whoever leads now goes on."""
+        self._closed = True
+        self._sending.clear()
+
+    def begin_when_committed(self, transactional_ids: Iterable[str]) -> None:
+        """Send the markers of prepared transactions as soon as the log is committed up to here."""
+        waiting = tuple(transactional_ids)
+        if not waiting:
+            return
+
+        def committed(error: KafkaError | None) -> None:
+            if error is None:
+                for transactional_id in waiting:
+                    self.begin(transactional_id)
+            elif not self._closed and error.code is not ErrorCode.NOT_COORDINATOR:
+                self._context.timers.schedule(("prepared", waiting), FIRST_BACKOFF_MS, again)
+
+        def again() -> None:
+            self.begin_when_committed(waiting)
+
+        self._run(lambda: Result((), None, committed))
+
+    def begin(self, transactional_id: str) -> None:
+        """The outcome of a transaction is committed: bring it to its partitions."""
+        transaction = self._current(transactional_id)
+        if self._closed or transaction is None or not transaction.state.is_prepared:
+            return
+        sending = self._sending[transactional_id] = _Sending(transaction)
+        self._send(sending)
+
+    def _send(self, sending: _Sending) -> None:
+        if not self._is_current(sending):
+            return
+        sending.attempts += 1
+        transaction = sending.transaction
+        image = self._support.image
+        gone = {name for name in sending.left if image.partition(*name) is None}
+        if gone:
+            logger.info(
+                "%s of %r do not exist any more and get no marker",
+                ", ".join(map(str, sorted(gone))),
+                transaction.transactional_id,
+            )
+            sending.left -= gone
+        if not sending.left:
+            self._finish(sending)
+            return
+        request = MarkerRequest(
+            transaction.producer_id,
+            transaction.producer_epoch,
+            self._context.epoch,
+            transaction.state is TransactionState.PREPARE_COMMIT,
+            tuple(sorted(sending.left)),
+            transaction.client_version,
+        )
+        self._write(request).when_done(lambda reply: self._written(sending, reply))
+
+    def _write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+        try:
+            return self._support.markers.write(request)
+        except Exception as error:
+            return Reply.failed(error)
+
+    def _written(self, sending: _Sending, reply: Reply[dict[TopicPartition, ErrorCode]]) -> None:
+        if not self._is_current(sending):
+            return
+        transactional_id = sending.transaction.transactional_id
+        if reply.error is not None:
+            logger.error("Markers of %r could not be sent: %s", transactional_id, reply.error)
+        else:
+            answers = reply.result()
+            for name, code in answers.items():
+                if code in _TAKEN_OVER:
+                    # Nothing more can be done here: the transaction stays as it is, as in Kafka.
+                    logger.warning(
+                        "%s refuses the marker of %r with %s: no more are sent",
+                        name,
+                        transactional_id,
+                        code.name,
+                    )
+                    del self._sending[transactional_id]
+                    return
+            sending.left -= {name for name, code in answers.items() if code in _DONE}
+        if sending.left:
+            self._later(sending, lambda: self._send(sending))
+        else:
+            self._finish(sending)
+
+    def _finish(self, sending: _Sending) -> None:
+        """Every partition has its marker: say so in the log."""
+
+        def done(reply: Reply[None]) -> None:
+            if not self._is_current(sending):
+                return
+            current = self._current(sending.transaction.transactional_id)
+            if reply.error is None or current is None or not current.state.is_prepared:
+                del self._sending[sending.transaction.transactional_id]
+                return
+            logger.warning(
+                "The end of %r could not be written: %s", sending.transaction.transactional_id, reply.error
+            )
+            sending.attempts += 1
+            self._later(sending, lambda: self._finish(sending))
+
+        if self._is_current(sending):
+            self._run(lambda: self._complete(sending.transaction)).when_done(done)
+
+    def _later(self, sending: _Sending, step: Callable[[], None]) -> None:
+        key = "markers", sending.transaction.transactional_id
+        self._context.timers.schedule(key, sending.backoff_ms, step)
+
+    def _is_current(self, sending: _Sending) -> bool:
+        return self._sending.get(sending.transaction.transactional_id) is sending

@@ -1,0 +1,54 @@
+"""ListTransactions: which transactions are asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tidelog.coordinator.transaction.state import BY_LABEL, TransactionState
+from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.errors import ErrorCode, KafkaError
+
+
+class TransactionFilter(NamedTuple):
+    """All conditions must hold; an empty one holds for everything."""
+
+    states: frozenset[TransactionState]
+    unknown_states: tuple[str, ...]
+    """Names of states that there are not: nothing is in them."""
+    producer_ids: frozenset[int]
+    min_duration_ms: int
+    """Negative if the age does not matter."""
+    pattern: re.Pattern[str] | None
+
+    @classmethod
+    def parse(
+        cls, states: list[str], producer_ids: list[int], min_duration_ms: int, pattern: str | None
+    ) -> TransactionFilter:
+        """The filter of a request; raises INVALID_REGULAR_EXPRESSION."""
+        try:
+            compiled = re.compile(pattern) if pattern else None
+        except re.error as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"Transaction ID pattern `{pattern}` is not a valid regular expression: {error}.",
+            ) from error
+        return cls(
+            frozenset(BY_LABEL[name] for name in states if name in BY_LABEL),
+            tuple(dict.fromkeys(name for name in states if name not in BY_LABEL)),
+            frozenset(producer_ids),
+            min_duration_ms,
+            compiled,
+        )
+
+    def matches(self, transaction: Transaction, now_ms: int) -> bool:
+        """Whether ``transaction`` is to be listed."""
+        if transaction.state is TransactionState.DEAD:
+            return False
+        if self.producer_ids and transaction.producer_id not in self.producer_ids:
+            return False
+        if (self.states or self.unknown_states) and transaction.state not in self.states:
+            return False
+        if self.min_duration_ms >= 0 and now_ms - transaction.start_ms <= self.min_duration_ms:
+            return False
+        return self.pattern is None or self.pattern.fullmatch(transaction.transactional_id) is not None

@@ -1,0 +1,12 @@
+"""The coordinator that every test here starts with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.testing.coordinator import GroupHarness
+
+
+@pytest.fixture
+def harness() -> GroupHarness:
+    return GroupHarness()
