@@ -192,7 +192,13 @@ class Broker:
             config.node_id, self.image, self.log_dirs, self._log_config, loop, self.log_dir_failed
         )
         self.coordinators = Coordinators(
-            config, self.clock, self.image, self.partitions, self.controller, self.log_dir_failed
+            config,
+            self.clock,
+            self.image,
+            self.partitions,
+            self.controller,
+            self.log_dir_failed,
+            self.producer_ids,
         )
         self._undo.append(self.coordinators.close)
         group = AppendGroup(self.log_dir_failed)

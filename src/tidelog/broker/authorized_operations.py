@@ -1,7 +1,7 @@
 """What a client may do, as bit fields: without an authorizer everything that a resource knows.
 
 Bit N stands for the ACL operation with the code N. Called by the handlers that are asked for it (Metadata,
-DescribeCluster, DescribeTopicPartitions).
+DescribeCluster, DescribeTopicPartitions, DescribeGroups, ConsumerGroupDescribe).
 """
 
 from __future__ import annotations
@@ -51,4 +51,12 @@ CLUSTER_OPERATIONS: Final = _bits(
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
     AclOperation.IDEMPOTENT_WRITE,
+)
+
+GROUP_OPERATIONS: Final = _bits(
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 )

@@ -15,6 +15,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from tidelog.broker.coordinator_log import PartitionLog
+from tidelog.broker.transaction_markers import TransactionMarkers
+from tidelog.broker.transaction_verification import TransactionVerification
 from tidelog.clock import Clock
 from tidelog.controller.controller import Controller
 from tidelog.coordinator.group.service import GroupCoordinator
@@ -24,6 +26,7 @@ from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.replication.partitions import Partitions
 
 logger = logging.getLogger(__name__)
@@ -42,11 +45,16 @@ class Coordinators:
         partitions: Partitions,
         controller: Controller,
         on_offline: Callable[[LogDirOfflineError], None],
+        producer_ids: ProducerIds,
     ) -> None:
         self.timers = Timers(clock)
         self.timers.on_earlier = self._arm
         self.groups = GroupCoordinator(config, clock, image, self.timers)
-        self.transactions = TransactionCoordinator(config, clock, image, self.timers)
+        self.markers = TransactionMarkers(partitions, self.groups, clock, self.timers, on_offline)
+        self.transactions = TransactionCoordinator(
+            config, clock, image, self.timers, producer_ids, self.markers
+        )
+        self.verification = TransactionVerification(config, clock, self.timers, partitions, self.transactions)
         self._image = image
         self._partitions = partitions
         self._controller = controller

@@ -25,8 +25,11 @@ from tidelog.storage.producer_snapshots import (
     ProducerSnapshots,
     SequencedBatch,
 )
+from tidelog.storage.producer_verification import Verification, Verifications
 
 _REMEMBERED_BATCHES = 5
+_LAST_EPOCH = 0x7FFF
+_EPOCH_PER_TRANSACTION = 2
 _log = logging.getLogger(__name__)
 _new_tuple = tuple.__new__
 
@@ -62,6 +65,7 @@ class ProducerState:
         "partition",
         "snapshot_offset",
         "snapshots",
+        "verifications",
     )
 
     def __init__(
@@ -78,6 +82,7 @@ class ProducerState:
         self._unreplicated: dict[int, int] = {}
         self._undo: list[tuple[int, ProducerEntry | None]] = []
         self._undo_transactions: tuple[dict[int, int], dict[int, int]] | None = None
+        self.verifications = Verifications()
 
     @property
     def is_empty(self) -> bool:
@@ -145,6 +150,8 @@ class ProducerState:
         self._check_epoch(entry, epoch, batch.first_offset, origin)
         if origin is AppendOrigin.CLIENT:
             self._check_sequence(entry, epoch, batch.first_sequence, batch.first_offset)
+        if transactional and self.verifications:
+            self.verifications.written(producer_id)
         txn_first_offset = entry.txn_first_offset
         if txn_first_offset >= 0 and not transactional:
             raise KafkaError(
@@ -186,6 +193,7 @@ class ProducerState:
         entry = self.entries.get(producer_id) or _unknown(producer_id)
         self._check_epoch(entry, epoch, offset, origin)
         self._check_coordinator(entry, marker, offset, origin)
+        self.verifications.ended(producer_id, epoch)
         self._put(
             ProducerEntry(
                 producer_id,
@@ -246,10 +254,12 @@ class ProducerState:
         _log.warning(message)
 
     def _check_sequence(self, entry: ProducerEntry, epoch: int, first_sequence: int, offset: int) -> None:
+        where = f"producer {entry.producer_id} at offset {offset} in partition {self.partition}"
+        if self.verifications:
+            self.verifications.check_sequence(entry.producer_id, first_sequence, bool(entry.batches), where)
         if entry.epoch == NO_PRODUCER_EPOCH:
             # Nothing is known of it, perhaps because its records were deleted: any sequence may follow.
             return
-        where = f"producer {entry.producer_id} at offset {offset} in partition {self.partition}"
         if epoch != entry.epoch:
             if first_sequence != 0:
                 raise KafkaError(
@@ -279,6 +289,50 @@ class ProducerState:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
         _log.info(message)
 
+    # -- asking the transaction coordinator -----------------------------------------------------------
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, adds_partitions: bool, now_ms: int
+    ) -> Verification | None:
+        """What the coordinator has to vouch for before the batch is appended; None in an open transaction."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch "
+                f"{entry.epoch}",
+            )
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return None
+        return self.verifications.begin(
+            producer_id, sequence, epoch, adds_partitions=adds_partitions, now_ms=now_ms
+        )
+
+    def is_verified(self, producer_id: int, epoch: int, verification: Verification) -> bool:
+        """Whether what the coordinator said about ``verification`` still lets a batch in."""
+        return (
+            self.has_ongoing_transaction(producer_id, epoch)
+            or self.verifications.get(producer_id) is verification
+        )
+
+    def check_marker(self, producer_id: int, epoch: int, transaction_version: int) -> None:
+        """Refuse a late marker of a transaction version that gives every transaction an epoch (KIP-890).
+
+        Its markers have an epoch greater than the records before them; one with the same epoch is the
+        repetition of one that is here, unless a transaction has begun in that epoch: then it is not of that
+        one. Called before the marker is staged, in the same turn of the loop.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None or transaction_version < _EPOCH_PER_TRANSACTION or epoch > entry.epoch:
+            return
+        repeated = epoch == entry.epoch and (entry.txn_first_offset < 0 or epoch == _LAST_EPOCH)
+        if not repeated:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {producer_id} in {self.partition} is {epoch}, which is <= the last seen "
+                f"epoch {entry.epoch} (TV{transaction_version})",
+            )
+
     # -- what readers may see -------------------------------------------------------------------------
 
     @property
@@ -300,9 +354,10 @@ class ProducerState:
         """Whether any transaction keeps readers of committed records waiting."""
         return bool(self._ongoing or self._unreplicated)
 
-    def has_ongoing_transaction(self, producer_id: int) -> bool:
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether records of that epoch's transaction are here and no marker has ended it."""
         entry = self.entries.get(producer_id)
-        return entry is not None and entry.txn_first_offset >= 0
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
     def on_high_watermark(self, offset: int) -> None:
         """Decided transactions whose marker lies before ``offset`` no longer hold readers back."""
@@ -326,6 +381,7 @@ class ProducerState:
         expired = [entry.producer_id for entry in self.entries.values() if self.is_expired(entry, now_ms)]
         for producer_id in expired:
             del self.entries[producer_id]
+        self.verifications.remove_expired(now_ms - self.expiration_ms)
         return len(expired)
 
     def take_snapshot(self, *, sync: bool = True) -> int | None:

@@ -72,6 +72,18 @@ def test_api_versions_tells_what_is_served(client: RawClient, version: int) -> N
     assert ranges[ApiKey.INIT_PRODUCER_ID] == (0, 5)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_api_versions_tells_the_features_of_the_cluster(client: RawClient, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    response = client.ask(version, request, ApiVersionsResponse)
+    supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
+    # Java clients before version 4 cannot read a lowest level of 0 (KAFKA-17492).
+    assert supported == ({"group.version": (0, 1), "transaction.version": (0, 2)} if version == 4 else {})
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    assert finalized == {"group.version": 1, "transaction.version": 2}
+    assert response.finalized_features_epoch >= 0
+
+
 def test_api_versions_of_the_future_is_answered_in_version_0(client: RawClient) -> None:
     client.send_frame(b"\0\x12\0\x63\0\0\0\x07\0\x01x\0" + b"whatever comes here")
     frame = client.receive()
@@ -331,22 +343,32 @@ def test_leader_epochs_end_where_they_end(
 
 
 @pytest.mark.parametrize("version", every_version(ApiKey.FIND_COORDINATOR))
-@pytest.mark.parametrize(
-    ("key_type", "code"),
-    [
-        (0, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (2, ErrorCode.INVALID_REQUEST),
-    ],
-)
-def test_coordinators_are_not_there_yet(
-    client: RawClient, version: int, key_type: int, code: ErrorCode
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_coordinators_of_groups_and_transactions_are_found(
+    broker: BrokerThread, client: RawClient, version: int, key_type: int
 ) -> None:
     if version < 4:
         request = FindCoordinatorRequest(key="group", key_type=key_type if version else 0)
         response = client.ask(version, request, FindCoordinatorResponse)
-        assert response.error_code == (code if version else ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        assert response.node_id == -1
+        assert (response.error_code, response.node_id) == (0, 1)
+        assert (response.host, response.port) == (broker.host, broker.port)
+        return
+    batched = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["one", "two"])
+    found = client.ask(version, batched, FindCoordinatorResponse).coordinators
+    assert [(each.key, each.error_code, each.node_id, each.port) for each in found] == [
+        ("one", 0, 1, broker.port),
+        ("two", 0, 1, broker.port),
+    ]
+
+
+@pytest.mark.parametrize("version", range(1, API_TABLE[ApiKey.FIND_COORDINATOR].max_version + 1))
+@pytest.mark.parametrize("key_type", [2, 9])
+def test_other_kinds_of_coordinators_do_not_exist(client: RawClient, version: int, key_type: int) -> None:
+    code = ErrorCode.INVALID_REQUEST
+    if version < 4:
+        request = FindCoordinatorRequest(key="key", key_type=key_type)
+        response = client.ask(version, request, FindCoordinatorResponse)
+        assert (response.error_code, response.node_id) == (code, -1)
         return
     batched = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["one", "two"])
     found = client.ask(version, batched, FindCoordinatorResponse).coordinators
@@ -371,7 +393,6 @@ def test_idempotent_producers_get_ids_of_their_own(client: RawClient, version: i
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"transactional_id": "t"}, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": None, "producer_id": 5}, ErrorCode.INVALID_REQUEST),
     ],

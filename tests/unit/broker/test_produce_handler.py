@@ -130,25 +130,6 @@ def test_a_key_is_missed_on_a_compacted_topic_and_the_record_named(
     assert answer.error_message is not None
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "code"),
-    [
-        (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("t", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    ],
-)
-def test_transactions_that_nobody_coordinates_are_refused(
-    client: RawClient, new_topic: Callable[..., RawTopic], transactional_id: str | None, code: ErrorCode
-) -> None:
-    topic = new_topic()
-    records = batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-    request = topic.produce_request(records)
-    request.transactional_id = transactional_id
-    (answer,) = client.ask(9, request, ProduceResponse).responses[0].partition_responses
-    assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (code, -1, -1)
-    assert topic.fetch().high_watermark == 0
-
-
 def test_the_reason_is_told_where_bytes_are_no_batch(new_topic: Callable[..., RawTopic]) -> None:
     records = bytearray(batch(b"a"))
     records[16] = 9

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from tidelog.controller.features import FeatureRange
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
 from tidelog.wire.messages.alter_partition_reassignments import (
@@ -165,12 +164,7 @@ def test_an_unknown_election_type_is_refused_for_every_partition(run: Run) -> No
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_features_are_updated_and_seen_in_the_image(
-    run: Run, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    supported = {"transaction.version": FeatureRange(0, 2)}
-    monkeypatch.setattr("tidelog.controller.controller.SUPPORTED_FEATURES", supported)
-
+def test_features_are_updated_and_seen_in_the_image(run: Run, version: int) -> None:
     async def body(broker: Any) -> None:
         up = FeatureUpdateKey(feature="transaction.version", max_version_level=2)
         response = await broker.call("update_features", UpdateFeaturesRequest(feature_updates=[up]), version)
@@ -178,13 +172,13 @@ def test_features_are_updated_and_seen_in_the_image(
         assert [each.feature for each in response.results] == (
             ["transaction.version"] if version <= 1 else []
         )
-        assert broker.image.features == {"transaction.version": 2}
+        assert broker.image.features == {"group.version": 1, "transaction.version": 2}
         if version == 0:
             down = FeatureUpdateKey(feature="transaction.version", max_version_level=1, allow_downgrade=True)
         else:
             down = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
         await broker.call("update_features", UpdateFeaturesRequest(feature_updates=[down]), version)
-        assert broker.image.features == {"transaction.version": 1}
+        assert broker.image.features == {"group.version": 1, "transaction.version": 1}
 
     run(body)
 

@@ -351,7 +351,7 @@ def test_transactions_survive_a_restart(open_log: OpenLog, clean: bool) -> None:
     log.close(clean=clean)
     log = open_log(clean=clean, **SMALL)
     assert log.last_stable_offset == 0
-    assert log.producers.has_ongoing_transaction(8)
+    assert log.producers.has_ongoing_transaction(8, 0)
     assert log.producers.entries[9].coordinator_epoch == 3
     assert log.segments[-1].txn_index.entries == [(9, 1, 8, 0)]
     found = log.read(1, 10**6, isolation=Isolation.TXN_COMMITTED)

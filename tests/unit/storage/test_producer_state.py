@@ -139,8 +139,9 @@ def test_an_open_transaction_makes_its_first_offset_unstable(writer: Writer, sta
     writer.write(0, producer_id=3, transactional=True)
     writer.write(1, producer_id=2, transactional=True)
     assert state.first_unstable_offset == state.first_undecided_offset == 1
-    assert state.has_ongoing_transaction(2)
-    assert not state.has_ongoing_transaction(1)
+    assert state.has_ongoing_transaction(2, 0)
+    assert not state.has_ongoing_transaction(2, 1), "another epoch, another transaction"
+    assert not state.has_ongoing_transaction(1, 0)
 
 
 def test_a_decided_transaction_stays_unstable_until_the_marker_is_replicated(

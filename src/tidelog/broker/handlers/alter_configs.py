@@ -1,9 +1,9 @@
-"""AlterConfigs, versions 0 to 2: replaces all entries of topics and brokers.
+"""AlterConfigs, versions 0 to 2: replaces all entries of topics, groups and brokers.
 
 An entry that the request does not name is gone afterwards; IncrementalAlterConfigs is what clients should
 use. Changes are durable and in effect when the answer leaves. Loggers cannot be changed this way.
 
-Deviation: client metrics and groups have no configs in this release and are INVALID_REQUEST.
+Deviation: client metrics have no configs in this release and are INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""DescribeConfigs, versions 1 to 4: options of topics and brokers, and levels of loggers.
+"""DescribeConfigs, versions 1 to 4: options of topics, groups and brokers, and levels of loggers.
 
 Behaviour as in Kafka: every option with its effective value and where it comes from, on request with the
 places that stand behind it (synonyms, since version 1) and its documentation (since version 3); only the
 keys asked for, all without any. A broker answers for itself, for the dynamic options of every broker (the
-empty name) and for its loggers. A resource type that does not exist refuses the whole request.
+empty name) and for its loggers; of a group every option is told, whether the group exists or not. A resource
+type that does not exist refuses the whole request.
 
-Deviation: client metrics and groups have no configs in this release and are INVALID_REQUEST.
+Deviation: client metrics have no configs in this release and are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ def _configs(
                 entries = broker.dynamic_configs.describe_broker()
             else:
                 entries = broker.dynamic_configs.describe_default_broker()
+        case ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            entries = broker.dynamic_configs.describe_group(name)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")

@@ -5,7 +5,7 @@ alone can be appended to; a value may be missing only to delete. Changes are dur
 answer leaves. Levels of loggers are set and deleted this way too; they last until the broker stops.
 
 Deviations: an unknown operation is INVALID_REQUEST for topics too, where Kafka answers UNKNOWN_SERVER_ERROR;
-client metrics and groups have no configs in this release and are INVALID_REQUEST.
+client metrics have no configs in this release and are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tidelog.controller.config_changes import (
 from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.group_options import GROUP_OPTIONS
 from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.incremental_alter_configs import (
@@ -63,6 +64,8 @@ async def handle(
         def edit(now: Mapping[str, str]) -> Mapping[str, str]:
             if resource.type == ResourceType.TOPIC:
                 return edit_topic_configs(now, ops, TOPIC_OPTIONS)
+            if resource.type == ResourceType.GROUP:
+                return edit_topic_configs(now, ops, GROUP_OPTIONS)
             return edit_broker_configs(now, ops, BROKER_OPTIONS)
 
         await alter_resource(

@@ -1,13 +1,21 @@
-"""InitProducerId 0 to 6 (6 is served and not advertised): a producer id for an idempotent producer.
+"""InitProducerId 0 to 6 (6 is served and not advertised): the producer id and epoch of a producer.
 
-Without a transactional id every request gets a new id with epoch 0, as in Kafka. With one, the transaction
-coordinator has to answer, which this release does not have: COORDINATOR_NOT_AVAILABLE, which clients retry,
-or INVALID_REQUEST for an empty id.
+Without a transactional id every request gets a new id with epoch 0. With one, the transaction coordinator
+answers: the same id with the next epoch, so that all earlier producers are fenced; CONCURRENT_TRANSACTIONS
+while an earlier transaction is being ended. Since version 3 a producer may name its id and epoch to go on
+after an error (KIP-360). Before version 4, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED (KIP-588).
+Two-phase commit (KIP-939) is refused unless ``transaction.two.phase.commit.enable``, and prepared
+transactions are never kept, as in Kafka 4.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from tidelog.broker.context import RequestContext
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.runtime import Producer
+from tidelog.coordinator.transaction.service import without_producer_fenced
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.wire.api import ApiKey
@@ -16,24 +24,46 @@ from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitPr
 API = ApiKey.INIT_PRODUCER_ID
 VERSIONS = (0, 6)
 
+_KNOWS_FENCED = 4
 
-async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+
+def handle(
+    context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Reply[InitProducerIdResponse] | Awaitable[InitProducerIdResponse]:
     """Hand out a producer id."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        empty = not request.transactional_id
-        return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    producer_ids = context.broker.producer_ids
-    producer_id = producer_ids.next_id_nowait()
-    if producer_id is None:
-        producer_id = await producer_ids.next_id()
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        return _init_transactional(context, request.transactional_id, request).then(_answer)
+    producer_id = context.broker.producer_ids.next_id_nowait()
+    return _init_later(context) if producer_id is None else _answer(Producer(producer_id, 0))
 
 
 def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
     """An error and no producer id."""
     return _refused(error.code)
+
+
+async def _init_later(context: RequestContext) -> InitProducerIdResponse:
+    return _answer(Producer(await context.broker.producer_ids.next_id(), 0))
+
+
+def _init_transactional(
+    context: RequestContext, transactional_id: str, request: InitProducerIdRequest
+) -> Reply[Producer]:
+    names_itself = request.producer_id != NO_PRODUCER_ID
+    reply = context.broker.coordinators.transactions.init_producer_id(
+        transactional_id,
+        request.transaction_timeout_ms,
+        Producer(request.producer_id, request.producer_epoch) if names_itself else None,
+        two_phase=request.enable2_pc,
+        keep_prepared=request.keep_prepared_txn,
+    )
+    return reply if context.version >= _KNOWS_FENCED else without_producer_fenced(reply)
+
+
+def _answer(producer: Producer) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

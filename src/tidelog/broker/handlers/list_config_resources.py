@@ -1,8 +1,8 @@
 """ListConfigResources, versions 0 and 1: the names of everything that can have configs.
 
 Version 0 asks for client metrics subscriptions, of which there are none here. Version 1 names types; none
-means all. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka. Groups have no configs before
-there is a group coordinator.
+means all. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka. Of groups those are listed that
+have options of their own.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
         ResourceType.TOPIC: list(image.topics),
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
+        ResourceType.GROUP: list(image.group_configs),
     }
     wanted = request.resource_types or list(names)
     return ListConfigResourcesResponse(

@@ -13,13 +13,14 @@ their records.
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
 requests; ``StagedProduce.settle`` answers when the group has been written.
 
-Transactional records are refused, as in Kafka those of a transaction that its coordinator does not know
-(INVALID_PRODUCER_ID_MAPPING), or TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id: there is
-no coordinator in this release, and an open transaction that nobody ends would hold readers back for ever.
+Transactional records are taken in a transaction that is open in their partition, or that its coordinator
+vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
+transactional id they are TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-Differences: a partition that a request names twice gets both batches, where Kafka takes the second alone;
-null records are answered, where Kafka's answer never comes; a batch whose size or magic cannot be is refused
-by itself, where Kafka refuses its whole request.
+Differences: transactional records without a transactional id are refused by themselves, where Kafka refuses
+their whole request; a partition that a request names twice gets both batches, where Kafka takes the second
+alone; null records are answered, where Kafka's answer never comes; a batch whose size or magic cannot be is
+refused by itself, where Kafka refuses its whole request.
 """
 
 from __future__ import annotations
@@ -27,8 +28,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.partition_errors import error_code
-from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import NO_ANSWER, Answer, NoAnswer, PendingAnswer, StagedAnswer
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
+from tidelog.broker.transaction_verification import BELIEVED, Verified
+from tidelog.broker.transactional_produce import (
+    NotVerifiedError,
+    TransactionalRequests,
+    answer_when_verified,
+)
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import Uuid
 from tidelog.records.compression import Codec
@@ -37,7 +44,13 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.log_append import AppendInfo
 from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
-from tidelog.wire.produce import PartitionAnswer, TopicAnswer, encode_produce_response, parse_produce_request
+from tidelog.wire.produce import (
+    ParsedProduce,
+    PartitionAnswer,
+    TopicAnswer,
+    encode_produce_response,
+    parse_produce_request,
+)
 
 if TYPE_CHECKING:
     from tidelog.broker.app import Broker
@@ -64,7 +77,6 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
@@ -82,12 +94,32 @@ class ProduceHandler:
         self._staged = group.staged
         self._by_name = broker.partitions.by_name
         self._by_id = broker.partitions.by_id
+        self._transactions = TransactionalRequests(broker.coordinators.verification, self._find)
 
     def handle_frame(
-        self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
-    ) -> StagedAnswer:
-        """Check and stage the batches of one request."""
-        transactional_id, acks, timeout_ms, topics = parse_produce_request(frame, pos, version)
+        self,
+        connection: Connection,
+        frame: memoryview,
+        pos: int,
+        version: int,
+        correlation_id: int,
+        verified: Verified | None = None,
+    ) -> StagedAnswer | PendingAnswer:
+        """Check and stage the batches of one request; ``verified`` is known of one that had to wait."""
+        request = parse_produce_request(frame, pos, version)
+        transactional_id, acks, timeout_ms, topics = request
+        if transactional_id is not None and verified is None:
+            try:
+                asked = self._transactions.verify(transactional_id, version, topics)
+            except NotVerifiedError as refusal:
+                return self._refuse(connection, version, correlation_id, request, refusal)
+            if not asked.done:
+                copy = memoryview(bytearray(frame))
+                later = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed))
+                return answer_when_verified(
+                    asked, lambda known: later.finish(connection, copy, pos, version, correlation_id, known)
+                )
+            verified = asked.result()
         usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
         staged: list[Topic] = []
         for name, topic_id, partitions in topics:
@@ -109,7 +141,7 @@ class ProduceHandler:
                     ):
                         _refuse_transactions(records, transactional_id)
                         partition, records = self._examine(
-                            partition, name, topic_id, index, records, acks, version, frame
+                            partition, name, topic_id, index, records, acks, version, frame, verified
                         )
                     entries.append((index, partition, partition.stage(records, acks)))
                     self._staged[partition] = None
@@ -118,6 +150,39 @@ class ProduceHandler:
             if entries:
                 staged.append((name, topic_id, entries))
         return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, staged)
+
+    def finish(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        pos: int,
+        version: int,
+        correlation_id: int,
+        verified: Verified,
+    ) -> Answer | NoAnswer | PendingAnswer:
+        """Stage, write and answer a request in one go, when its verification is there."""
+        staged = self.handle_frame(connection, frame, pos, version, correlation_id, verified)
+        self.group.commit()
+        return staged if isinstance(staged, PendingAnswer) else staged.settle()
+
+    def _refuse(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: ParsedProduce,
+        refusal: KafkaError,
+    ) -> StagedAnswer:
+        """Nothing of a request is taken."""
+        _, acks, timeout_ms, topics = request
+        refused: list[Topic] = [
+            (name, topic_id, [(index, None, refusal) for index, _ in partitions])
+            for name, topic_id, partitions in topics
+        ]
+        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, refused)
+
+    def _find(self, name: str | None, topic_id: Uuid | None, index: int) -> Partition | None:
+        return self._by_name.get((name, index)) if topic_id is None else self._by_id.get((topic_id, index))
 
     def _refusal(
         self, partition: Partition | None, topic: str | None, index: int, error: Exception
@@ -141,6 +206,7 @@ class ProduceHandler:
         acks: int,
         version: int,
         frame: memoryview,
+        verified: Verified | None,
     ) -> tuple[Partition, memoryview]:
         """What is unusual about a batch or where it goes; raises what is wrong with it, in Kafka's order."""
         partitions = self.broker.partitions
@@ -162,6 +228,7 @@ class ProduceHandler:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"Produce requests with version {version} are not allowed to use ZStandard compression",
             )
+        self._transactions.check(partition, records, verified or BELIEVED, version)
         if not -1 <= acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and not _is_admin_client(frame):
@@ -262,7 +329,10 @@ class StagedProduce(StagedAnswer):
         if partition is not None and code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             leader = partition.leader, partition.leader_epoch
         message = None
-        if isinstance(error, NoBatchError):
+        if isinstance(error, NotVerifiedError):
+            log_start = -1
+            message = error.message or None
+        elif isinstance(error, NoBatchError):
             log_start = -1
             message = error.message or None if code == ErrorCode.CORRUPT_MESSAGE else None
         record_errors: list[tuple[int, str | None]] = []
@@ -285,17 +355,13 @@ class StagedProduce(StagedAnswer):
 
 
 def _refuse_transactions(records: memoryview | None, transactional_id: str | None) -> None:
-    if not records or len(records) <= _ATTRIBUTES_AT or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+    if transactional_id is not None or records is None or len(records) <= _ATTRIBUTES_AT:
         return
-    if transactional_id is None:
+    if records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "Transactional records came without a transactional id",
         )
-    raise KafkaError(
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        f"No transaction of transactional id {transactional_id!r} is known here",
-    )
 
 
 def _is_admin_client(frame: memoryview) -> bool:

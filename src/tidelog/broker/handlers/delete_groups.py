@@ -1,0 +1,34 @@
+"""DeleteGroups 0 to 2: forget groups without members, of any type, and their offsets.
+
+Each group has its own answer: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or none. The groups of one shard are
+deleted by one write. A group that is named twice is answered once.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.reply import Reply
+from tidelog.errors import KafkaError
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+API = ApiKey.DELETE_GROUPS
+VERSIONS = (0, 2)
+
+
+def handle(context: RequestContext, request: DeleteGroupsRequest) -> Reply[DeleteGroupsResponse]:
+    """Delete each group that is named."""
+    names = dict.fromkeys(request.groups_names)
+    results = context.broker.coordinators.groups.delete_groups(names)
+    return results.then(lambda found: DeleteGroupsResponse(results=found))
+
+
+def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+    """The same error for every group."""
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=each, error_code=error.code) for each in request.groups_names]
+    )

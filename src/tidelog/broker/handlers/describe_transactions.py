@@ -1,0 +1,68 @@
+"""DescribeTransactions 0: state, producer, start and partitions of transactional ids (KIP-664).
+
+INVALID_REQUEST for an empty id, TRANSACTIONAL_ID_NOT_FOUND for one that nobody has used or that is forgotten,
+and the coordinator's errors where another broker has to be asked; each for its own id.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.errors import KafkaError
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+API = ApiKey.DESCRIBE_TRANSACTIONS
+VERSIONS = (0, 0)
+
+
+def handle(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> Reply[DescribeTransactionsResponse]:
+    """Describe each id."""
+    transactions = context.broker.coordinators.transactions
+
+    def describe(transactional_id: str) -> Reply[TransactionState]:
+        return (
+            transactions.describe(transactional_id)
+            .then(_described)
+            .recover(lambda error: _refused(transactional_id, error))
+        )
+
+    return gather([describe(name) for name in request.transactional_ids]).then(
+        lambda states: DescribeTransactionsResponse(transaction_states=states)
+    )
+
+
+def refuse(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeTransactionsResponse:
+    """The same error for every id."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_refused(name, error) for name in request.transactional_ids]
+    )
+
+
+def _described(transaction: Transaction) -> TransactionState:
+    topics: dict[str, TopicData] = {}
+    for name, index in sorted(transaction.partitions):
+        topics.setdefault(name, TopicData(topic=name)).partitions.append(index)
+    return TransactionState(
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=list(topics.values()),
+    )
+
+
+def _refused(transactional_id: str, error: Exception) -> TransactionState:
+    if not isinstance(error, KafkaError):
+        raise error
+    return TransactionState(transactional_id=transactional_id, error_code=error.code)

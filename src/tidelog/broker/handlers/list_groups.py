@@ -1,0 +1,22 @@
+"""ListGroups 0 to 5: the groups that this broker coordinates, of all types.
+
+Since version 4 filtered by state and with their state, since 5 by type and with their type; names are taken
+in any case, and a state or type that does not exist matches nothing. While a shard is being loaded the answer
+is COORDINATOR_LOAD_IN_PROGRESS, so that nobody takes a part for the whole.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.reply import Reply
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+API = ApiKey.LIST_GROUPS
+VERSIONS = (0, 5)
+
+
+def handle(context: RequestContext, request: ListGroupsRequest) -> Reply[ListGroupsResponse]:
+    """List them."""
+    groups = context.broker.coordinators.groups.list_groups(request.states_filter, request.types_filter)
+    return groups.then(lambda found: ListGroupsResponse(groups=found))

@@ -1,0 +1,49 @@
+"""ListTransactions 0 to 2: the transactional ids that this broker coordinates, and their states (KIP-664).
+
+Filters: states (names that there are not come back in the answer), producer ids, a least duration since
+version 1, and since version 2 a regular expression that the whole id must match; INVALID_REGULAR_EXPRESSION
+if it is none. COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
+
+Difference: the expression is Python's, not Java's.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.transaction.listing import TransactionFilter
+from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+API = ApiKey.LIST_TRANSACTIONS
+VERSIONS = (0, 2)
+
+
+def handle(context: RequestContext, request: ListTransactionsRequest) -> Reply[ListTransactionsResponse]:
+    """List what the filters let through."""
+    wanted = TransactionFilter.parse(
+        request.state_filters,
+        request.producer_id_filters,
+        request.duration_filter,
+        request.transactional_id_pattern,
+    )
+
+    def answer(found: list[Transaction]) -> ListTransactionsResponse:
+        return ListTransactionsResponse(
+            unknown_state_filters=list(wanted.unknown_states),
+            transaction_states=[
+                TransactionState(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.label,
+                )
+                for transaction in found
+            ],
+        )
+
+    return context.broker.coordinators.transactions.list(wanted).then(answer)

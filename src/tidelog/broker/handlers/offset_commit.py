@@ -1,0 +1,107 @@
+"""OffsetCommit 2 to 10: a group's offsets, kept in ``__consumer_offsets``.
+
+Version 10 names topics by id: one that nobody has is UNKNOWN_TOPIC_ID. Topics and partitions that do not
+exist are UNKNOWN_TOPIC_OR_PARTITION; only what is left goes to the group's coordinator, which checks member
+and generation and answers once the commit is on all replicas that have to have it. A request of a group
+that does not know its member gets that error for every partition that exists. Versions 2 to 4 may bring a
+retention of their own (``retention_time_ms``).
+
+Who commits without being a member (generation -1) may do so while the group has no members; the group comes
+into being with its first offset.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.offsets import requests
+from tidelog.coordinator.reply import Reply
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+API = ApiKey.OFFSET_COMMIT
+VERSIONS = (2, 10)
+
+_TOPIC_IDS_SINCE = 10
+
+
+def handle(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
+    """Commit what exists, and say of the rest that it does not."""
+    version = context.version
+    known, unknown = _sort(context, request.topics)
+    if not known:
+        return OffsetCommitResponse(topics=unknown)
+    request.topics = known
+    reply = context.broker.coordinators.groups.write(
+        request.group_id, lambda shard: requests.commit(shard.offsets, request, version)
+    )
+    if reply.done and reply.error is None and not unknown:
+        return reply
+
+    def recover(error: Exception) -> OffsetCommitResponse:
+        if not isinstance(error, KafkaError):
+            raise error
+        return refuse(request, error)
+
+    return reply.recover(recover).then(lambda response: _merge(unknown, response))
+
+
+def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(topics=[_refused(topic, error.code) for topic in request.topics])
+
+
+def _sort(
+    context: RequestContext, topics: list[OffsetCommitRequestTopic]
+) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
+    """The topics and partitions that exist, with name and id, and the answers for those that do not."""
+    image = context.broker.image
+    by_id = context.version >= _TOPIC_IDS_SINCE
+    known: list[OffsetCommitRequestTopic] = []
+    unknown: list[OffsetCommitResponseTopic] = []
+    for topic in topics:
+        found = image.topic_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+        if found is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown.append(_refused(topic, code))
+            continue
+        topic.name, topic.topic_id = found.name, found.id
+        partitions = found.partitions
+        existing = [each for each in topic.partitions if each.partition_index in partitions]
+        if len(existing) < len(topic.partitions):
+            topic.partitions = [each for each in topic.partitions if each.partition_index not in partitions]
+            unknown.append(_refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = existing
+        if existing:
+            known.append(topic)
+    return known, unknown
+
+
+def _refused(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each in topic.partitions
+        ],
+    )
+
+
+def _merge(unknown: list[OffsetCommitResponseTopic], response: OffsetCommitResponse) -> OffsetCommitResponse:
+    """Both answers; a topic that is in both is one, as clients expect it."""
+    merged = {(topic.name, topic.topic_id): topic for topic in unknown}
+    for topic in response.topics:
+        present = merged.setdefault((topic.name, topic.topic_id), topic)
+        if present is not topic:
+            present.partitions += topic.partitions
+    response.topics = list(merged.values())
+    return response

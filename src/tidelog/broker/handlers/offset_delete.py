@@ -1,0 +1,72 @@
+"""OffsetDelete 0: single offsets of a group are forgotten, also those of open transactions.
+
+Topics and partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, topics that the group's members read
+GROUP_SUBSCRIBED_TO_TOPIC; deleting an offset that is not there is no error. The group's own errors stand
+alone: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and they are no consumers), INVALID_GROUP_ID for an
+empty id.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.coordinator.group.offsets import requests
+from tidelog.coordinator.reply import Reply
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+API = ApiKey.OFFSET_DELETE
+VERSIONS = (0, 0)
+
+
+def handle(context: RequestContext, request: OffsetDeleteRequest) -> Reply[OffsetDeleteResponse]:
+    """Delete what exists."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    known: list[OffsetDeleteRequestTopic] = []
+    unknown: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in request.topics:
+        found = context.broker.image.topics.get(topic.name)
+        partitions = found.partitions if found is not None else {}
+        existing = [each for each in topic.partitions if each.partition_index in partitions]
+        missing = [
+            each.partition_index for each in topic.partitions if each.partition_index not in partitions
+        ]
+        if missing:
+            unknown[topic.name] = _unknown(topic.name, missing)
+        if existing:
+            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
+    wanted = OffsetDeleteRequest(group_id=request.group_id, topics=known)
+    return context.broker.coordinators.groups.write(
+        request.group_id, lambda shard: requests.delete(shard.offsets, wanted)
+    ).then(lambda response: _merge(unknown, response))
+
+
+def _unknown(topic: str, indexes: list[int]) -> OffsetDeleteResponseTopic:
+    return OffsetDeleteResponseTopic(
+        name=topic,
+        partitions=[
+            OffsetDeleteResponsePartition(
+                partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            for index in indexes
+        ],
+    )
+
+
+def _merge(
+    unknown: dict[str, OffsetDeleteResponseTopic], response: OffsetDeleteResponse
+) -> OffsetDeleteResponse:
+    """Both answers, each topic once."""
+    for topic in response.topics:
+        present = unknown.setdefault(topic.name, topic)
+        if present is not topic:
+            present.partitions += topic.partitions
+    response.topics = list(unknown.values())
+    return response
