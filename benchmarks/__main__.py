@@ -11,7 +11,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tests.compat.toolchain import CACHE, ROOT
 
-from benchmarks import contestants, footprint, latency, log_size, report, request_cost, throughput
+from benchmarks import (
+    contestants,
+    footprint,
+    heartbeats,
+    latency,
+    log_size,
+    replay,
+    report,
+    request_cost,
+    throughput,
+)
 from benchmarks.figures import Figures
 
 BENCHMARKS: dict[str, ModuleType] = {
@@ -20,6 +30,8 @@ BENCHMARKS: dict[str, ModuleType] = {
     "latency": latency,
     "footprint": footprint,
     "log-size": log_size,
+    "replay": replay,
+    "groups": heartbeats,
 }
 
 

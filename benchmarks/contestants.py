@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,10 +31,10 @@ def available() -> tuple[list[str], str]:
     return ["tidelog", "apache"], ""
 
 
-def make(name: str, directory: Path) -> BrokerProcess:
+def make(name: str, directory: Path, options: Mapping[str, str] | None = None) -> BrokerProcess:
     if name == "tidelog":
-        return Tidelog(directory)
-    return ApacheKafka(directory, heap=APACHE_HEAP)
+        return Tidelog(directory, options)
+    return ApacheKafka(directory, options, heap=APACHE_HEAP)
 
 
 @contextmanager

@@ -102,6 +102,7 @@ class NewConsumer:
             yield Sleep(dice.randint(HEARTBEAT_MS // 2, HEARTBEAT_MS))
             if self.broker.world.chance(0.5):
                 yield from self._commit(dict(self.positions))
+        self.positions = {}
         yield Call("leave", self._send_leave)
 
     def _reconcile(self, response: ConsumerGroupHeartbeatResponse) -> Generator[Call | Sleep, Any, bool]:

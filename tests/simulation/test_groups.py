@@ -131,6 +131,11 @@ def test_a_group_of_the_new_protocol_keeps_its_promises_and_recovers(seed: int) 
     run(seed, ("new",), everything_is_owned_once_and_moves)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_group_of_both_protocols_keeps_its_promises_and_recovers(seed: int) -> None:
+    run(seed, ("classic", "new"), everything_is_owned_once_and_moves)
+
+
 def broken_promises(seeds: range) -> int:
     """How many of the seeds show something that must not be."""
     found = 0

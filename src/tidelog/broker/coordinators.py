@@ -27,6 +27,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds
+from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 
 logger = logging.getLogger(__name__)
@@ -126,13 +127,21 @@ class Coordinators:
                     log = None
                 if leads and partition is not None:
                     epoch = coordinator.runtime.epoch_of(index)
-                    if log is None or (epoch is not None and epoch != partition.leader_epoch):
-                        self._to_load[topic, index] = coordinator
+                    if log is None or epoch != partition.leader_epoch:
+                        self._hold(coordinator, partition)
         if self._to_load and (self._loading is None or self._loading.done()):
             self._loading = asyncio.get_running_loop().create_task(self._load())
 
+    def _hold(self, coordinator: Coordinator, partition: Partition) -> None:
+        topic, index = partition.topic_partition
+        self._let_go(coordinator, index)
+        log = self._logs[topic, index] = PartitionLog(partition, self._on_offline)
+        coordinator.runtime.hold(index, partition.leader_epoch, log)
+        self._to_load[topic, index] = coordinator
+
     def _let_go(self, coordinator: Coordinator, index: int) -> None:
         coordinator.runtime.unload(index)
+        self._to_load.pop((coordinator.TOPIC, index), None)
         log = self._logs.pop((coordinator.TOPIC, index), None)
         if log is not None:
             log.close()
@@ -141,12 +150,7 @@ class Coordinators:
         while self._to_load:
             topic, index = next(iter(self._to_load))
             coordinator = self._to_load.pop((topic, index))
-            partition = self._partitions.by_name.get((topic, index))
-            if partition is None or not partition.is_leader:
-                continue
-            self._let_go(coordinator, index)
-            log = self._logs[topic, index] = PartitionLog(partition, self._on_offline)
-            await coordinator.runtime.load(index, partition.leader_epoch, log)
+            await coordinator.runtime.load(index)
 
     # Timers
 

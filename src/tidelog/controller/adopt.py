@@ -8,9 +8,10 @@ step that initialises it, so that a crash leaves either an empty store or one wi
 
 What is taken over: names, ids, partition counts (a gap in the numbers is filled, as a topic has none), the
 next leader epoch, and, where a KRaft metadata log lies next to the partitions, configs of topics and groups,
-feature levels and which producer ids are taken. What is left alone: ``__cluster_metadata-0`` itself, directories
-that wait for deletion, are strays or half moved (``-delete``, ``-stray``, ``-future``), and partitions of
-topics that the metadata log says were deleted.
+feature levels and which producer ids are taken (without one, all blocks up to the highest id in the producer
+snapshots are). What is left alone: ``__cluster_metadata-0`` itself,
+directories that wait for deletion, are strays or half moved (``-delete``, ``-stray``, ``-future``), and
+partitions of topics that the metadata log says were deleted.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from tidelog.controller.kraft_metadata import (
 )
 from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from tidelog.errors import StorageError
-from tidelog.ids import Uuid, random_uuid
+from tidelog.ids import NO_PRODUCER_ID, Uuid, random_uuid
+from tidelog.metadata.producer_ids import BLOCK_SIZE
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.files import LEADER_EPOCH_FILE, parse_directory_name
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.partition_metadata import read_partition_metadata
+from tidelog.storage.producer_snapshots import ProducerSnapshots
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,7 @@ class _FoundPartition:
     partition: int
     topic_id: Uuid | None
     next_epoch: int
+    last_producer_id: int
 
 
 def find_cluster(log_dirs: Iterable[Path]) -> FoundCluster:
@@ -89,7 +93,7 @@ def find_cluster(log_dirs: Iterable[Path]) -> FoundCluster:
     return FoundCluster(
         [topic for topic in topics if topic is not None],
         kraft.features if kraft is not None else {},
-        kraft.next_producer_id if kraft is not None else 0,
+        kraft.next_producer_id if kraft is not None else _next_producer_id(partitions.values()),
         _group_configs(kraft) if kraft is not None else {},
     )
 
@@ -125,7 +129,9 @@ def _read_partition(directory: Path) -> _FoundPartition | None:
         return None
     if suffix or topic == CLUSTER_METADATA_TOPIC or reason_invalid(topic) or not directory.is_dir():
         return None
-    return _FoundPartition(topic, partition, _topic_id(directory), _next_epoch(directory))
+    return _FoundPartition(
+        topic, partition, _topic_id(directory), _next_epoch(directory), _last_producer_id(directory)
+    )
 
 
 def _topic_id(directory: Path) -> Uuid | None:
@@ -144,6 +150,25 @@ def _next_epoch(directory: Path) -> int:
     except StorageError as error:
         log.warning("the leader epochs of %s start at 0: %s", directory, error)
         return 0
+
+
+def _last_producer_id(directory: Path) -> int:
+    """The highest producer id in the newest snapshot, which a clean stop writes; -1 if there is none."""
+    snapshots = ProducerSnapshots(directory, REAL_DISK, (entry.name for entry in directory.iterdir()))
+    if snapshots.latest is None:
+        return NO_PRODUCER_ID
+    try:
+        producers = snapshots.read(snapshots.latest)
+    except StorageError as error:
+        log.warning("the producer ids in %s are not known: %s", directory, error)
+        return NO_PRODUCER_ID
+    return max((producer.producer_id for producer in producers), default=NO_PRODUCER_ID)
+
+
+def _next_producer_id(partitions: Iterable[Sequence[_FoundPartition]]) -> int:
+    """The first id of the block behind the last one that any producer is known to have one of."""
+    last = max((each.last_producer_id for found in partitions for each in found), default=NO_PRODUCER_ID)
+    return (last // BLOCK_SIZE + 1) * BLOCK_SIZE
 
 
 def _read_kraft(directory: Path) -> KraftMetadata | None:

@@ -81,27 +81,29 @@ S = TypeVar("S", bound=Shard)
 class ShardTimers:
     """The timers of one shard: actions are commands, whose records are written like any other's."""
 
-    def __init__(self, timers: Timers, partition: int, run: Callable[[Callable[[], object]], object]) -> None:
+    def __init__(self, timers: Timers, run: Callable[[Callable[[], object]], object]) -> None:
         self._timers = timers
-        self._partition = partition
         self._run = run
         self._keys: set[Hashable] = set()
+        self._closed = False
 
     def schedule(self, key: Hashable, delay_ms: float, command: Callable[[], Result[None] | None]) -> None:
         """Run ``command`` in ``delay_ms``; a timer of the same key is replaced."""
-        self._keys.add(key)
-        self._timers.schedule((self._partition, id(self), key), delay_ms, lambda: self._due(key, command))
+        if not self._closed:
+            self._keys.add(key)
+            self._timers.schedule((self, key), delay_ms, lambda: self._due(key, command))
 
     def cancel(self, key: Hashable) -> None:
         """Forget the timer of ``key``, if there is one."""
         self._keys.discard(key)
-        self._timers.cancel((self._partition, id(self), key))
+        self._timers.cancel((self, key))
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._keys
 
-    def cancel_all(self) -> None:
-        """The shard is gone."""
+    def close(self) -> None:
+        """The shard is gone: no timer of it rings any more, none can be set."""
+        self._closed = True
         for key in list(self._keys):
             self.cancel(key)
 
@@ -185,16 +187,24 @@ class Runtime(Generic[S]):
         held = self._shards.get(partition)
         return held.epoch if held is not None else None
 
-    async def load(self, partition: int, epoch: int, log: CoordinatorLog) -> bool:
-        """Replay ``log`` and serve its partition; False if it was unloaded meanwhile or cannot be read."""
-        held = self._hold(partition, epoch, log)
+    def hold(self, partition: int, epoch: int, log: CoordinatorLog) -> None:
+        """This broker leads the partition now: requests are told to come again until it is loaded."""
+        self.unload(partition)
+        timers = ShardTimers(self._timers, lambda command: self._run_timer(partition, command))
+        shard = self._make_shard(ShardContext(partition, epoch, self.clock, timers))
+        self._shards[partition] = _Loaded(epoch, log, timers, shard)
+
+    async def load(self, partition: int) -> bool:
+        """Replay the log of a held partition; False if it was unloaded meanwhile or cannot be read."""
+        held = self._shards[partition]
         for _ in self._replay_log(partition, held):
             await asyncio.sleep(0)
         return held.state is _State.ACTIVE
 
     def load_nowait(self, partition: int, epoch: int, log: CoordinatorLog) -> bool:
-        """The same in one go."""
-        held = self._hold(partition, epoch, log)
+        """Hold and load a partition in one go."""
+        self.hold(partition, epoch, log)
+        held = self._shards[partition]
         for _ in self._replay_log(partition, held):
             pass
         return held.state is _State.ACTIVE
@@ -207,7 +217,7 @@ class Runtime(Generic[S]):
         was_active = held.state is _State.ACTIVE
         held.state = _State.CLOSED
         held.log.on_committed = lambda: None
-        held.timers.cancel_all()
+        held.timers.close()
         waiting, held.waiting = held.waiting, deque()
         for each in waiting:
             self._timers.cancel((self.name, "write", each.number))
@@ -224,13 +234,6 @@ class Runtime(Generic[S]):
         """Tell every shard of changed topics."""
         for partition in self.active:
             self._shards[partition].shard.metadata_changed(delta)
-
-    def _hold(self, partition: int, epoch: int, log: CoordinatorLog) -> _Loaded[S]:
-        self.unload(partition)
-        timers = ShardTimers(self._timers, partition, lambda command: self._run_timer(partition, command))
-        shard = self._make_shard(ShardContext(partition, epoch, self.clock, timers))
-        held = self._shards[partition] = _Loaded(epoch, log, timers, shard)
-        return held
 
     def _replay_log(self, partition: int, held: _Loaded[S]) -> Iterator[None]:
         """Replay everything, a chunk between two steps."""
@@ -250,7 +253,7 @@ class Runtime(Generic[S]):
         except Exception as error:
             # A shard that knows half of its log must not serve; the others can.
             held.state = _State.FAILED
-            held.timers.cancel_all()
+            held.timers.close()
             if isinstance(error, TidelogError):
                 logger.error("%s-%d cannot be loaded: %s", self.name, partition, error)
             else:

@@ -184,14 +184,6 @@ OFFSET_OPTIONS: tuple[Option, ...] = (
         importance="high",
     ),
     option(
-        "offsets.load.buffer.size",
-        "int",
-        5242880,
-        "How much of __consumer_offsets is read at a time while groups are loaded.",
-        at_least(1),
-        importance="high",
-    ),
-    option(
         "offsets.topic.compression.codec",
         "int",
         0,
@@ -232,14 +224,6 @@ TRANSACTION_OPTIONS: tuple[Option, ...] = (
         "How often transactional ids to forget are looked for.",
         at_least(1),
         importance="low",
-    ),
-    option(
-        "transaction.state.log.load.buffer.size",
-        "int",
-        5242880,
-        "How much of __transaction_state is read at a time while transactions are loaded.",
-        at_least(1),
-        importance="high",
     ),
     option(
         "transaction.two.phase.commit.enable",

@@ -108,13 +108,15 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         """,
     ),
     _group(
-        "Threads of the coordinators",
-        "Coordinators run on the broker's loop: there are no threads, lingering or buffers to size; a commit "
-        "is acknowledged by all in-sync replicas, and the coordinator is always the new one.",
+        "Threads and buffers of the coordinators",
+        "Coordinators run on the broker's loop: there are no threads, lingering or buffers to size, and logs "
+        "are loaded in chunks that are small enough to hold nobody up; a commit is acknowledged by all "
+        "in-sync replicas, and the coordinator is always the new one.",
         """
         group.consumer.assignor.offload.enable group.coordinator.append.linger.ms
         group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes*
         group.coordinator.new.enable group.coordinator.threads offsets.commit.required.acks
+        offsets.load.buffer.size transaction.state.log.load.buffer.size
         """,
     ),
     _group(

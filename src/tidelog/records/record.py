@@ -202,10 +202,7 @@ def scan_records(body: bytes, count: int) -> Iterator[RecordSpan]:
     """Where each of the ``count`` records of an uncompressed ``body`` lies; headers are not looked at."""
     if count < 0:
         raise CorruptRecordError(f"a batch cannot hold {count} records")
-    try:
-        yield from _scan(body, count)
-    except IndexError as error:
-        raise CorruptRecordError("a record runs past the end of its batch") from error
+    return _scan(body, count)
 
 
 def rebase_record(body: bytes, span: RecordSpan, timestamp_delta: int) -> bytes:
@@ -225,47 +222,54 @@ def rebase_record(body: bytes, span: RecordSpan, timestamp_delta: int) -> bytes:
 def _scan(body: bytes, count: int) -> Iterator[RecordSpan]:
     pos = 0
     size = len(body)
-    for _ in range(count):
-        start = pos
-        # Every varint first tries its one-byte form in place: most of them are one, and a call costs more.
-        if (length := body[pos]) < 0x80:
-            length = length >> 1 ^ -(length & 1)
+    try:
+        for _ in range(count):
+            start = pos
+            # Every varint first tries its shortest forms in place: most are such, and a call costs more.
+            if (length := body[pos]) < 0x80:
+                length = length >> 1 ^ -(length & 1)
+                pos += 1
+            elif (second := body[pos + 1]) < 0x80:
+                length = length & 0x7F | second << 7
+                length = length >> 1 ^ -(length & 1)
+                pos += 2
+            else:
+                length, pos = decode_varint(body, pos)
+            end = pos + length
+            if length < _MIN_RECORD_LENGTH or end > size:
+                raise CorruptRecordError(f"a record says it is {length} bytes long, {size - pos} are left")
             pos += 1
-        else:
-            length, pos = decode_varint(body, pos)
-        end = pos + length
-        if length < _MIN_RECORD_LENGTH or end > size:
-            raise CorruptRecordError(f"a record says it is {length} bytes long, {size - pos} are left")
-        pos += 1
-        if (timestamp_delta := body[pos]) < 0x80:
-            timestamp_delta = timestamp_delta >> 1 ^ -(timestamp_delta & 1)
-            pos += 1
-        else:
-            timestamp_delta, pos = decode_varlong(body, pos)
-        if (offset_delta := body[pos]) < 0x80:
-            offset_delta = offset_delta >> 1 ^ -(offset_delta & 1)
-            pos += 1
-        else:
-            offset_delta, pos = decode_varint(body, pos)
-        if (key_length := body[pos]) < 0x80:
-            key_length = key_length >> 1 ^ -(key_length & 1)
-            key_at = pos + 1
-        else:
-            key_length, key_at = decode_varint(body, pos)
-        pos = key_at + key_length if key_length > 0 else key_at
-        if (value_length := body[pos]) < 0x80:
-            value_length = value_length >> 1 ^ -(value_length & 1)
-            value_at = pos + 1
-        else:
-            value_length, value_at = decode_varint(body, pos)
-        # Positions only grow, so this one check stands for all fields; a header count must still follow.
-        if (value_at + value_length if value_length > 0 else value_at) >= end:
-            raise CorruptRecordError(f"a record of {length} bytes is shorter than its fields")
-        yield _new_tuple(
-            RecordSpan,
-            (start, end, timestamp_delta, offset_delta, key_at, key_length, value_at, value_length),
-        )
-        pos = end
+            if (timestamp_delta := body[pos]) < 0x80:
+                timestamp_delta = timestamp_delta >> 1 ^ -(timestamp_delta & 1)
+                pos += 1
+            else:
+                timestamp_delta, pos = decode_varlong(body, pos)
+            if (offset_delta := body[pos]) < 0x80:
+                offset_delta = offset_delta >> 1 ^ -(offset_delta & 1)
+                pos += 1
+            else:
+                offset_delta, pos = decode_varint(body, pos)
+            if (key_length := body[pos]) < 0x80:
+                key_length = key_length >> 1 ^ -(key_length & 1)
+                key_at = pos + 1
+            else:
+                key_length, key_at = decode_varint(body, pos)
+            pos = key_at + key_length if key_length > 0 else key_at
+            if (value_length := body[pos]) < 0x80:
+                value_length = value_length >> 1 ^ -(value_length & 1)
+                value_at = pos + 1
+            else:
+                value_length, value_at = decode_varint(body, pos)
+            # Positions only grow, so this one check stands for all fields; a header count must still follow.
+            if (value_at + value_length if value_length > 0 else value_at) >= end:
+                raise CorruptRecordError(f"a record of {length} bytes is shorter than its fields")
+            yield _new_tuple(
+                RecordSpan,
+                (start, end, timestamp_delta, offset_delta, key_at, key_length, value_at, value_length),
+            )
+            pos = end
+    except IndexError as error:
+        raise CorruptRecordError("a record runs past the end of its batch") from error
     if pos != size:
         raise CorruptRecordError(f"{size - pos} bytes are left after the {count} records of the batch")
 

@@ -47,16 +47,15 @@ class RawTransactions:
 
     def init(self, timeout_ms: int = 60_000) -> RawTransactions:
         """Look for the coordinator, and get a producer id and epoch; fences whoever had the id before."""
+        deadline = time.monotonic() + _PATIENCE_S
         find = FindCoordinatorRequest(key_type=_TRANSACTIONS, coordinator_keys=[self.transactional_id])
-        (found,) = self.client.ask(4, find, FindCoordinatorResponse).coordinators
-        assert found.error_code == 0, found
+        while (found := self.client.ask(4, find, FindCoordinatorResponse).coordinators[0]).error_code:
+            assert time.monotonic() < deadline, found
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms
         )
-        deadline = time.monotonic() + _PATIENCE_S
-        response = self.client.ask(4, request, InitProducerIdResponse)
-        while response.error_code in _RETRIED and time.monotonic() < deadline:
-            response = self.client.ask(4, request, InitProducerIdResponse)
+        while (response := self.client.ask(4, request, InitProducerIdResponse)).error_code in _RETRIED:
+            assert time.monotonic() < deadline, response
         assert response.error_code == 0, response
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
         self.sequences.clear()

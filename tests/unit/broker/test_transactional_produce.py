@@ -307,6 +307,19 @@ def test_a_long_poll_for_committed_records_ends_with_the_transaction(
         assert values(response.responses[0].partitions[0])[0] == b"a"
 
 
+def test_a_transaction_on_a_topic_that_syncs_every_message_ends_when_its_marker_is_synced(
+    producer: RawTransactions, new_topic: NewTopic
+) -> None:
+    topic = new_topic(flush_messages="1")
+    for n in range(3):
+        while producer.produce(topic, b"%d" % n).error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            pass
+        assert producer.end(committed=n != 1) == 0
+    while topic.fetch(isolation_level=1).last_stable_offset < 6:
+        pass
+    assert committed(topic) == [b"0", b"2"]
+
+
 def test_records_are_deleted_up_to_the_last_stable_offset_at_most(
     producer: RawTransactions, new_topic: NewTopic, client: RawClient
 ) -> None:

@@ -11,6 +11,7 @@ from tidelog.controller.kraft_metadata import METADATA_DIRECTORY, read_kraft_met
 from tidelog.errors import StorageError
 from tidelog.ids import Uuid, uuid_to_text
 from tidelog.records.record import Record, encode_batch
+from tidelog.storage.producer_snapshots import ProducerEntry, encode_snapshot
 
 ORDERS = Uuid(bytes(range(16)))
 OTHER = Uuid(bytes(range(16, 32)))
@@ -136,12 +137,28 @@ def test_topic_configs_come_from_the_kraft_metadata_log(tmp_path: Path) -> None:
     assert topic.configs == {"cleanup.policy": "compact"}
 
 
-def test_feature_levels_and_taken_producer_ids_come_from_the_kraft_metadata_log(tmp_path: Path) -> None:
+def test_features_taken_producer_ids_and_group_configs_come_from_the_kraft_metadata_log(
+    tmp_path: Path,
+) -> None:
     records = [_feature("metadata.version", 27), _feature("transaction.version", 2), _producer_ids(1000)]
-    _metadata_log(tmp_path, [*records, _feature("transaction.version", 1), _producer_ids(3000)])
+    group = _config(32, "g", "consumer.session.timeout.ms", "50000")
+    _metadata_log(tmp_path, [*records, _feature("transaction.version", 1), _producer_ids(3000), group])
     found = find_cluster([tmp_path])
+    assert found.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
     assert found.features == {"metadata.version": 27, "transaction.version": 1}
     assert found.next_producer_id == 3000
+
+
+@pytest.mark.parametrize(("ids", "following"), [([], 0), ([0], 1000), ([7, 2999], 3000), ([3000], 4000)])
+def test_without_a_metadata_log_ids_of_known_producers_are_not_given_out_again(
+    tmp_path: Path, ids: list[int], following: int
+) -> None:
+    _partition(tmp_path, "empty-0", OTHER)
+    directory = _partition(tmp_path, "orders-0", ORDERS)
+    (directory / f"{5:020}.snapshot").write_bytes(b"torn, and not the newest")
+    entries = [ProducerEntry(each, 0, 0, (), -1, 1, -1) for each in ids]
+    (directory / f"{9:020}.snapshot").write_bytes(encode_snapshot(entries))
+    assert find_cluster([tmp_path]).next_producer_id == following
 
 
 def test_nothing_is_known_of_features_where_there_is_no_kraft_metadata_log(tmp_path: Path) -> None:

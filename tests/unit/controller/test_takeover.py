@@ -84,12 +84,14 @@ def test_a_new_cluster_finalizes_all_features_and_a_store_that_has_some_keeps_th
     _run(open_seat, from_before_there_were_features)
 
 
-def test_feature_levels_and_producer_ids_of_a_kafka_directory_are_kept(
+def test_features_producer_ids_and_group_configs_of_a_kafka_directory_are_kept(
     open_seat: OpenSeat, tmp_path: Path
 ) -> None:
     records = [
         b"\x01\x0c\x00\x14transaction.version\x00\x01\x00",
         b"\x01\x0f\x00" + bytes(12) + (5000).to_bytes(8, "big") + b"\0",
+        b"\x01\x04\x00\x20\x02g\x1cconsumer.session.timeout.ms\x0650000\0",
+        b"\x01\x04\x00\x20\x02g\x11consumer.no.such\x0650000\0",
     ]
     (tmp_path / "__cluster_metadata-0").mkdir()
     (tmp_path / "__cluster_metadata-0" / f"{0:020}.log").write_bytes(
@@ -99,6 +101,7 @@ def test_feature_levels_and_producer_ids_of_a_kafka_directory_are_kept(
     async def body(seat: Any) -> None:
         assert seat.image.features == {"transaction.version": 1}
         assert await ProducerIds(seat.store, 1).next_id() == 5000
+        assert seat.image.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
 
     _run(open_seat, body)
 

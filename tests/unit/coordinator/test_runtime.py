@@ -287,7 +287,9 @@ def test_requests_during_loading_are_told_to_come_again(monkeypatch: pytest.Monk
         scene.add("a", number)
 
     async def body() -> None:
-        loading = asyncio.ensure_future(scene.runtime.load(0, 4, scene.log))
+        scene.runtime.hold(0, 4, scene.log)
+        assert code_of(scene.add("a", 1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        loading = asyncio.ensure_future(scene.runtime.load(0))
         await asyncio.sleep(0)
         assert code_of(scene.add("a", 1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert scene.runtime.active == []
@@ -304,7 +306,9 @@ def test_unloading_ends_a_loading_under_way(monkeypatch: pytest.MonkeyPatch) -> 
         scene.add("a", number)
 
     async def body() -> None:
-        loading = asyncio.ensure_future(scene.runtime.load(0, 4, scene.log))
+        scene.runtime.hold(0, 4, scene.log)
+        assert code_of(scene.add("a", 1)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        loading = asyncio.ensure_future(scene.runtime.load(0))
         await asyncio.sleep(0)
         scene.runtime.unload(0)
         assert not await loading

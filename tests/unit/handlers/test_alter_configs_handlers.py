@@ -172,7 +172,38 @@ def test_validate_only_changes_nothing(run: Run) -> None:
             ErrorCode.INVALID_REQUEST,
             "Invalid value -5 for configuration message.max.bytes: Value must be at least 0",
         ),
-        (GROUP, "g", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "Unsupported resource type: GROUP"),
+        (GROUP, "", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
+        (GROUP, "g", ("a", SET, "1"), ErrorCode.INVALID_CONFIG, "Unknown group config name: a"),
+        (
+            GROUP,
+            "g",
+            ("consumer.session.timeout.ms", APPEND, "1"),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key consumer.session.timeout.ms because its type is not LIST.",
+        ),
+        (
+            GROUP,
+            "g",
+            ("consumer.session.timeout.ms", SET, "x"),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT",
+        ),
+        (
+            GROUP,
+            "g",
+            ("consumer.session.timeout.ms", SET, "44999"),
+            ErrorCode.INVALID_CONFIG,
+            "consumer.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms",
+        ),
+        (
+            GROUP,
+            "g",
+            ("consumer.heartbeat.interval.ms", SET, "15001"),
+            ErrorCode.INVALID_CONFIG,
+            "consumer.heartbeat.interval.ms must be less than or equal to "
+            "group.consumer.max.heartbeat.interval.ms",
+        ),
         (
             CLIENT_METRICS,
             "m",

@@ -135,7 +135,7 @@ def test_loggers_are_described_with_the_level_that_holds_for_them(run: Run) -> N
         (BROKER, "x", ErrorCode.INVALID_REQUEST, "Broker id must be an integer, but it is: x"),
         (LOGGER, "7", ErrorCode.INVALID_REQUEST, "Unexpected broker id, expected 1 but received 7"),
         (LOGGER, "", ErrorCode.INVALID_REQUEST, "Broker id must not be empty"),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST, "Unsupported resource type: GROUP"),
+        (GROUP, "", ErrorCode.INVALID_REQUEST, "Group name must not be empty"),
         (CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST, "Unsupported resource type: CLIENT_METRICS"),
     ],
 )

@@ -1,8 +1,9 @@
 """UpdateFeatures, versions 0 to 2: finalizes feature levels for the cluster.
 
 Behaviour as a Kafka 4 controller's: one update that is refused refuses all of them, in the top-level error;
-versions 0 and 1 answer a success for each feature too. Version 0 has ``allow_downgrade`` where later ones
-have an upgrade type. Which features there are is in ``controller/features``.
+versions 0 and 1 answer a success for each feature too, with the message NONE, as Kafka does. Version 0 has
+``allow_downgrade`` where later ones have an upgrade type. Which features there are is in
+``controller/features``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
     )
     return UpdateFeaturesResponse(
         error_message=None,
-        results=[UpdatableFeatureResult(feature=name, error_message=None) for name in names],
+        results=[UpdatableFeatureResult(feature=name, error_message=ErrorCode.NONE.name) for name in names],
     )
 
 

@@ -93,8 +93,6 @@ class GroupShard:
         """Led elsewhere."""
         self.classic.unloaded()
         self.consumer.unloaded()
-        # Writes that were cut short may have set timers since the runtime cancelled them all.
-        self.context.timers.cancel_all()
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Topics have changed."""

@@ -42,7 +42,7 @@ class Scene(GroupHarness):
     def topic(self, name: str, partitions: int, *, quietly: bool = False) -> None:
         """Make a topic, or let it grow."""
         assignment = TopicAssignment(
-            partitions={index: (0,) for index in range(partitions)}, topic_id=topic_id(name)
+            partitions=dict.fromkeys(range(partitions), (0,)), topic_id=topic_id(name)
         )
         self.image.put_topic(name, assignment, {})
         if not quietly:
@@ -83,7 +83,7 @@ class Scene(GroupHarness):
 
 
 class Consumer:
-    """A client of the consumer protocol: gives up what it is to give up, and says so in its next heartbeat."""
+    """A client of the consumer protocol: gives up what it has to, and says so in its next heartbeat."""
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ class ClassicProtocol:
             )
             return Result((), response)
         reply: Reply[SyncGroupResponse] = Reply()
-        member.awaiting_sync = reply
+        group.await_sync(member, reply)
         if not group.is_leader(request.member_id):
             return Result((), reply)
         assignments = {each.member_id: each.assignment for each in request.assignments}

@@ -158,26 +158,20 @@ class _Parser:
 
     def _sequence(self) -> Node:
         parts: list[Node] = []
-        repeatable = repeated = False
+        repeated = False
         while (char := self._peek()) and char not in "|)":
             bounds = self._repetition()
             if bounds is not None:
                 if repeated:
                     raise SyntaxFault("invalid nested repetition operator")
-                if not repeatable:
+                if not parts:
                     raise SyntaxFault("missing argument to repetition operator")
                 parts[-1] = _repeat(parts[-1], *bounds)
                 repeated = True
                 continue
-            before = self._pos
-            part = self._atom()
-            repeated = False
-            if part is None:
-                # A change of flags is nothing that could be repeated; neither is an empty quotation.
-                repeatable = repeatable and not self._text.startswith("(?", before)
-                continue
-            parts += part
-            repeatable = True
+            # RE2 takes a brace that begins no repetition for itself, yet lets nothing repeat it.
+            repeated = char == "{"
+            parts += self._atom()
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _repetition(self) -> tuple[int, int | None] | None:
@@ -208,7 +202,8 @@ class _Parser:
         self._pos = end + 1
         return least, most
 
-    def _atom(self) -> list[Node] | None:
+    def _atom(self) -> list[Node]:
+        """What stands here; nothing where only flags change."""
         char = self._next("")
         match char:
             case "(":
@@ -228,13 +223,13 @@ class _Parser:
     def _literal(self, code: int) -> Chars:
         return Chars(self._fold(span(code, code), code))
 
-    def _group(self) -> list[Node] | None:
+    def _group(self) -> list[Node]:
         flags = self._flags
         if self._take("?") and not self._name():
             flags = self._read_flags()
             if self._take(")"):
                 self._flags = flags
-                return None
+                return []
             if not self._take(":"):
                 raise SyntaxFault("invalid or unsupported Perl syntax")
         outer, self._flags = self._flags, flags
@@ -275,7 +270,7 @@ class _Parser:
 
     # Escapes
 
-    def _escape(self) -> list[Node] | None:
+    def _escape(self) -> list[Node]:
         char = self._next("trailing \\")
         match char:
             case "A":
@@ -293,11 +288,11 @@ class _Parser:
             return [Chars(self._fold(mask))]
         return [self._literal(self._escaped_code(char))]
 
-    def _quotation(self) -> list[Node] | None:
+    def _quotation(self) -> list[Node]:
         end = self._text.find("\\E", self._pos)
         quoted = self._text[self._pos : end] if end >= 0 else self._text[self._pos :]
         self._pos = len(self._text) if end < 0 else end + 2
-        return [self._literal(ord(char)) for char in quoted] or None
+        return [self._literal(ord(char)) for char in quoted]
 
     def _escaped_set(self, char: str) -> int | None:
         """The set that ``\\d``, ``\\pL`` and the like stand for; None if ``char`` begins no set."""
@@ -330,7 +325,7 @@ class _Parser:
             while len(digits) < 3 and self._peek() in tuple("01234567"):
                 digits += self._next("")
             return int(digits, 8)
-        if ord(char) < 128 and not char.isalnum():
+        if not (char.isascii() and char.isalnum()):
             return ord(char)
         raise SyntaxFault(f"invalid escape sequence \\{char}")
 
@@ -437,6 +432,6 @@ def _unicode_set(name: str) -> int:
         return letters
     if name == "Common":
         return ALL & ~letters
-    if name[:1].isupper() and name.replace("_", "").isalpha():
+    if len(name) > 1 and name[0].isupper() and name.replace("_", "").isalpha():
         return 0
     raise SyntaxFault(f"invalid character class range {name}")

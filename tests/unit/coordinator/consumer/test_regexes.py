@@ -1,0 +1,139 @@
+"""Regular-expression subscriptions: when topics are looked up, and what members get."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consumer, Scene
+
+from tidelog.coordinator.group.consumer.regexes import MIN_REFRESH_INTERVAL_MS
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.wire.internal_topics import consumer_offsets as stored
+
+
+@pytest.fixture
+def scene() -> Scene:
+    scene = Scene()
+    for name in ("orders-eu", "orders-us", "payments"):
+        scene.topic(name, 2)
+    return scene
+
+
+def test_a_member_gets_the_topics_that_its_expression_matches(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    assert consumer.size == 0
+    scene.settle(consumer)
+    assert consumer.has("orders-eu") == consumer.has("orders-us") == {0, 1}
+    assert consumer.has("payments") == set()
+    assert scene.group().is_subscribed_to("orders-eu")
+
+
+def test_what_was_found_is_written_down(scene: Scene) -> None:
+    Consumer(scene, "a", regex="orders-.*").join()
+    scene.advance(0)
+    resolved, epoch = scene.records()[-2:]
+    assert resolved.key == stored.ConsumerGroupRegularExpressionKey(
+        group_id="g", regular_expression="orders-.*"
+    )
+    assert resolved.value == stored.ConsumerGroupRegularExpressionValue(
+        topics=["orders-eu", "orders-us"], version=0, timestamp=scene.clock.time_ms()
+    )
+    assert isinstance(epoch.value, stored.ConsumerGroupMetadataValue)
+
+
+def test_names_and_an_expression_add_up(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", "payments", regex="orders-e.").join()
+    scene.settle(consumer)
+    assert consumer.has("payments") == consumer.has("orders-eu") == {0, 1}
+    assert consumer.has("orders-us") == set()
+
+
+def test_a_topic_that_comes_and_matches_is_found_but_not_within_ten_seconds(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer, rounds=2)
+    scene.topic("orders-asia", 1)
+    consumer.beat()
+    assert consumer.has("orders-asia") == set()
+    scene.advance(MIN_REFRESH_INTERVAL_MS)
+    scene.settle(consumer)
+    assert consumer.has("orders-asia") == {0}
+
+
+def test_a_topic_that_does_not_match_makes_nobody_look(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer)
+    scene.advance(MIN_REFRESH_INTERVAL_MS)
+    before = scene.records()
+    scene.topic("refunds", 1)
+    scene.settle(consumer)
+    assert scene.records() == before
+
+
+def test_expressions_are_looked_up_again_after_the_refresh_interval(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer)
+    scene.topic("orders-asia", 1, quietly=True)
+    for _ in range(60):
+        scene.advance(10_000)
+        consumer.beat()
+    scene.settle(consumer)
+    assert consumer.has("orders-asia") == {0}
+
+
+def test_members_with_one_expression_share_its_topics(scene: Scene) -> None:
+    first = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(first)
+    second = Consumer(scene, "b", regex="orders-.*").join()
+    scene.settle(first, second)
+    assert (first.size, second.size) == (2, 2)
+
+
+def test_the_last_subscriber_takes_the_expression_with_it(scene: Scene) -> None:
+    first = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(first)
+    first.resubscribe("payments", regex="")
+    assert scene.group().subscriptions.resolved == {}
+    assert not scene.group().is_subscribed_to("orders-eu")
+    scene.settle(first)
+    assert (first.has("payments"), first.has("orders-eu")) == ({0, 1}, set())
+    second = Consumer(scene, "b", regex="orders-.*").join()
+    scene.settle(first, second)
+    assert second.size == 4
+    second.leave()
+    assert scene.group().subscriptions.resolved == {}
+
+
+def test_another_expression_replaces_the_first(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer, rounds=11)
+    consumer.resubscribe(regex="pay.*")
+    scene.settle(consumer)
+    assert (consumer.has("payments"), consumer.has("orders-eu")) == ({0, 1}, set())
+    assert scene.group().subscriptions.regexes == {"pay.*": 1}
+
+
+@pytest.mark.parametrize("regex", ["(", "a**", "(?=a)", r"(a)\1", "a{2,1}", "[z-a]", "(?<!a)b", r"\K"])
+def test_an_expression_that_cannot_be_read_is_refused_and_leaves_no_trace(scene: Scene, regex: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        Consumer(scene, "a", regex=regex).join()
+    assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "g" not in scene.shard_of("g").groups
+
+
+def test_after_a_restart_topics_that_came_meanwhile_are_found(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer)
+    scene.unload()
+    scene.topic("orders-asia", 1)
+    scene.move()
+    scene.advance(MIN_REFRESH_INTERVAL_MS)
+    scene.settle(consumer)
+    assert consumer.has("orders-asia") == {0}
+
+
+def test_deleted_topics_are_taken_away_at_once(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer)
+    scene.delete_topic("orders-eu")
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    consumer.beat()
+    assert (consumer.has("orders-eu"), consumer.has("orders-us")) == (set(), {0, 1})
