@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.metadata.broker_options import SUBJECTS
+from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS
 from tidelog.metadata.unhonoured_options import UNHONOURED
 from tidelog.options import MAX_INT, MAX_LONG, Option
@@ -28,11 +29,14 @@ suggestion, and bad values are refused at start.
   `tidelog start --set name=value`.
 - [Topic options](#topic-options): per topic, with `tidelog topics create --config name=value` or
   `tidelog configs alter`.
+- [Group options](#group-options): per consumer group, with `kafka-configs --entity-type groups` or any
+  admin client.
 - [Options without effect](#options-without-effect): known to Kafka, not honoured here.
 
 **Changeable** says whether an option can be altered while the broker runs (`tidelog configs alter`):
-*no*; *per broker*; or *cluster*, for one broker or for all at once. Precedence, highest first: a topic's own
-config, the broker's dynamic config, the dynamic config of all brokers, the properties file, the default.
+*no*; *per broker*; or *cluster*, for one broker or for all at once. Precedence, highest first: a topic's or
+group's own config, the broker's dynamic config, the dynamic config of all brokers, the properties file, the
+default.
 """
 
 _CHANGEABLE = {"read-only": "no", "per-broker": "per broker", "cluster-wide": "cluster"}
@@ -50,6 +54,14 @@ def render() -> str:
         "that is set.\n"
     )
     parts.append(_topic_table())
+    parts.append("## Group options\n")
+    parts.append(
+        "For groups of the consumer protocol, within the bounds that the broker options "
+        "`group.consumer.min.…` and `group.consumer.max.…` set.\n"
+    )
+    parts.append(_group_table())
+    without_effect = ", ".join(f"`{each.name}`" for each in OTHER_OPTIONS)
+    parts.append(f"Taken and kept without effect, as there are no such groups here: {without_effect}.\n")
     parts.append("## Options without effect\n")
     for group in UNHONOURED:
         parts.append(f"### {group.subject}\n")
@@ -89,6 +101,16 @@ def _topic_table() -> str:
             each.doc,
         )
         lines.append(_row(cells))
+    return "\n".join(lines) + "\n"
+
+
+def _group_table() -> str:
+    lines = ["| Option | Type | Default | Allowed | What it does |", "|---|---|---|---|---|"]
+    for each in CONSUMER_OPTIONS:
+        default = f"`{broker_synonym(each.name)}`"
+        lines.append(
+            _row((f"`{each.name}`", each.type.name.lower(), default, each.bounds() or "any", each.doc))
+        )
     return "\n".join(lines) + "\n"
 
 

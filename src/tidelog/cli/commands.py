@@ -32,6 +32,12 @@ COMMANDS = {
     "topics": CommandModule("tidelog.cli.topics", "Create, list, describe, alter and delete topics."),
     "produce": CommandModule("tidelog.cli.produce", "Write lines or JSON records to a topic."),
     "consume": CommandModule("tidelog.cli.consume", "Print the records of a topic."),
+    "groups": CommandModule(
+        "tidelog.cli.groups", "List, describe and delete groups; show their lag and reset their offsets."
+    ),
+    "transactions": CommandModule(
+        "tidelog.cli.transactions", "List, describe and abort transactions; find those that hang."
+    ),
     "configs": CommandModule("tidelog.cli.configs", "Describe and alter configs of topics and brokers."),
     "log": CommandModule("tidelog.cli.log", "Look into log files on disk; no broker needed."),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tidelog.cli.dump_internal import internal_json, internal_text
 from tidelog.cli.output import RowStream, print_json, time_text
 from tidelog.cli.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.cli.segment_scan import ScannedBatch, TornTail, base_offset_of, map_file, records_of, scan
@@ -16,6 +17,7 @@ from tidelog.records.batch import BatchHeader
 from tidelog.records.compression import Codec
 from tidelog.records.control import parse_control_type
 from tidelog.records.record import Record
+from tidelog.wire.internal_topics.decode import RecordSchemas
 
 _BATCH_COLUMNS = (
     ("OFFSETS", 17),
@@ -32,8 +34,11 @@ _BATCH_COLUMNS = (
 )
 
 
-def dump_segment(path: Path, *, with_records: bool, json: bool) -> int:
-    """Print the segment at ``path``; returns how many of its batches are damaged, a torn tail included."""
+def dump_segment(path: Path, *, with_records: bool, json: bool, schemas: RecordSchemas | None = None) -> int:
+    """Print the segment at ``path``; returns how many of its batches are damaged, a torn tail included.
+
+    With ``schemas`` its records are read as those of an internal topic.
+    """
     base_offset = base_offset_of(path)
     rows = None if json else RowStream(_BATCH_COLUMNS)
     damaged = 0
@@ -43,9 +48,9 @@ def dump_segment(path: Path, *, with_records: bool, json: bool) -> int:
             if isinstance(item, TornTail):
                 _print_tail(item, rows)
             elif rows is None:
-                print_json(_batch_json(data, item, with_records), indent=None)
+                print_json(_batch_json(data, item, with_records, schemas), indent=None)
             else:
-                _print_batch(data, item, rows, with_records)
+                _print_batch(data, item, rows, with_records, schemas)
     return damaged
 
 
@@ -59,13 +64,19 @@ def _print_tail(tail: TornTail, rows: RowStream | None) -> None:
         )
 
 
-def _print_batch(data: memoryview, batch: ScannedBatch, rows: RowStream, with_records: bool) -> None:
+def _print_batch(
+    data: memoryview,
+    batch: ScannedBatch,
+    rows: RowStream,
+    with_records: bool,
+    schemas: RecordSchemas | None,
+) -> None:
     rows.row(_batch_row(batch), bad=batch.problem is not None)
     if not with_records:
         return
     try:
         for record in records_of(data, batch):
-            rows.line(f"  {_record_text(record, _is_control(batch))}")
+            rows.line(f"  {_record_text(record, _is_control(batch), schemas)}")
     except CorruptRecordError as error:
         rows.line(f"  BAD records: {error}", bad=True)
 
@@ -114,9 +125,11 @@ def _codec_name(number: int) -> str:
     return Codec(number).name.lower() if number in Codec.__members__.values() else f"unknown {number}"
 
 
-def _record_text(record: Record, control: bool) -> str:
+def _record_text(record: Record, control: bool, schemas: RecordSchemas | None) -> str:
     if control:
         return f"{record.offset}  {time_text(record.timestamp)}  {parse_control_type(record.key).name}"
+    if schemas is not None:
+        return f"{record.offset}  {time_text(record.timestamp)}  {internal_text(record, schemas)}"
     headers = " ".join(f"{name}={readable(value)}" for name, value in record.headers)
     text = (
         f"{record.offset}  {time_text(record.timestamp)}  {readable(record.key)} → {readable(record.value)}"
@@ -124,7 +137,9 @@ def _record_text(record: Record, control: bool) -> str:
     return f"{text}  [{headers}]" if headers else text
 
 
-def _batch_json(data: memoryview, batch: ScannedBatch, with_records: bool) -> dict[str, Any]:
+def _batch_json(
+    data: memoryview, batch: ScannedBatch, with_records: bool, schemas: RecordSchemas | None
+) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "type": "batch",
         "base_offset": batch.base_offset,
@@ -154,18 +169,23 @@ def _batch_json(data: memoryview, batch: ScannedBatch, with_records: bool) -> di
             "delete_horizon_ms": header.delete_horizon_ms,
         }
     if with_records:
+        readable_as = None if _is_control(batch) else schemas
         try:
-            fields["records"] = [_record_json(record) for record in records_of(data, batch)]
+            fields["records"] = [_record_json(record, readable_as) for record in records_of(data, batch)]
         except CorruptRecordError as error:
             fields["records_problem"] = str(error)
     return fields
 
 
-def _record_json(record: Record) -> dict[str, Any]:
+def _record_json(record: Record, schemas: RecordSchemas | None) -> dict[str, Any]:
+    contents = (
+        {**bytes_to_json("key", record.key), **bytes_to_json("value", record.value)}
+        if schemas is None
+        else internal_json(record, schemas)
+    )
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **bytes_to_json("key", record.key),
-        **bytes_to_json("value", record.value),
+        **contents,
         "headers": headers_to_json(record.headers),
     }

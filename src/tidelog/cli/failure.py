@@ -33,6 +33,17 @@ MENDS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on this cluster",
     ErrorCode.KAFKA_STORAGE_ERROR: "look into the broker's log for the log directory that failed",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`tidelog groups list` shows what there is",
+    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; `tidelog groups describe --members` names them",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read this topic first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "somebody has joined the group meanwhile; stop its consumers and try again",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for the right on this group",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`tidelog transactions list` shows what there is",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for the right on this transactional id",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "`tidelog transactions describe-producers` shows the epoch",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: (
+        "a younger coordinator has written markers; `tidelog transactions describe-producers` shows its epoch"
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Protocol
 import typer
 
 from tidelog.cli import dump_entries as entries
+from tidelog.cli.dump_internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.cli.dump_segment import dump_segment
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import counted, examples, remark
@@ -27,11 +28,13 @@ from tidelog.storage.files import (
     TXN_INDEX_SUFFIX,
 )
 from tidelog.storage.meta_properties import META_PROPERTIES_FILE
+from tidelog.wire.internal_topics.decode import RecordSchemas
 
 EPILOG = examples(
     "tidelog log dump data/orders-0/00000000000000000000.log --records",
     "tidelog log dump data/orders-0/00000000000000000000.index --verify-index",
     "tidelog log dump data/recovery-point-offset-checkpoint",
+    "tidelog log dump data/__consumer_offsets-3/00000000000000000000.log --offsets-decoder",
 )
 
 
@@ -51,9 +54,18 @@ def command(
     verify_index: Annotated[
         bool, typer.Option("--verify-index", help="Check .index and .timeindex against the .log beside them.")
     ] = False,
+    offsets_decoder: Annotated[
+        bool, typer.Option("--offsets-decoder", help="Print records as those of __consumer_offsets.")
+    ] = False,
+    transaction_log_decoder: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Print records as those of __transaction_state.")
+    ] = False,
 ) -> None:
     """Print segments, indexes, producer snapshots and checkpoints, and mark what is damaged."""
-    dumpers = _dumpers(records, verify_index)
+    if offsets_decoder and transaction_log_decoder:
+        raise WrongUsage("give --offsets-decoder or --transaction-log-decoder, not both")
+    schemas = CONSUMER_OFFSETS if offsets_decoder else TRANSACTION_STATE if transaction_log_decoder else None
+    dumpers = _dumpers(records or schemas is not None, verify_index, schemas)
     damaged = 0
     for path in files:
         dump = _dumper_for(path, dumpers)
@@ -64,9 +76,9 @@ def command(
         raise Failure(f"{counted(damaged, 'damaged place')} found, marked BAD in the output")
 
 
-def _dumpers(records: bool, verify_index: bool) -> dict[str, _Dumper]:
+def _dumpers(records: bool, verify_index: bool, schemas: RecordSchemas | None) -> dict[str, _Dumper]:
     return {
-        LOG_SUFFIX: partial(dump_segment, with_records=records),
+        LOG_SUFFIX: partial(dump_segment, with_records=records, schemas=schemas),
         OFFSET_INDEX_SUFFIX: partial(entries.dump_offset_index, verify=verify_index),
         TIME_INDEX_SUFFIX: partial(entries.dump_time_index, verify=verify_index),
         TXN_INDEX_SUFFIX: entries.dump_transaction_index,

@@ -28,11 +28,13 @@ def print_table(
     title: str | None = None,
     right: Iterable[str] = (),
     header_in_pipes: bool = True,
+    optional: Sequence[str] = (),
 ) -> None:
     """Print ``rows`` as a table on a terminal, else one tab-separated line per row.
 
     ``right`` names the columns whose numbers are to be aligned at the right. Lists that scripts read go
-    without ``header_in_pipes``.
+    without ``header_in_pipes``. ``optional`` columns are left out, the first one first, while the terminal
+    is too narrow for them all.
     """
     if not is_terminal():
         if header_in_pipes:
@@ -45,13 +47,30 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    texts = [[value if isinstance(value, Text) else Text(_cell(value)) for value in row] for row in rows]
+    widths = [max([len(name), *(row[at].cell_len for row in texts)]) for at, name in enumerate(columns)]
+    kept = _kept_columns(columns, widths, optional, console.width)
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     at_right = set(right)
-    for column in columns:
+    for at in kept:
+        column = columns[at]
         table.add_column(column, justify="right" if column in at_right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(value if isinstance(value, Text) else Text(_cell(value)) for value in row))
-    Console(highlight=False).print(table)
+    for row in texts:
+        table.add_row(*(row[at] for at in kept))
+    console.print(table)
+
+
+def _kept_columns(
+    columns: Sequence[str], widths: Sequence[int], optional: Sequence[str], available: int
+) -> list[int]:
+    kept = list(range(len(columns)))
+    for name in optional:
+        # Three cells between two columns, one at each edge.
+        if sum(widths[at] for at in kept) + 3 * (len(kept) - 1) + 2 <= available:
+            break
+        kept = [at for at in kept if columns[at] != name]
+    return kept
 
 
 def _cell(value: object) -> str:

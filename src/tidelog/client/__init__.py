@@ -2,7 +2,7 @@
 
     connection    one TCP connection: negotiated versions, correlation ids, requests in flight
     cluster       many of them: bootstrap, metadata, routing to leaders and the controller, retries
-    admin         topics, partitions, configs, records, offsets
+    admin         topics, partitions, configs, records, offsets, groups, transactions
     producer      batches to partition leaders          consumer      records from assigned partitions
 
 Nothing here imports the server.

@@ -1,7 +1,8 @@
-"""Administration of a cluster: topics, partitions, configs, records and offsets.
+"""Administration of a cluster: topics, partitions, configs, records, offsets, groups and transactions.
 
-Everything goes in and comes out as the dataclasses of ``client.resources``. Calls act on several things at
-once and report each one's own error; only what concerns the whole call (no broker, no time) is raised.
+Everything goes in and comes out as the dataclasses of ``client.resources``, ``client.group_resources`` and
+``client.transaction_resources``. Calls act on several things at once and report each one's own error; only
+what concerns the whole call (no broker, no time) is raised.
 """
 
 from __future__ import annotations
@@ -11,7 +12,22 @@ from collections.abc import Collection, Mapping, Sequence
 from tidelog.client.cluster import Cluster
 from tidelog.client.config_changes import alter_configs, describe_configs
 from tidelog.client.errors import error_from
+from tidelog.client.group_lag import describe_group_lag
+from tidelog.client.group_offsets import alter_group_offsets, delete_group_offsets, list_group_offsets
+from tidelog.client.group_resources import (
+    GroupDescription,
+    GroupLag,
+    GroupOffsets,
+    GroupResult,
+    GroupState,
+    GroupType,
+    ListedGroups,
+    PartitionResult,
+)
+from tidelog.client.groups import delete_groups, describe_groups, list_groups
+from tidelog.client.offset_reset import ResetPlan, ResetTarget, plan_offset_reset
 from tidelog.client.offsets import delete_records, list_offsets
+from tidelog.client.producer_states import describe_producers, find_hanging_transactions
 from tidelog.client.resources import (
     AlterConfigOp,
     ClusterDescription,
@@ -23,6 +39,20 @@ from tidelog.client.resources import (
     OffsetResult,
     TopicDescription,
     TopicResult,
+)
+from tidelog.client.transaction_resources import (
+    AbortMarker,
+    HangingTransactions,
+    ListedTransactions,
+    PartitionProducers,
+    TransactionDescription,
+    TransactionState,
+)
+from tidelog.client.transactions import (
+    abort_transaction,
+    describe_transactions,
+    fence_producer,
+    list_transactions,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition
@@ -195,6 +225,110 @@ class Admin:
     ) -> dict[TopicPartition, DeletedRecords]:
         """Delete all records before the given offsets; -1 stands for all there are."""
         return await delete_records(self.cluster, before)
+
+    async def list_groups(
+        self, *, states: Collection[GroupState] = (), types: Collection[GroupType] = ()
+    ) -> ListedGroups:
+        """The groups of all brokers, those in any of ``states`` and of any of ``types`` where given."""
+        return await list_groups(self.cluster, states=states, types=types)
+
+    async def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        """Each group with its members and their assignments.
+
+        A group that does not exist is an error, or on brokers before Kafka 4.0 a group in state ``DEAD``.
+        """
+        return await describe_groups(self.cluster, group_ids)
+
+    async def describe_group_lag(self, group_ids: Collection[str]) -> dict[str, GroupLag]:
+        """Each group with its committed offsets beside the ends of the logs."""
+        return await describe_group_lag(self.cluster, group_ids)
+
+    async def delete_groups(self, group_ids: Collection[str]) -> list[GroupResult]:
+        """Delete groups that have no members, with their offsets."""
+        return await delete_groups(self.cluster, group_ids)
+
+    async def list_group_offsets(self, group_ids: Collection[str]) -> dict[str, GroupOffsets]:
+        """All that each group has committed."""
+        return await list_group_offsets(self.cluster, group_ids)
+
+    async def plan_offset_reset(
+        self, group_id: str, partitions: Collection[TopicPartition] | None, target: ResetTarget
+    ) -> ResetPlan:
+        """What moving the group's offsets to ``target`` would do; ``partitions`` None: all it committed."""
+        return await plan_offset_reset(self.cluster, group_id, partitions, target)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> list[PartitionResult]:
+        """Commit offsets for a group without members; one that does not exist is created."""
+        return await alter_group_offsets(self.cluster, group_id, offsets)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> list[PartitionResult]:
+        """Forget what a group has committed for topics that none of its members reads."""
+        return await delete_group_offsets(self.cluster, group_id, partitions)
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[TransactionState] = (),
+        producer_ids: Collection[int] = (),
+        running_longer_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> ListedTransactions:
+        """The transactional ids of all brokers; ``pattern`` is a regular expression for the whole id."""
+        return await list_transactions(
+            self.cluster,
+            states=states,
+            producer_ids=producer_ids,
+            running_longer_than_ms=running_longer_than_ms,
+            pattern=pattern,
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Collection[str]
+    ) -> dict[str, TransactionDescription]:
+        """Each transactional id with its producer, state and open partitions."""
+        return await describe_transactions(self.cluster, transactional_ids)
+
+    async def describe_producers(
+        self, partitions: Collection[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, PartitionProducers]:
+        """The producers that each partition's leader knows, or the replica on ``broker_id``."""
+        return await describe_producers(self.cluster, partitions, broker_id=broker_id)
+
+    async def find_hanging_transactions(
+        self,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        broker_id: int | None = None,
+        idle_longer_than_ms: int = 15 * 60_000,
+    ) -> HangingTransactions:
+        """Open transactions that no coordinator will end, in one partition, topic, broker or everywhere.
+
+        Only those without a new record for ``idle_longer_than_ms``, which should be the longest transaction
+        timeout in use: younger ones may be on their way to their coordinator.
+        """
+        return await find_hanging_transactions(
+            self.cluster,
+            topic=topic,
+            partition=partition,
+            broker_id=broker_id,
+            idle_longer_than_ms=idle_longer_than_ms,
+        )
+
+    async def abort_transaction(self, marker: AbortMarker) -> None:
+        """Write an abort marker into one partition, past any coordinator: for hanging transactions only."""
+        await abort_transaction(self.cluster, marker)
+
+    async def fence_producer(self, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
+        """Make the coordinator abort what is open and fence the producer that holds the transactional id.
+
+        ``timeout_ms`` becomes the id's transaction timeout. An unknown id is created.
+        """
+        await fence_producer(self.cluster, transactional_id, timeout_ms=timeout_ms)
 
 
 def _creatable(topic: NewTopic, version: int) -> CreatableTopic:

@@ -155,8 +155,10 @@ class Cluster:
         build: Payload | RequestBuilder,
         response_type: type[ResponseT],
         deadline: Deadline | None = None,
+        *,
+        max_version: int | None = None,
     ) -> ResponseT:
-        """Send to the broker ``node_id``."""
+        """Send to the broker ``node_id``, in no version above ``max_version``."""
         deadline = deadline or self.deadline()
 
         async def attempt() -> ResponseT:
@@ -169,7 +171,8 @@ class Cluster:
                     ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node_id} among those alive: {known}"
                 )
             connection = await self.connection_to(node)
-            return await connection.request(build, response_type, self._step(deadline))
+            step = self._step(deadline)
+            return await connection.request(build, response_type, step, max_version=max_version)
 
         return await retrying(attempt, deadline, backoff=self.backoff())
 

@@ -13,6 +13,13 @@ from __future__ import annotations
 
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
+_PREDICATES = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "does not exist",
+    ErrorCode.NON_EMPTY_GROUP: "has members",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "is of a topic that members of the group read",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "does not exist",
+}
+
 
 class ClientError(TidelogError):
     """Root of what the client raises by itself."""
@@ -63,6 +70,8 @@ def error_from(code: int, message: str | None, subject: str) -> KafkaError | Non
         return KafkaError(known, f"{subject} does not exist")
     if message:
         return KafkaError(known, message)
+    if known in _PREDICATES:
+        return KafkaError(known, f"{subject} {_PREDICATES[known]}")
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and code != ErrorCode.UNKNOWN_SERVER_ERROR:
         return KafkaError(known, f"{subject}: error {code}, which this client does not know")
     return KafkaError(known, f"{subject}: {known.name.lower().replace('_', ' ')}")

@@ -1,17 +1,15 @@
 """Offsets by time, and deletion of records: requests that go to the leader of each partition.
 
-Called by ``Admin`` and the consumer. Only partitions whose leader has moved are asked for again.
+Called by ``Admin`` and the consumer.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import NoLeaderError, error_from, is_retriable
+from tidelog.client.errors import error_from
+from tidelog.client.leaders import ask_leaders, by_topic
 from tidelog.client.metadata import Node
 from tidelog.client.resources import DeletedRecords, IsolationLevel, OffsetResult, OffsetSpec
 from tidelog.client.retry import Deadline
@@ -32,9 +30,6 @@ from tidelog.wire.messages.list_offsets import (
 
 _CONSUMER = -1
 _SPECIAL_SINCE: dict[int, int] = {OffsetSpec.MAX_TIMESTAMP: 7, OffsetSpec.EARLIEST_LOCAL: 8}
-
-ResultT = TypeVar("ResultT", OffsetResult, DeletedRecords)
-Ask = Callable[[Node, dict[TopicPartition, int]], Awaitable[list[ResultT]]]
 
 
 async def list_offsets(
@@ -65,7 +60,10 @@ async def list_offsets(
             for each in topic.partitions
         ]
 
-    return await _ask_leaders(cluster, partitions, ask, OffsetResult, within)
+    def refuse(partition: TopicPartition, error: KafkaError) -> OffsetResult:
+        return OffsetResult(partition, error=error)
+
+    return await ask_leaders(cluster, partitions, ask, refuse, within)
 
 
 def _list_offsets_request(
@@ -82,7 +80,7 @@ def _list_offsets_request(
                     for index, timestamp in indexes.items()
                 ],
             )
-            for topic, indexes in _by_topic(wanted).items()
+            for topic, indexes in by_topic(wanted).items()
         ],
     )
 
@@ -112,7 +110,7 @@ async def delete_records(
                         for index, offset in indexes.items()
                     ],
                 )
-                for topic, indexes in _by_topic(wanted).items()
+                for topic, indexes in by_topic(wanted).items()
             ],
             timeout_ms=within.remaining_ms,
         )
@@ -127,53 +125,7 @@ async def delete_records(
             for each in topic.partitions
         ]
 
-    return await _ask_leaders(cluster, before, ask, DeletedRecords, within)
+    def refuse(partition: TopicPartition, error: KafkaError) -> DeletedRecords:
+        return DeletedRecords(partition, error=error)
 
-
-async def _ask_leaders(
-    cluster: Cluster,
-    wanted: Mapping[TopicPartition, int],
-    ask: Ask[ResultT],
-    result_type: type[ResultT],
-    deadline: Deadline,
-) -> dict[TopicPartition, ResultT]:
-    results: dict[TopicPartition, ResultT] = {}
-    todo = dict(wanted)
-    backoff = cluster.backoff()
-    while todo:
-        await cluster.refresh({partition.topic for partition in todo}, deadline=deadline)
-        by_leader: dict[Node, dict[TopicPartition, int]] = defaultdict(dict)
-        for partition, value in todo.items():
-            try:
-                by_leader[cluster.leader_of(partition)[0]][partition] = value
-            except KafkaError as error:
-                results[partition] = result_type(partition, error=error)
-            except NoLeaderError as error:
-                problem = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
-                results[partition] = result_type(partition, error=problem)
-        for answers in await asyncio.gather(*(ask(node, part) for node, part in by_leader.items())):
-            results.update((answer.partition, answer) for answer in answers)
-        wait = backoff.next_ms() / 1000
-        if wait >= deadline.remaining:
-            break
-        todo = {p: value for p, value in todo.items() if _is_worth_asking_again(cluster, p, results.get(p))}
-        if todo:
-            await asyncio.sleep(wait)
-    return {partition: results[partition] for partition in wanted if partition in results}
-
-
-def _is_worth_asking_again(
-    cluster: Cluster, partition: TopicPartition, result: OffsetResult | DeletedRecords | None
-) -> bool:
-    if result is None:
-        return True
-    topic = cluster.metadata.topics.get(partition.topic)
-    exists = topic is not None and partition.partition in topic.partitions
-    return exists and result.error is not None and is_retriable(result.error)
-
-
-def _by_topic(partitions: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    topics: dict[str, dict[int, int]] = defaultdict(dict)
-    for partition, value in partitions.items():
-        topics[partition.topic][partition.partition] = value
-    return topics
+    return await ask_leaders(cluster, before, ask, refuse, within)

@@ -43,11 +43,11 @@ class CompactedLog:
         self.log.append_as_leader(bytearray(encode_batch(records, **batch)), 0)  # type: ignore[arg-type]
         self.log.update_high_watermark(self.log.log_end_offset)
 
-    def end_transaction(self, control_type: ControlType, producer_id: int) -> None:
+    def end_transaction(self, control_type: ControlType, producer_id: int, epoch: int = 0) -> None:
         marker = encode_end_txn_marker(
             EndTxnMarker(control_type, 0),
             producer_id=producer_id,
-            producer_epoch=0,
+            producer_epoch=epoch,
             timestamp=self.clock.time_ms(),
         )
         self.log.append_as_leader(bytearray(marker), 0, origin=AppendOrigin.COORDINATOR)
@@ -337,8 +337,13 @@ def test_the_last_batch_of_a_pass_stays_so_that_offsets_are_not_lost(compacted: 
 # -- transactions ---------------------------------------------------------------------------------
 
 
-def in_transaction(producer_id: int, sequence: int) -> dict[str, object]:
-    return {"transactional": True, "producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+def in_transaction(producer_id: int, sequence: int, epoch: int = 0) -> dict[str, object]:
+    return {
+        "transactional": True,
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "base_sequence": sequence,
+    }
 
 
 def test_records_of_aborted_transactions_go_and_do_not_hide_earlier_ones(compacted: CompactedLog) -> None:
@@ -552,6 +557,7 @@ transaction_steps = st.lists(
         st.tuples(st.just("roll"), st.none()),
         st.tuples(st.just("compact"), st.none()),
         st.tuples(st.just("wait"), st.none()),
+        st.tuples(st.just("crash"), st.none()),
     ),
     min_size=5,
     max_size=50,
@@ -581,23 +587,30 @@ def read_committed(log: Log) -> list[Record]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(script=transaction_steps)
+@given(script=transaction_steps, epoch_per_transaction=st.booleans())
 def test_any_history_of_transactions_keeps_what_was_committed_and_shows_nothing_aborted(
-    tmp_path_factory: pytest.TempPathFactory, script: Sequence[tuple[str, object]]
+    tmp_path_factory: pytest.TempPathFactory,
+    script: Sequence[tuple[str, object]],
+    epoch_per_transaction: bool,
 ) -> None:
     compacted = CompactedLog(tmp_path_factory.mktemp("log"))
-    sequences = dict.fromkeys((1, 2, 3), 0)
+    sequences, epochs = dict.fromkeys((1, 2, 3), 0), dict.fromkeys((1, 2, 3), 0)
     pending: dict[int, list[tuple[int, bytes]]] = {}
     committed: dict[int, bytes] = {}
     for action, argument in script:
         end = compacted.log.log_end_offset
         if action == "write":
             producer, key = argument  # type: ignore[misc]
-            compacted.append((key, b"%d" % end), **in_transaction(producer, sequences[producer]))
+            where = in_transaction(producer, sequences[producer], epochs[producer])
+            compacted.append((key, b"%d" % end), **where)
             sequences[producer] += 1
             pending.setdefault(producer, []).append((end, key))
         elif action in ("commit", "abort") and argument in pending:
-            compacted.end_transaction(ControlType[action.upper()], argument)  # type: ignore[arg-type]
+            assert isinstance(argument, int)
+            if epoch_per_transaction:
+                epochs[argument] += 1
+                sequences[argument] = 0
+            compacted.end_transaction(ControlType[action.upper()], argument, epochs[argument])
             if action == "commit":
                 committed.update(pending[argument])
             del pending[argument]
@@ -610,6 +623,8 @@ def test_any_history_of_transactions_keeps_what_was_committed_and_shows_nothing_
             compacted.clock.advance(DAY_MS)
         elif action == "compact":
             compacted.compact()
+        elif action == "crash":
+            compacted.reopen(clean=False)
         stable = compacted.log.last_stable_offset
         visible = {record.offset: record.key for record in read_committed(compacted.log)}
         decided = {offset: key for offset, key in committed.items() if offset < stable}

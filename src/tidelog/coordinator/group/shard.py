@@ -33,6 +33,9 @@ from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 
+_CLEAN_UP_RECORDS = 1000
+"""After so many tombstones others have their turn before the clean-up goes on."""
+
 SCHEMAS = RecordSchemas(
     [
         (stored.LegacyOffsetCommitKey, stored.LegacyOffsetCommitValue),
@@ -165,7 +168,10 @@ class GroupShard:
         """Forget expired offsets, and groups that have neither members nor offsets (KIP-211)."""
         self._schedule_clean_up()
         records: list[StoredRecord] = []
+        more = False
         for group in self.groups:
+            if more := len(records) >= _CLEAN_UP_RECORDS:
+                break
             expired, all_gone = self.offsets.expire(group.group_id)
             records += expired
             if all_gone and group.is_empty:
@@ -174,7 +180,11 @@ class GroupShard:
             logger.info(
                 "Partition %d: %d expired offsets and groups go", self.context.partition, len(records)
             )
-        return Result(records, None, atomic=False)
+        return Result(records, None, self._clean_up_rest if more else None, atomic=False)
+
+    def _clean_up_rest(self, error: KafkaError | None) -> None:
+        if error is None:
+            self.context.timers.schedule("clean up", 0, self.clean_up)
 
     def _schedule_clean_up(self) -> None:
         interval_ms = self.support.config.int("offsets.retention.check.interval.ms")

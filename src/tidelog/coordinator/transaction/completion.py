@@ -156,10 +156,22 @@ class Completion:
                     del self._sending[transactional_id]
                     return
             sending.left -= {name for name, code in answers.items() if code in _DONE}
+            self._complain(sending, answers)
         if sending.left:
             self._later(sending, lambda: self._send(sending))
         else:
             self._finish(sending)
+
+    def _complain(self, sending: _Sending, answers: dict[TopicPartition, ErrorCode]) -> None:
+        """Say which partitions refuse, ever less often."""
+        if sending.left and sending.attempts.bit_count() == 1:
+            logger.info(
+                "%d partitions have no marker of %r after %d attempts: %s",
+                len(sending.left),
+                sending.transaction.transactional_id,
+                sending.attempts,
+                ", ".join(f"{name} ({answers[name].name})" for name in sorted(sending.left & answers.keys())),
+            )
 
     def _finish(self, sending: _Sending) -> None:
         """Every partition has its marker: say so in the log."""

@@ -1,13 +1,22 @@
-"""ListTransactions: which transactions are asked for."""
+"""ListTransactions: which transactions are asked for.
+
+A pattern comes from anybody and is evaluated for all ids, so it is one of those that cannot take long
+(``group/consumer/topic_regex``), without Java's look-around and back-references. They know ASCII; in an id,
+any character beyond that is matched by ``.`` and by what a negated set leaves.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
+from tidelog.coordinator.group.consumer.regex_syntax import SyntaxFault, parse
+from tidelog.coordinator.group.consumer.topic_regex import TopicRegex
 from tidelog.coordinator.transaction.state import BY_LABEL, TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 class TransactionFilter(NamedTuple):
@@ -19,7 +28,7 @@ class TransactionFilter(NamedTuple):
     producer_ids: frozenset[int]
     min_duration_ms: int
     """Negative if the age does not matter."""
-    pattern: re.Pattern[str] | None
+    pattern: TopicRegex | None
 
     @classmethod
     def parse(
@@ -27,11 +36,12 @@ class TransactionFilter(NamedTuple):
     ) -> TransactionFilter:
         """The filter of a request; raises INVALID_REGULAR_EXPRESSION."""
         try:
-            compiled = re.compile(pattern) if pattern else None
-        except re.error as error:
+            compiled = TopicRegex(parse(pattern)) if pattern else None
+        except (SyntaxFault, RecursionError) as error:
+            why = str(error) if isinstance(error, SyntaxFault) else "nested too deeply"
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
-                f"Transaction ID pattern `{pattern}` is not a valid regular expression: {error}.",
+                f"Transaction ID pattern `{pattern}` is not a valid regular expression: {why}.",
             ) from error
         return cls(
             frozenset(BY_LABEL[name] for name in states if name in BY_LABEL),
@@ -51,4 +61,6 @@ class TransactionFilter(NamedTuple):
             return False
         if self.min_duration_ms >= 0 and now_ms - transaction.start_ms <= self.min_duration_ms:
             return False
-        return self.pattern is None or self.pattern.fullmatch(transaction.transactional_id) is not None
+        if self.pattern is None:
+            return True
+        return self.pattern.matches(_BEYOND_ASCII.sub("\x01", transaction.transactional_id))

@@ -10,6 +10,7 @@ and ListTransactions, and by the produce path, which verifies or adds partitions
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TypeVar
 
 from tidelog.clock import Clock
@@ -62,7 +63,7 @@ class TransactionCoordinator:
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of ``__transaction_state`` that a transactional id belongs to."""
-        return partition_for(transactional_id, self._partition_count)
+        return _partition_for(transactional_id, self._partition_count)
 
     # Requests
 
@@ -228,6 +229,11 @@ class TransactionCoordinator:
             elif self.image.partition(*name) is None:
                 refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return refused
+
+
+@lru_cache(maxsize=16_384)
+def _partition_for(transactional_id: str, count: int) -> int:
+    return partition_for(transactional_id, count)
 
 
 def without_producer_fenced(reply: Reply[R]) -> Reply[R]:

@@ -276,3 +276,26 @@ def test_a_group_with_nothing_but_an_open_transaction_stays(coordinator: Coordin
     assert "g" in coordinator.shard().groups
     coordinator.end(committed=True)
     assert coordinator.offsets_of() == {("orders", 0): 5}
+
+
+def test_many_offsets_that_expire_at_once_go_bit_by_bit(coordinator: Coordinator) -> None:
+    coordinator.create_topic("wide", 700)
+    for group_id in ("a", "d", "g"):
+        assert coordinator.groups.partition_for(group_id) == coordinator.groups.partition_for("g")
+        coordinator.commit({("wide", n): 1 for n in range(700)}, group_id)
+    log = coordinator.log_of("g")
+    before = len(log.batches)
+    coordinator.harness.advance(WEEK_MS + CHECK_MS)
+    assert len(log.batches) - before == 2
+    for group_id in ("a", "d", "g"):
+        assert group_id not in coordinator.shard(group_id).groups
+
+
+def test_a_clean_up_that_the_log_refuses_is_tried_again_at_the_next(coordinator: Coordinator) -> None:
+    coordinator.commit({("orders", 0): 1})
+    coordinator.harness.advance(WEEK_MS - CHECK_MS // 2)
+    coordinator.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    coordinator.harness.advance(CHECK_MS)
+    assert coordinator.offsets_of() == {("orders", 0): 1}
+    coordinator.harness.advance(CHECK_MS)
+    assert coordinator.offsets_of() == {}

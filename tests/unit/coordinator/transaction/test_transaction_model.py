@@ -12,6 +12,7 @@ What must hold, whatever happens:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +30,6 @@ from tidelog.coordinator.transaction.state import LEGAL_PREDECESSORS, Transactio
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.records.batch import iter_batches, parse_header
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.testing.memory_log import MemoryLog
 
@@ -51,16 +51,17 @@ class Logged(NamedTuple):
 
 
 def read_log(log: MemoryLog, end_offset: int) -> list[Logged]:
+    return [entry for batch in log.batches for entry in read_batch(batch) if entry.offset < end_offset]
+
+
+@lru_cache
+def read_batch(batch: bytes) -> list[Logged]:
     found = []
-    for batch in log.batches:
-        if parse_header(batch).next_offset > end_offset:
-            break
-        for pos, header in iter_batches(batch):
-            for record in decode_batch(batch[pos : pos + header.size_bytes]):
-                assert record.key is not None
-                key = records.SCHEMAS.decode_key(record.key)
-                value = records.SCHEMAS.decode_value(key, record.value)
-                found.append(Logged(record.offset, *records.decode(StoredRecord(key, value))))
+    for record in decode_batch(batch):
+        assert record.key is not None
+        key = records.SCHEMAS.decode_key(record.key)
+        value = records.SCHEMAS.decode_value(key, record.value)
+        found.append(Logged(record.offset, *records.decode(StoredRecord(key, value))))
     return found
 
 

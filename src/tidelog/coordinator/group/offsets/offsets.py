@@ -12,7 +12,7 @@ offset. Requests are in ``requests``; owned by ``GroupShard``, which also asks f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.group import Group
@@ -130,27 +130,29 @@ class Offsets:
 
     def expire(self, group_id: str) -> tuple[list[StoredRecord], bool]:
         """Tombstones for a group's expired offsets (KIP-211), and whether it has none left then."""
-        topics = self.committed.of_group(group_id)
         expired: list[StoredRecord] = []
-        all_gone = True
-        if topics:
-            group = self.groups.require(group_id)
-            now_ms = self.context.clock.time_ms()
-            retention_ms = self.support.config.int("offsets.retention.minutes") * _MS_PER_MINUTE
-            for topic, offsets in topics.items():
-                subscribed = group.is_subscribed_to(topic)
-                for partition, committed in offsets.items():
-                    counts_from = group.offsets_expire_from(committed.committed_at_ms)
-                    if (
-                        not subscribed
-                        and counts_from is not None
-                        and _is_expired(committed, counts_from, now_ms, retention_ms)
-                        and not self.pending.is_open(group_id, topic, partition)
-                    ):
-                        expired.append(tombstone(group_id, topic, partition))
-                    else:
-                        all_gone = False
-        return expired, all_gone and not self.pending.has_group(group_id)
+        all_gone = not self.pending.has_group(group_id)
+        topics = self.committed.of_group(group_id)
+        if not topics:
+            return expired, all_gone
+        group = self.groups.require(group_id)
+        now_ms = self.context.clock.time_ms()
+        retention_ms = self.support.config.int("offsets.retention.minutes") * _MS_PER_MINUTE
+        for topic, offsets in topics.items():
+            if group.is_subscribed_to(topic):
+                all_gone = False
+                continue
+            for partition, committed in offsets.items():
+                counts_from = group.offsets_expire_from(committed.committed_at_ms)
+                if (
+                    counts_from is not None
+                    and _is_expired(committed, counts_from, now_ms, retention_ms)
+                    and not self.pending.is_open(group_id, topic, partition)
+                ):
+                    expired.append(tombstone(group_id, topic, partition))
+                else:
+                    all_gone = False
+        return expired, all_gone
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Offsets of a topic that is gone go too, also if another of the same name is there already."""
@@ -164,15 +166,17 @@ class Offsets:
             return None
         return Result([tombstone(*each) for each in stale], None, _report_undeleted, atomic=False)
 
-    def _of_deleted(self, topics: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+    def _of_deleted(self, topics: frozenset[str]) -> Iterator[tuple[str, str, int]]:
         """Whose topic has been deleted: those of an unknown topic, or of another id than it has now."""
-        for topic in topics:
-            present = self.support.image.topics.get(topic)
-            fitting = None if present is None else (ZERO_UUID, present.id)
-            for table in (self.committed, *self.pending.tables):
-                for group_id, by_topic in table.groups.items():
-                    for partition, committed in by_topic.get(topic, {}).items():
-                        if fitting is None or committed.topic_id not in fitting:
+        present = self.support.image.topics
+        for table in (self.committed, *self.pending.tables):
+            for group_id, by_topic in table.groups.items():
+                if topics.isdisjoint(by_topic):
+                    continue
+                for topic in topics & by_topic.keys():
+                    fitting = (ZERO_UUID, present[topic].id) if topic in present else ()
+                    for partition, committed in by_topic[topic].items():
+                        if committed.topic_id not in fitting:
                             yield group_id, topic, partition
 
 

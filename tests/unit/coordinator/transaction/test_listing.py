@@ -1,0 +1,154 @@
+"""DescribeTransactions and ListTransactions on the coordinator: what is told of which transactions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, code
+
+from tidelog.coordinator.partitioning import partition_for
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.transaction.listing import TransactionFilter
+from tidelog.coordinator.transaction.state import TransactionState
+from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TRANSACTION_STATE_TOPIC
+from tidelog.testing.memory_log import MemoryLog
+
+S = TransactionState
+
+
+def listed(
+    scene: Scene,
+    states: list[str] | None = None,
+    producer_ids: list[int] | None = None,
+    duration_ms: int = -1,
+    pattern: str | None = None,
+) -> set[str]:
+    wanted = TransactionFilter.parse(states or [], producer_ids or [], duration_ms, pattern)
+    return {found.transactional_id for found in scene.coordinator.list(wanted).result()}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """``idle`` is empty, ``done`` is committed, ``old`` and ``young`` are open, 5 seconds apart."""
+    scene = Scene()
+    scene.initialized("idle")
+    done, old, young = scene.initialized("done"), scene.initialized("old"), scene.initialized("young")
+    added(scene.add(done, name="done"))
+    scene.end(done, commit=True, name="done").result()
+    added(scene.add(old, name="old"))
+    scene.clock.advance(5000)
+    added(scene.add(young, name="young"))
+    return scene
+
+
+def test_without_filters_all_are_listed(scene: Scene) -> None:
+    assert listed(scene) == {"idle", "done", "old", "young"}
+
+
+def test_states_are_alternatives(scene: Scene) -> None:
+    assert listed(scene, ["Ongoing"]) == {"old", "young"}
+    assert listed(scene, ["Ongoing", "Empty"]) == {"old", "young", "idle"}
+    assert listed(scene, ["PrepareCommit"]) == set()
+
+
+def test_nothing_is_in_a_state_that_there_is_not(scene: Scene) -> None:
+    wanted = TransactionFilter.parse(["Ongoing", "Sleepy", "ongoing", "Sleepy"], [], -1, None)
+    assert wanted.unknown_states == ("Sleepy", "ongoing")
+    assert listed(scene, ["Sleepy"]) == set()
+    assert listed(scene, ["Sleepy", "Empty"]) == {"idle"}
+
+
+def test_producer_ids_are_alternatives(scene: Scene) -> None:
+    ids = {name: scene.get(name).producer_id for name in ("idle", "old")}
+    assert listed(scene, producer_ids=[ids["idle"]]) == {"idle"}
+    assert listed(scene, producer_ids=[*ids.values(), 12345]) == {"idle", "old"}
+    assert listed(scene, producer_ids=[12345]) == set()
+
+
+def test_the_duration_counts_from_the_start_and_must_be_exceeded(scene: Scene) -> None:
+    assert listed(scene, ["Ongoing"], duration_ms=4999) == {"old"}
+    assert listed(scene, ["Ongoing"], duration_ms=5000) == set()
+    assert listed(scene, ["Ongoing"], duration_ms=0) == {"old"}
+    assert listed(scene, ["Ongoing"], duration_ms=-1) == {"old", "young"}
+
+
+def test_a_pattern_must_match_the_whole_id(scene: Scene) -> None:
+    assert listed(scene, pattern="o") == set()
+    assert listed(scene, pattern="o.*") == {"old"}
+    assert listed(scene, pattern=".*o.*") == {"old", "done", "young"}
+    assert listed(scene, pattern="") == {"idle", "done", "old", "young"}
+
+
+def test_an_id_beyond_ascii_is_matched_by_a_dot(scene: Scene) -> None:
+    scene.initialized("größe")
+    assert listed(scene, pattern="gr..e") == {"größe"}
+    assert listed(scene, pattern="gr[^a-z]+e") == {"größe"}
+    assert listed(scene, pattern="gr[a-z]+e") == set()
+
+
+def test_no_pattern_takes_long(scene: Scene) -> None:
+    scene.initialized("a" * 5000)
+    assert listed(scene, pattern="(a+)+b") == set()
+
+
+def test_conditions_add_up(scene: Scene) -> None:
+    assert listed(scene, ["Ongoing"], duration_ms=0, pattern=".*l.*") == {"old"}
+    assert listed(scene, ["Empty"], pattern="o.*") == set()
+
+
+def test_a_bad_pattern_is_refused() -> None:
+    with pytest.raises(KafkaError) as caught:
+        TransactionFilter.parse([], [], -1, "(")
+    assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_all_shards_of_this_broker_are_listed() -> None:
+    scene = Scene()
+    scene.put_topic(TRANSACTION_STATE_TOPIC, 3)
+    assert scene.coordinator.runtime.load_nowait(2, 1, MemoryLog())
+    by_partition = {partition_for(name, 3): name for name in "abcdef"}
+    for partition in (0, 2):
+        scene.initialized(by_partition[partition])
+    assert code(scene.init(by_partition[1])) is ErrorCode.NOT_COORDINATOR
+    assert listed(scene) == {by_partition[0], by_partition[2]}
+
+
+def test_while_a_shard_is_being_loaded_nothing_is_listed() -> None:
+    scene = Scene()
+    scene.initialized()
+    scene.coordinator.runtime.hold(0, 2, scene.log)
+    reply = scene.coordinator.list(TransactionFilter.parse([], [], -1, None))
+    assert code(_as_object(reply)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(scene.init()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert asyncio.run(scene.coordinator.runtime.load(0))
+    assert listed(scene) == {TX}
+
+
+def test_a_description_tells_all(scene: Scene) -> None:
+    found = scene.coordinator.describe("old").result()
+    assert (found.state.label, found.timeout_ms, found.partitions) == ("Ongoing", 60_000, set(ORDERS[:2]))
+    assert found.start_ms == scene.clock.time_ms() - 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("", ErrorCode.INVALID_REQUEST), ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)],
+)
+def test_ids_that_cannot_be_described(name: str, expected: ErrorCode) -> None:
+    assert code(_as_object(Scene().coordinator.describe(name))) is expected
+
+
+def test_a_description_waits_for_what_is_not_committed() -> None:
+    scene = Scene(autocommit=False)
+    scene.init()
+    reply = scene.coordinator.describe(TX)
+    assert not reply.done
+    scene.log.commit()
+    assert reply.result().state is S.EMPTY
+
+
+def _as_object(reply: Reply[Transaction] | Reply[list[Transaction]]) -> Reply[object]:
+    return reply  # type: ignore[return-value]
