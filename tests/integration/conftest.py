@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.group_members.brokers import group_broker
 
 from tidelog.testing.broker import BrokerProcess
 
@@ -26,6 +27,19 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data_dir: Path = tmp_path_factory.mktemp("broker") / "data"
     with BrokerProcess(data_dir) as broker:
         yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def group_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker with short group timeouts (tests/group_members/brokers.py)."""
+    foreign = os.environ.get("TIDELOG_TEST_BOOTSTRAP")
+    if foreign:
+        yield foreign
+        return
+    broker = group_broker(tmp_path_factory.mktemp("groups"))
+    broker.start()
+    yield broker.address
+    broker.stop()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import error_from
+from tidelog.client.errors import RequestTimeoutError, error_from
 from tidelog.client.metadata import Node
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError
@@ -67,19 +67,22 @@ async def ask_coordinators(
     refuse: Refuse[ResultT],
     deadline: Deadline,
 ) -> dict[str, ResultT]:
-    """The answers of the keys' coordinators; ``refuse`` makes the result of a key that has none."""
+    """The answers of the keys' coordinators; ``refuse`` makes the result of a key that has none.
+
+    When time is up, what the coordinators said last says more than "timed out".
+    """
     results: dict[str, ResultT] = {}
     todo = list(dict.fromkeys(keys))
     backoff = cluster.backoff()
+    answered = False
     while todo:
-        by_node: dict[Node, list[str]] = defaultdict(list)
-        for key, found in (await find_coordinators(cluster, kind, todo, deadline)).items():
-            if isinstance(found, KafkaError):
-                results[key] = refuse(key, found)
-            else:
-                by_node[found].append(key)
-        for answers in await asyncio.gather(*(ask(node, part) for node, part in by_node.items())):
-            results.update(answers)
+        try:
+            results |= await _ask_once(cluster, kind, todo, ask, refuse, deadline)
+        except RequestTimeoutError:
+            if not answered:
+                raise
+            break
+        answered = True
         wait = backoff.next_ms() / 1000
         if wait >= deadline.remaining:
             break
@@ -87,6 +90,26 @@ async def ask_coordinators(
         if todo:
             await asyncio.sleep(wait)
     return {key: results[key] if key in results else refuse(key, _unanswered(key)) for key in keys}
+
+
+async def _ask_once(
+    cluster: Cluster,
+    kind: CoordinatorType,
+    keys: list[str],
+    ask: Ask[ResultT],
+    refuse: Refuse[ResultT],
+    deadline: Deadline,
+) -> dict[str, ResultT]:
+    results: dict[str, ResultT] = {}
+    by_node: dict[Node, list[str]] = defaultdict(list)
+    for key, found in (await find_coordinators(cluster, kind, keys, deadline)).items():
+        if isinstance(found, KafkaError):
+            results[key] = refuse(key, found)
+        else:
+            by_node[found].append(key)
+    for answers in await asyncio.gather(*(ask(node, part) for node, part in by_node.items())):
+        results.update(answers)
+    return results
 
 
 async def find_coordinators(

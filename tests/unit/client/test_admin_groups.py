@@ -439,7 +439,7 @@ def test_a_group_that_its_coordinator_passes_over_in_silence_is_an_error(broker:
     broker.handlers[ApiKey.DELETE_GROUPS] = lambda request, version: DeleteGroupsResponse(results=[])
 
     async def main() -> None:
-        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=50) as cluster:
+        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=500) as cluster:
             [result] = await Admin(cluster).delete_groups(["a"])
             assert "coordinator of 'a' has not answered" in str(result.error)
 

@@ -1,0 +1,96 @@
+"""Topics for groups to read, and records in them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.group_members.member import Place
+
+TIMEOUT_S = 30.0
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> list[Place]:
+    """A new topic that is ready; gives its partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
+    places = [(topic, index) for index in range(partitions)]
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) < partitions:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return places
+
+
+def grow(bootstrap: str, topic: str, total: int) -> list[Place]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(TIMEOUT_S)
+    return [(topic, index) for index in range(total)]
+
+
+def open_producer(bootstrap: str) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.timeout.ms": 60_000,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+        }
+    )
+
+
+def fill(bootstrap: str, places: list[Place], count: int) -> dict[Place, int]:
+    """Write `count` records to each partition of a new topic; gives where the partitions end."""
+    producer = open_producer(bootstrap)
+    for number in range(count):
+        for topic, partition in places:
+            producer.produce(topic, b"%d" % number, partition=partition)
+    assert producer.flush(TIMEOUT_S) == 0
+    return dict.fromkeys(places, count)
+
+
+class Stream:
+    """Records written all the time, a few to each partition of a new topic in turn, until the end."""
+
+    def __init__(self, bootstrap: str, places: list[Place], pause_s: float = 0.002) -> None:
+        self.ends: dict[Place, int] = dict.fromkeys(places, 0)
+        self._places = places
+        self._pause_s = pause_s
+        self._producer = open_producer(bootstrap)
+        self._failures: list[KafkaError] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(TIMEOUT_S)
+        left = self._producer.flush(TIMEOUT_S)
+        if kind is None:
+            assert left == 0
+            if self._failures:
+                raise KafkaException(self._failures[0])
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(self._pause_s):
+            topic, partition = self._places[number % len(self._places)]
+            self._producer.produce(topic, b"%d" % number, partition=partition, on_delivery=self._note)
+            self._producer.poll(0)
+            number += 1
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+        else:
+            self.ends[message.topic(), message.partition()] += 1
