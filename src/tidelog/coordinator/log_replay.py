@@ -21,17 +21,19 @@ from tidelog.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_BIT,
+    HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_V2,
     TRANSACTIONAL_BIT,
-    BatchHeader,
-    iter_batches,
+    parse_header,
 )
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.record import batch_body, scan_records
 
 logger = logging.getLogger(__name__)
+
+_unpack_header = HEADER.unpack_from
 
 
 class Producer(NamedTuple):
@@ -67,41 +69,58 @@ class LogReplay:
         self._raw: RawReplay = getattr(shard, "replay_raw", _no_short_way)
 
     def replay(self, chunk: bytes) -> int:
-        """Replay the whole batches in ``chunk``; gives the offset that follows them."""
-        next_offset = None
+        """Replay the whole batches in ``chunk``, one at least; gives the offset that follows them."""
+        pos, size = 0, len(chunk)
+        next_offset: int | None = None
         with memoryview(chunk) as view:
-            for pos, header in iter_batches(chunk):
-                base_offset, length, _, magic, crc, attributes, last_delta, *_ = header
+            while size - pos >= HEADER_SIZE:
+                (
+                    base_offset,
+                    length,
+                    _,
+                    magic,
+                    crc,
+                    attributes,
+                    last_delta,
+                    _,
+                    _,
+                    producer_id,
+                    epoch,
+                    _,
+                    count,
+                ) = _unpack_header(chunk, pos)
                 end = pos + LOG_OVERHEAD + length
                 if magic != MAGIC_V2:
                     raise CorruptRecordError(f"the batch at offset {base_offset} is of an old format")
-                if crc32c(view[pos + ATTRIBUTES_AT : end]) != crc:
+                if end > size:
+                    break
+                if length < HEADER_SIZE - LOG_OVERHEAD or crc32c(view[pos + ATTRIBUTES_AT : end]) != crc:
                     raise CorruptRecordError(f"the batch at offset {base_offset} fails its CRC")
-                compressed = attributes & CODEC_MASK
-                body = batch_body(chunk, header, pos) if compressed else chunk[pos + HEADER_SIZE : end]
-                if attributes & CONTROL_BIT:
-                    self._replay_control(header, body)
-                elif attributes & TRANSACTIONAL_BIT:
-                    self._replay_records(header, body, Producer(header.producer_id, header.producer_epoch))
+                if attributes & CODEC_MASK:
+                    body = batch_body(chunk, parse_header(chunk, pos), pos)
                 else:
-                    self._replay_records(header, body, NO_PRODUCER)
+                    body = chunk[pos + HEADER_SIZE : end]
+                if attributes & CONTROL_BIT:
+                    self._replay_control(body, count, Producer(producer_id, epoch))
+                elif attributes & TRANSACTIONAL_BIT:
+                    self._replay_records(body, count, base_offset, Producer(producer_id, epoch))
+                else:
+                    self._replay_records(body, count, base_offset, NO_PRODUCER)
                 next_offset = base_offset + last_delta + 1
+                pos = end
         if next_offset is None:
-            raise CorruptRecordError(f"a batch is cut short: {len(chunk)} bytes of it are there")
+            raise CorruptRecordError(f"a batch is cut short: {size} bytes of it are there")
         return next_offset
 
-    def _replay_control(self, header: BatchHeader, body: bytes) -> None:
-        for span in scan_records(body, header.record_count):
+    def _replay_control(self, body: bytes, count: int, producer: Producer) -> None:
+        for span in scan_records(body, count):
             kind = parse_control_type(body[span.key_at : span.key_at + max(span.key_length, 0)])
             if kind in (ControlType.ABORT, ControlType.COMMIT):
-                producer = Producer(header.producer_id, header.producer_epoch)
                 self._shard.replay_marker(producer, kind is ControlType.COMMIT)
 
-    def _replay_records(self, header: BatchHeader, body: bytes, producer: Producer) -> None:
-        base_offset, raw = header.base_offset, self._raw
-        for _, _, _, delta, key_at, key_length, value_at, value_length in scan_records(
-            body, header.record_count
-        ):
+    def _replay_records(self, body: bytes, count: int, base_offset: int, producer: Producer) -> None:
+        raw = self._raw
+        for _, _, _, delta, key_at, key_length, value_at, value_length in scan_records(body, count):
             offset = base_offset + delta
             if key_length < 0:
                 logger.warning("%s has a record without a key at offset %d: ignored", self._name, offset)

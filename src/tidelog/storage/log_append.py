@@ -200,7 +200,9 @@ class LogAppend(LogStaging):
         now_ms = self.clock.time_ms()
         if config.timestamp_type == CREATE_TIME:
             self._timestamp_ceiling = now_ms + config.message_timestamp_after_max_ms
-        plain = header.attributes in _ORDINARY and self._header_suffices
+        by_coordinator = origin is AppendOrigin.COORDINATOR
+        suffices = self._coordinator_suffices if by_coordinator else self._header_suffices
+        plain = header.attributes in _ORDINARY and suffices
         if plain and NO_TIMESTAMP <= header.max_timestamp <= self._timestamp_ceiling:
             return view, size, header.max_timestamp, NO_TIMESTAMP
         writable = memoryview(bytearray(view)) if view.readonly else view

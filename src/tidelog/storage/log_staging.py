@@ -35,6 +35,7 @@ class LogStaging(LogFiles):
     """A log with room for batches that are about to be written."""
 
     __slots__ = (
+        "_coordinator_suffices",
         "_epochs_before",
         "_header_suffices",
         "_index_room",
@@ -92,6 +93,8 @@ class LogStaging(LogFiles):
         self.config = config
         self._max_message_bytes = config.max_message_bytes
         self._header_suffices = validation.header_suffices(config)
+        # A coordinator's own records all have keys.
+        self._coordinator_suffices = validation.header_suffices(config, has_keys=True)
         # Timestamps up to here need no look at the clock: they were not too far ahead even earlier.
         self._timestamp_ceiling = NO_TIMESTAMP
         self._arm()

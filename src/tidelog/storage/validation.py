@@ -173,10 +173,13 @@ def too_large(size: int, partition: TopicPartition, config: LogConfig) -> KafkaE
     )
 
 
-def header_suffices(config: LogConfig) -> bool:
-    """Whether batches that are sound and not from the future can be taken as they come."""
+def header_suffices(config: LogConfig, *, has_keys: bool = False) -> bool:
+    """Whether batches that are sound and not from the future can be taken as they come.
+
+    ``has_keys`` if nobody need look whether all records have the key that compaction asks for.
+    """
     return (
-        not config.compact
+        (has_keys or not config.compact)
         and config.timestamp_type == CREATE_TIME
         and config.target_codec is None
         and config.message_timestamp_before_max_ms == MAX_INT64

@@ -4,7 +4,7 @@ Filters: states (names that there are not come back in the answer), producer ids
 version 1, and since version 2 a regular expression that the whole id must match; INVALID_REGULAR_EXPRESSION
 if it is none. COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
 
-Difference: the expression is RE2's kind, not Java's: no look-around, no back-references, ASCII letters.
+Difference: letters beyond ASCII in an expression match nothing; see ``coordinator/transaction/listing``.
 """
 
 from __future__ import annotations

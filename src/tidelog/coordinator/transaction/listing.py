@@ -1,8 +1,8 @@
 """ListTransactions: which transactions are asked for.
 
-A pattern comes from anybody and is evaluated for all ids, so it is one of those that cannot take long
-(``group/consumer/topic_regex``), without Java's look-around and back-references. They know ASCII; in an id,
-any character beyond that is matched by ``.`` and by what a negated set leaves.
+A pattern comes from anybody and is evaluated for all ids, so it is RE2's kind, which cannot take long, as in
+Kafka (``group/consumer/topic_regex``). Ours knows ASCII; in an id, any character beyond that is matched by
+``.`` and by what a negated set leaves, and by nothing else.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ by rejoining.
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 
 from tidelog.coordinator.group.consumer.embedded import (
@@ -36,6 +34,7 @@ from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError, WireError
+from tidelog.ids import uuid_to_text
 from tidelog.wire.internal_topics.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
 from tidelog.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -69,7 +68,7 @@ class ClassicMembers:
     ) -> Result[JoinGroupResponse]:
         """Let a member join or rejoin."""
         is_new = not request.member_id
-        member_id = request.member_id or str(uuid.UUID(bytes=self._support.new_member_uuid()))
+        member_id = request.member_id or uuid_to_text(self._support.new_member_uuid())
         self._check_join(group, request, member_id)
         if is_new and request.group_instance_id is None and caller.api_version >= _MEMBER_ID_REQUIRED_SINCE:
             required = JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)

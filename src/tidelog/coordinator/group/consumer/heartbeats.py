@@ -9,7 +9,6 @@ is let in as long as it owns nothing but what it was given.
 from __future__ import annotations
 
 import logging
-import uuid
 
 import msgspec
 
@@ -35,6 +34,7 @@ from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import uuid_to_text
 from tidelog.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -101,8 +101,9 @@ class Heartbeats:
         if isinstance(group, ConsumerGroup):
             return group
         if not create:
-            what = "is not a consumer group" if group is not None else "not found"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+            known = f"Group {group_id} is not a consumer group."
+            unknown = f"Consumer group {group_id} not found."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, unknown if group is None else known)
         if group is None:
             return ConsumerGroup(group_id)
         return self._migration.upgrade(group, records)
@@ -123,7 +124,7 @@ class Heartbeats:
         records: list[StoredRecord],
     ) -> ConsumerMember:
         """The member as it has been up to now; a new one if it joins."""
-        member_id = request.member_id or str(uuid.UUID(bytes=self._support.new_member_uuid()))
+        member_id = request.member_id or uuid_to_text(self._support.new_member_uuid())
         if request.member_epoch != JOIN_EPOCH:
             if request.instance_id is None:
                 member = group.member(member_id)

@@ -87,9 +87,7 @@ class ConsumerProtocol:
         if not delta.topics:
             return
         for group in self.groups:
-            if isinstance(group, ConsumerGroup) and any(
-                topic in group.subscriptions for topic in delta.topics
-            ):
+            if isinstance(group, ConsumerGroup) and group.subscriptions.touch(delta.topics):
                 group.request_refresh()
         self._regexes.topics_changed(delta.topics)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember
@@ -96,17 +96,15 @@ class Regexes:
             self._timers.schedule(_key(group_id), 0, lambda: self._look_up(group_id, sorted(wanted)))
         return change
 
-    def topics_changed(self, names: Iterable[str]) -> None:
+    def topics_changed(self, names: Collection[str]) -> None:
         """Topics have come or changed: groups whose expressions match one unknown to them look again."""
-        there = [name for name in names if self._topics.get(name) is not None]
         for group in self._groups:
-            if isinstance(group, ConsumerGroup) and not group.regexes_are_stale:
-                resolved = group.subscriptions.resolved.items()
-                group.regexes_are_stale = any(
-                    name not in found.topics and _matches(regex, name)
-                    for regex, found in resolved
-                    for name in there
-                )
+            if not isinstance(group, ConsumerGroup) or group.regexes_are_stale:
+                continue
+            group.regexes_are_stale = any(
+                _matching(regex, (name for name in names if self._topics.get(name))) - found.topics
+                for regex, found in group.subscriptions.resolved.items()
+            )
 
     def _is_due(self, group: ConsumerGroup, wanted: set[str]) -> bool:
         if _key(group.group_id) in self._timers:
@@ -134,7 +132,7 @@ class Regexes:
         for regex in regexes:
             if regex not in group.subscriptions.regexes:
                 continue
-            topics = frozenset(name for name in self._topics.names() if _matches(regex, name))
+            topics = _matching(regex, self._topics.names())
             before = group.subscriptions.resolved.get(regex)
             changed = changed or topics != (before.topics if before is not None else frozenset())
             found = ResolvedRegex(topics, _NO_VERSION, now_ms)
@@ -154,10 +152,11 @@ def _key(group_id: str) -> tuple[str, str]:
     return "consumer-regex", group_id
 
 
-def _matches(regex: str, name: str) -> bool:
-    """An expression from the log that this release cannot read matches nothing."""
+def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
+    """The names that an expression matches; none if it is in the log and this release cannot read it."""
     try:
-        return compile_regex(regex).matches(name)
+        compiled = compile_regex(regex)
     except KafkaError as error:
         logger.warning("A group subscribes to an expression that is passed over: %s", error)
-        return False
+        return frozenset()
+    return frozenset(filter(compiled.matches, names))

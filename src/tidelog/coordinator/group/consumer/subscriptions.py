@@ -7,6 +7,7 @@ lead to. Invariant: every count is positive; what nobody subscribes to is not th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from tidelog.coordinator.group.consumer.member import ConsumerMember
@@ -35,6 +36,10 @@ class Subscriptions:
 
     def __contains__(self, topic: str) -> bool:
         return topic in self.by_name or topic in self.by_regex
+
+    def touch(self, topics: AbstractSet[str]) -> bool:
+        """Whether any of these topics, which may be many, is subscribed to."""
+        return not (topics.isdisjoint(self.by_name) and topics.isdisjoint(self.by_regex))
 
     @property
     def topics(self) -> set[str]:

@@ -6,8 +6,8 @@ finite automaton: all the places that it may be in are followed at once, and wha
 places is kept for the next name.
 
 Whole names are matched. Differences from Kafka's RE2/J: an expression that needs more than ``MAX_PLACES``
-places, or repeats repetitions more than a thousand times in all, is refused; scripts of ``\\p{...}`` that have
-no ASCII characters are accepted whether or not they exist.
+places, or repeats repetitions more than a thousand times in all, is refused; scripts of ``\\p{...}`` that
+have no ASCII characters are accepted whether or not they exist.
 """
 
 from __future__ import annotations

@@ -29,30 +29,30 @@ _GROUP_AT = 4
 _METADATA_AT = 14
 _NO_TAGS = b"\0"
 _TOPIC_ID_TAG = b"\1\0\x10"
-_TOPIC_ID_SIZE = 16
+_TAGGED_ID_SIZE = len(_TOPIC_ID_TAG) + 16
+_PARTITION_SIZE = 4
+_MAX_NAMES = 10_000
 
 
 class RawCommits:
-    """Reads records of one shard; keeps one copy of each topic id."""
+    """Reads records of one shard; the same names and topic ids come again and again, and are kept."""
 
     def __init__(self) -> None:
+        self._names: dict[bytes, tuple[str, str]] = {}
         self._topic_ids: dict[bytes, Uuid] = {}
 
     def key(self, key: bytes) -> tuple[str, str, int] | None:
         """Group, topic and partition, if ``key`` is one of the usual ones."""
-        try:
-            record_type, length = _type_and_length(key)
-            if record_type != _KEY_TYPE or length < 0:
+        prefix = key[:-_PARTITION_SIZE]
+        names = self._names.get(prefix)
+        if names is None:
+            names = _read_names(prefix)
+            if names is None:
                 return None
-            end = _GROUP_AT + length
-            (length,) = _int16(key, end)
-            topic_at = end + 2
-            topic_end = topic_at + length
-            if length < 0 or topic_end + 4 != len(key):
-                return None
-            return key[_GROUP_AT:end].decode(), key[topic_at:topic_end].decode(), _int32(key, topic_end)[0]
-        except (struct_error, UnicodeDecodeError):
-            return None
+            if len(self._names) >= _MAX_NAMES:
+                self._names.clear()
+            self._names[prefix] = names
+        return names[0], names[1], _int32(key, len(prefix))[0]
 
     def value(self, record_offset: int, value: bytes) -> CommittedOffset | None:
         """The offset in ``value``, if that is one of the usual ones."""
@@ -76,20 +76,28 @@ class RawCommits:
             (committed_at_ms,) = _int64(value, end)
         except (struct_error, IndexError, UnicodeDecodeError):
             return None
-        topic_id = self._topic_id(value, end + 8) if version == 4 else _rest_is(value, end + 8, b"")
-        if topic_id is None:
+        rest = value[end + 8 :]
+        if version == 4 and len(rest) == _TAGGED_ID_SIZE and rest.startswith(_TOPIC_ID_TAG):
+            raw_id = rest[len(_TOPIC_ID_TAG) :]
+            topic_id = self._topic_ids.setdefault(raw_id, Uuid(raw_id))
+        elif rest == (_NO_TAGS if version == 4 else b""):
+            topic_id = ZERO_UUID
+        else:
             return None
         return CommittedOffset(
             offset, leader_epoch, metadata, committed_at_ms, NO_EXPIRY, topic_id, record_offset
         )
 
-    def _topic_id(self, value: bytes, pos: int) -> Uuid | None:
-        id_at = pos + len(_TOPIC_ID_TAG)
-        if len(value) == id_at + _TOPIC_ID_SIZE and value.startswith(_TOPIC_ID_TAG, pos):
-            raw = value[id_at:]
-            return self._topic_ids.setdefault(raw, Uuid(raw))
-        return _rest_is(value, pos, _NO_TAGS)
 
-
-def _rest_is(value: bytes, pos: int, expected: bytes) -> Uuid | None:
-    return ZERO_UUID if value[pos:] == expected else None
+def _read_names(prefix: bytes) -> tuple[str, str] | None:
+    """Group and topic of a key without its partition."""
+    try:
+        record_type, length = _type_and_length(prefix)
+        end = _GROUP_AT + length
+        (topic_length,) = _int16(prefix, end)
+        topic_at = end + 2
+        if record_type != _KEY_TYPE or length < 0 or topic_at + topic_length != len(prefix):
+            return None
+        return prefix[_GROUP_AT:end].decode(), prefix[topic_at:].decode()
+    except (struct_error, UnicodeDecodeError):
+        return None
