@@ -183,8 +183,8 @@ def spoken(versions: Range) -> str:
 
 
 def given_default(raw: dict[str, Any]) -> object:
-    """The default as the specification gives it; null may be a string there or JSON's own."""
-    return "null" if "default" in raw and raw["default"] is None else raw.get("default")
+    """The default as the specification gives it; null is a string there, JSON's own means none in Kafka."""
+    return raw.get("default")
 
 
 def default_of(kind: str, array: bool, given: object, nullable: bool) -> str:

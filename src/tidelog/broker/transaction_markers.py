@@ -87,6 +87,7 @@ class TransactionMarkers:
             return Reply.failed(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         try:
             partition.check_leader()
+            _check_producer(request)
             partition.log.producers.check_marker(
                 request.producer_id, request.producer_epoch, request.transaction_version
             )
@@ -123,6 +124,18 @@ class TransactionMarkers:
                 return ErrorCode.KAFKA_STORAGE_ERROR
         logger.error("Writing a transaction marker to %s met a bug", name, exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _check_producer(request: MarkerRequest) -> None:
+    """Refuse what no producer has; Kafka answers UNKNOWN_SERVER_ERROR."""
+    if request.producer_id < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"There is no producer id {request.producer_id}."
+        )
+    if request.producer_epoch < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"There is no producer epoch {request.producer_epoch}."
+        )
 
 
 class _CommitWait:

@@ -177,9 +177,11 @@ class _ReaderSource:
         if not field.nullable_in(self.version):
             self.source.add(f"{target}, pos = {read}(buf, pos)")
             return
+        # Of tagged structures a varint tells whether they are null, of others a signed byte.
+        null = "== 0" if field.tagged_in(self.version) else "> 127"
         self.source.add(
             "pos += 1",
-            "if buf[pos - 1] > 127:",
+            f"if buf[pos - 1] {null}:",
             f"    {target} = None",
             "else:",
             f"    {target}, pos = {read}(buf, pos)",

@@ -117,7 +117,7 @@ class _WriterSource:
 
     def _null(self, field: Field) -> bytes:
         if not field.array and not isinstance(field.type, str):
-            return b"\xff"
+            return b"\x00" if field.tagged_in(self.version) else b"\xff"
         if self.flexible:
             return b"\x00"
         return b"\xff\xff" if field.type == "string" and not field.array else b"\xff\xff\xff\xff"

@@ -93,7 +93,7 @@ def test_a_marker_ends_the_transaction_in_its_partitions(
 
 def test_no_markers_are_answered_with_none(client: RawClient) -> None:
     assert write(client) == {}
-    assert write(client, marker()) == {PRODUCER: {}}
+    assert write(client, marker()) == {}
 
 
 def test_every_partition_is_answered_by_itself_and_every_producer_once(
@@ -207,3 +207,25 @@ def test_an_aborted_hanging_transaction_lets_readers_go_on(
     assert committed_values(topic.fetch(isolation_level=1)) == []
     assert code(client, topic) == 0
     assert committed_values(topic.fetch(isolation_level=1)) == [b"good"]
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "expected"),
+    [
+        (-1, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (-1, -1, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (PRODUCER, -1, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_a_marker_of_nobody_is_refused_and_not_written(
+    client: RawClient,
+    new_topic: NewTopic,
+    producer_id: int,
+    epoch: int,
+    expected: ErrorCode,
+    broker: BrokerThread,
+) -> None:
+    topic = new_topic()
+    answer = write(client, marker((topic.name, [0]), producer_id=producer_id, epoch=epoch))
+    assert answer == {producer_id: {TopicPartition(topic.name, 0): expected}}
+    assert broker.call(lambda inner: inner.partitions.get(topic.name, 0).log.log_end_offset) == 0

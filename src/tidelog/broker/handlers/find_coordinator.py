@@ -27,6 +27,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _BATCHES_SINCE = 4
 _NO_NODE = -1
 _NO_PORT = -1
+_NO_ERROR = "NONE"
 
 
 async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -35,7 +36,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
         found = await _find(context, request.key_type, request.key)
         return FindCoordinatorResponse(
             error_code=found.error_code,
-            error_message=found.error_message,
+            error_message=found.error_message or _NO_ERROR,
             node_id=found.node_id,
             host=found.host,
             port=found.port,

@@ -70,6 +70,7 @@ def _response(markers: list[WritableTxnMarker], answers: list[Codes]) -> WriteTx
         markers=[
             WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
             for producer_id, codes in by_producer.items()
+            if codes
         ]
     )
 

@@ -104,6 +104,8 @@ class Consumer:
         self.owned: Owned = {}
         self.stuck = False
         """Does not give up partitions."""
+        self.unsure = False
+        """Has missed an answer, and so tells everything the next time."""
         self._subscription: dict[str, object] = {"subscribed_topic_names": list(topics)}
         if regex is not None:
             self._subscription["subscribed_topic_regex"] = regex
@@ -122,8 +124,9 @@ class Consumer:
             topic_partitions=[],
             **self._subscription,  # type: ignore[arg-type]
         )
+        response = self.scene.ask(request)
         self.owned = {}
-        self._take(self.scene.ask(request))
+        self._take(response)
         return self
 
     def beat(self) -> ConsumerGroupHeartbeatResponse:
@@ -134,7 +137,7 @@ class Consumer:
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat as it would be now."""
-        return ConsumerGroupHeartbeatRequest(
+        request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.epoch,
@@ -144,13 +147,22 @@ class Consumer:
                 for each, indexes in self.owned.items()
             ],
         )
+        if self.unsure:
+            request.rebalance_timeout_ms = self._rebalance_timeout_ms
+            for name, value in self._subscription.items():
+                setattr(request, name, value)
+        return request
 
     def resubscribe(self, *topics: str, regex: str | None = None) -> None:
         """Subscribe to something else."""
         request = self.request()
         request.subscribed_topic_names = list(topics)
         request.subscribed_topic_regex = regex
-        self._take(self.scene.ask(request))
+        response = self.scene.ask(request)
+        self._subscription["subscribed_topic_names"] = list(topics)
+        if regex is not None:
+            self._subscription["subscribed_topic_regex"] = regex
+        self._take(response)
 
     def leave(self, epoch: int = -1) -> None:
         """Leave, for good or (-2) for a while."""
@@ -177,6 +189,7 @@ class Consumer:
         assert response.member_id is not None
         self.member_id = response.member_id
         self.epoch = response.member_epoch
+        self.unsure = False
         if response.assignment is not None and not self.stuck:
             self.owned = {
                 each.topic_id: set(each.partitions) for each in response.assignment.topic_partitions

@@ -116,8 +116,8 @@ class Groups(RuleBasedStateMachine):
     @rule(member=members)
     def lose_an_answer(self, member: Consumer) -> None:
         """The coordinator has moved on and the client does not know."""
-        if member in self.alive:
-            self._try(member, lambda: self.scene.ask(member.request()))
+        if member in self.alive and self._try(member, lambda: self.scene.ask(member.request())):
+            member.unsure = True
 
     @rule(member=consumes(members), for_good=st.booleans())
     def leave(self, member: Consumer, for_good: bool) -> None:

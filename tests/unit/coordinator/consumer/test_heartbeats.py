@@ -60,6 +60,7 @@ def test_the_first_join_writes_kafkas_records_in_kafkas_order(scene: Scene) -> N
         subscribed_topic_regex="",
         rebalance_timeout_ms=30_000,
         server_assignor=None,
+        classic_member_metadata=None,
     )
     assert isinstance(epoch.value, stored.ConsumerGroupMetadataValue)
     assert epoch.value.epoch == 2

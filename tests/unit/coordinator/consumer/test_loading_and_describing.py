@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consum
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.validation import check_heartbeat, check_served
+from tidelog.coordinator.group.shard import SCHEMAS
+from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.testing.coordinator import answer
 from tidelog.wire.internal_topics import consumer_offsets as stored
@@ -61,6 +65,34 @@ def test_a_crash_takes_back_what_was_not_committed_and_the_member_goes_on() -> N
     assert isinstance(joining.error, KafkaError)
     assert joining.error.code is ErrorCode.NOT_COORDINATOR
     assert "g" not in scene.shard_of("g").groups
+
+
+def kafkas_records() -> list[tuple[bytes, bytes]]:
+    """What Kafka 4.3 wrote of a group of four members, one of them static, one classic, one with an expression."""
+    found = json.loads((Path(__file__).parent / "records.json").read_text(encoding="utf-8"))
+    return [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in found]
+
+
+def test_records_that_kafka_wrote_are_read_and_would_be_written_alike(scene: Scene) -> None:
+    for key, value in kafkas_records():
+        decoded = SCHEMAS.decode_key(key)
+        payload = SCHEMAS.decode_value(decoded, value)
+        assert payload is not None
+        assert (encode_key(decoded), encode_value(payload, 0)) == (key, value)
+        scene.shard_of("g").consumer.replay(decoded, payload)
+    group = scene.group()
+    assert (group.epoch, group.assignment_epoch, group.state_name) == (5, 4, "Assigning")
+    assert {member.member_id: member.uses_classic_protocol for member in group.members.values()} == {
+        "m0": False,
+        "m1": False,
+        group.static_members["c0"]: True,
+        "m9": False,
+    }
+    assert group.subscriptions.regexes == {"t|u": 1}
+    assert group.subscriptions.resolved["t|u"].topics == {"t", "u"}
+    (owned,) = group.members["m0"].assigned.values()
+    (given_up,) = group.members["m0"].revoking.values()
+    assert (owned, given_up) == ({0: 2, 1: 2, 2: 2}, {3: 2, 4: 2, 5: 2})
 
 
 def test_tombstones_leave_nothing_behind(scene: Scene) -> None:

@@ -8,6 +8,7 @@ close together cost one rebalance, and the next heartbeat after it does it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.clock import Clock
@@ -91,6 +92,18 @@ class Targets:
                 there = [topic for name in names if (topic := self._topics.get(name)) is not None]
                 counts.update((topic.id, len(topic.partitions)) for topic in there)
                 topic_ids = ids[names] = frozenset(topic.id for topic in there)
-            current = group.target_of(member)
-            specs[member_id] = MemberSpec(topic_ids, current, member.instance_id)
+            specs[member_id] = MemberSpec(topic_ids, group.target_of(member), member.instance_id)
+        specs = {member_id: _within(spec, counts) for member_id, spec in specs.items()}
         return GroupSpec(specs, counts, homogeneous)
+
+
+def _within(spec: MemberSpec, counts: Mapping[Uuid, int]) -> MemberSpec:
+    """Without partitions that are not there: who assigned them may have known a later image."""
+    if all(max(indexes, default=0) < counts.get(each, 0) for each, indexes in spec.current.items()):
+        return spec
+    current = {
+        each: frozenset(index for index in indexes if index < counts[each])
+        for each, indexes in spec.current.items()
+        if each in counts
+    }
+    return spec._replace(current=current)
