@@ -1,20 +1,24 @@
-"""Write ``docs/reference/configuration.md`` from the option tables (``make docs``).
+"""Write the pages of ``docs/reference/`` from the option tables (``make docs``).
 
-A unit test calls :func:`render` and fails when the committed page says something else.
+Unit tests call :func:`render` and :func:`render_clients` and fail when the committed pages say otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tidelog.client.options import admin, consumer, producer
+from tidelog.client.options import unhonoured as unhonoured_by_clients
 from tidelog.metadata.broker_options import SUBJECTS
 from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS
 from tidelog.metadata.unhonoured_options import UNHONOURED
 from tidelog.options import MAX_INT, MAX_LONG, Option
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "configuration.md"
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+PAGE = REFERENCE / "configuration.md"
+CLIENT_PAGE = REFERENCE / "client-configuration.md"
 
 _INTRODUCTION = """\
 # Configuration
@@ -37,6 +41,28 @@ suggestion, and bad values are refused at start.
 *no*; *per broker*; or *cluster*, for one broker or for all at once. Precedence, highest first: a topic's or
 group's own config, the broker's dynamic config, the dynamic config of all brokers, the properties file, the
 default.
+"""
+
+_CLIENT_INTRODUCTION = """\
+# Client configuration
+
+<!-- Written by scripts/generate_reference.py from the option tables. Do not edit: run `make docs`. -->
+
+Names, types, defaults and bounds are those of Apache Kafka 4's Java clients; where a default differs, the
+table says so. Options are given as keyword arguments, as a mapping in Kafka's names, or both (keyword
+arguments win):
+
+```python
+Producer(bootstrap_servers="127.0.0.1:9092", linger_ms=20)
+Producer({"bootstrap.servers": "127.0.0.1:9092", "linger.ms": "20"})
+```
+
+Values may be text, as in a properties file, or Python's own numbers, booleans and lists; `None` means "not
+set". A misspelt name is refused with the one that was meant, and so is an option of another client. Options
+that only Java needs are warned about once.
+
+- [Producer](#producer), [Consumer](#consumer), [Admin](#admin)
+- [Options without effect](#options-without-effect)
 """
 
 _CHANGEABLE = {"read-only": "no", "per-broker": "per broker", "cluster-wide": "cluster"}
@@ -68,6 +94,43 @@ def render() -> str:
         parts.append(group.reason + "\n")
         parts.append(", ".join(f"`{name}`" for name in group.names) + "\n")
     return "\n".join(parts)
+
+
+def render_clients() -> str:
+    """The whole page about clients; what all share is listed with each, so that nobody has to look twice."""
+    parts = [_CLIENT_INTRODUCTION]
+    for title, subjects in (
+        ("Producer", producer.SUBJECTS),
+        ("Consumer", consumer.SUBJECTS),
+        ("Admin", admin.SUBJECTS),
+    ):
+        parts.append(f"## {title}\n")
+        parts.extend(_client_tables(title, subjects))
+    parts.append("## Options without effect\n")
+    for group in unhonoured_by_clients.UNHONOURED:
+        parts.append(f"### {group.subject}\n")
+        parts.append(group.reason + "\n")
+        parts.append(", ".join(f"`{name}`" for name in group.names) + "\n")
+    return "\n".join(parts)
+
+
+def _client_tables(title: str, subjects: Mapping[str, Iterable[Option]]) -> Iterable[str]:
+    for subject, options in subjects.items():
+        yield f"### {title}: {subject.lower()}\n"
+        lines = ["| Option | Type | Default | Allowed | What it does |", "|---|---|---|---|---|"]
+        lines += [
+            _row(
+                (
+                    f"`{each.name}`",
+                    each.type.name.lower(),
+                    _default(each),
+                    each.bounds() or "any",
+                    each.doc,
+                )
+            )
+            for each in options
+        ]
+        yield "\n".join(lines) + "\n"
 
 
 def _broker_table(options: Iterable[Option]) -> str:
@@ -128,6 +191,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(render(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(Path.cwd()) if PAGE.is_relative_to(Path.cwd()) else PAGE}")
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for page, text in ((PAGE, render()), (CLIENT_PAGE, render_clients())):
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")

@@ -321,10 +321,21 @@ def encode_produce_request(
     topics: Sequence[TopicToSend],
 ) -> list[RecordBuffer]:
     """The whole frame as buffers to be sent in order; records stay where they are."""
-    version = header.api_version
+    body = encode_produce_body(header.api_version, transactional_id, acks, timeout_ms, topics)
+    return [sized_request_header(header, sum(map(len, body))), *body]
+
+
+def encode_produce_body(
+    version: int,
+    transactional_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: Sequence[TopicToSend],
+) -> list[RecordBuffer]:
+    """The body alone, as buffers to be sent in order; records stay where they are."""
     flexible = version >= FLEXIBLE_SINCE
     tags = b"\x00" if flexible else b""
-    buffers: list[RecordBuffer] = [b""]
+    buffers: list[RecordBuffer] = []
     out = bytearray(string_bytes(transactional_id, flexible))
     out += _ACKS_TIMEOUT.pack(acks, timeout_ms)
     out += count_bytes(len(topics), flexible)
@@ -341,5 +352,4 @@ def encode_produce_request(
         out += tags
     out += tags
     buffers.append(bytes(out))
-    buffers[0] = sized_request_header(header, sum(map(len, buffers)))
     return buffers

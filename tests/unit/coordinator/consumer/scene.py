@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember
@@ -31,18 +31,32 @@ HEARTBEAT_INTERVAL_MS = 5_000
 ASSIGNMENT_INTERVAL_MS = 1_000
 
 
-def topic_id(name: str) -> Uuid:
-    """The id that the scene gives a topic."""
-    return Uuid(name.encode().rjust(16, b"\1"))
+def topic_id(name: str, generation: int = 0) -> Uuid:
+    """The id that the scene gives a topic; another one each time it is made again."""
+    return Uuid(name.encode().rjust(15, b"\1") + bytes([generation]))
+
+
+def topic_name(found: Uuid) -> str:
+    """The topic that the scene gave this id."""
+    return found[:-1].lstrip(b"\1").decode()
 
 
 class Scene(GroupHarness):
     """A coordinator, its topics, and raw heartbeats."""
 
+    def __init__(self, options: Mapping[str, str] | None = None, *, autocommit: bool = True) -> None:
+        super().__init__(options, autocommit=autocommit)
+        self._deleted: list[str] = []
+
+    def id_of(self, name: str) -> Uuid:
+        """A topic's id, should it be made now."""
+        known = self.image.topics.get(name)
+        return known.id if known is not None else topic_id(name, self._deleted.count(name))
+
     def topic(self, name: str, partitions: int, *, quietly: bool = False) -> None:
         """Make a topic, or let it grow."""
         assignment = TopicAssignment(
-            partitions=dict.fromkeys(range(partitions), (0,)), topic_id=topic_id(name)
+            partitions=dict.fromkeys(range(partitions), (0,)), topic_id=self.id_of(name)
         )
         self.image.put_topic(name, assignment, {})
         if not quietly:
@@ -50,7 +64,8 @@ class Scene(GroupHarness):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        self.image.drop_topic(name)
+        if self.image.drop_topic(name):
+            self._deleted.append(name)
         self.coordinator.runtime.metadata_changed(ImageDelta(topics={name}))
 
     def send(
@@ -178,7 +193,7 @@ class Consumer:
 
     def has(self, topic: str) -> set[int]:
         """What it owns of a topic."""
-        return self.owned.get(topic_id(topic), set())
+        return self.owned.get(self.scene.id_of(topic), set())
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
-from tests.unit.coordinator.consumer.scene import Consumer, Scene, topic_id
+from tests.unit.coordinator.consumer.scene import Consumer, Scene, topic_name
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup, GroupState
 from tidelog.errors import ErrorCode, KafkaError
@@ -139,9 +139,13 @@ class Groups(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(TOPICS))
     def delete_topic(self, name: str) -> None:
+        found = self.scene.id_of(name)
         self.scene.delete_topic(name)
         for member in self.alive:
-            member.owned.pop(topic_id(name) if isinstance(member, Consumer) else name, None)  # type: ignore[call-overload]
+            if isinstance(member, Consumer):
+                member.owned.pop(found, None)
+            else:
+                member.owned.pop(name, None)
 
     @rule(seconds=st.integers(1, 50))
     def time_passes(self, seconds: int) -> None:
@@ -163,11 +167,10 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_is_owned_twice(self) -> None:
-        names = {topic_id(name): name for name in TOPICS}
         seen: dict[tuple[str, int], str] = {}
         for member in self.alive:
             for key, indexes in member.owned.items():
-                name = key if isinstance(key, str) else names[key]
+                name = key if isinstance(key, str) else topic_name(key)
                 for index in indexes:
                     other = seen.setdefault((name, index), member.member_id)
                     assert other == member.member_id, f"{name}-{index}: {other} and {member.member_id}"

@@ -68,7 +68,7 @@ def test_a_crash_takes_back_what_was_not_committed_and_the_member_goes_on() -> N
 
 
 def kafkas_records() -> list[tuple[bytes, bytes]]:
-    """What Kafka 4.3 wrote of a group of four members, one of them static, one classic, one with an expression."""
+    """What Kafka 4.3 wrote of a group: members static, classic, and with an expression."""
     found = json.loads((Path(__file__).parent / "records.json").read_text(encoding="utf-8"))
     return [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in found]
 

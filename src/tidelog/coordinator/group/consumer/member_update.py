@@ -126,6 +126,11 @@ class MemberUpdate:
             self._tools.timers.watch_revocation(group.group_id, self.updated)
 
     def _is_homogeneous(self) -> bool:
+        """Whether all will subscribe to the same topics.
+
+        Kafka asks what was so before, unless this very request bumps the epoch, and then may assign
+        partitions to a member that has just joined without subscribing to anything.
+        """
         group = self.group
         count = len(group.members)
         known = self.updated.instance_id in group.static_members

@@ -11,11 +11,23 @@ Used by ``topic_regex`` alone.
 from __future__ import annotations
 
 import enum
-import unicodedata
 from typing import NamedTuple
 
+from tidelog.coordinator.group.consumer.regex_sets import (
+    ALL,
+    BEYOND_ASCII_FOLDS,
+    CONTROL,
+    LOWER,
+    NEWLINE,
+    PERL,
+    POSIX,
+    UPPER,
+    set_of,
+    span,
+    unicode_set,
+)
+
 MAX_REPEAT = 1000
-ALL = (1 << 128) - 1
 
 
 class SyntaxFault(ValueError):
@@ -66,49 +78,6 @@ class Repeat(NamedTuple):
 Node = Chars | At | Sequence | Choice | Repeat
 
 
-def span(first: int, last: int) -> int:
-    """The set of all characters between two, as far as they are ASCII."""
-    last = min(last, 127)
-    return 0 if first > last else (1 << last + 1) - (1 << first)
-
-
-def _set_of(text: str) -> int:
-    mask = 0
-    for char in text:
-        mask |= span(ord(char), ord(char))
-    return mask
-
-
-_DIGIT = span(48, 57)
-_UPPER, _LOWER = span(65, 90), span(97, 122)
-WORD = _DIGIT | _UPPER | _LOWER | _set_of("_")
-_PERL = {"d": _DIGIT, "s": _set_of("\t\n\f\r "), "w": WORD}
-_POSIX = {
-    "alnum": _DIGIT | _UPPER | _LOWER,
-    "alpha": _UPPER | _LOWER,
-    "ascii": ALL,
-    "blank": _set_of("\t "),
-    "cntrl": span(0, 31) | span(127, 127),
-    "digit": _DIGIT,
-    "graph": span(33, 126),
-    "lower": _LOWER,
-    "print": span(32, 126),
-    "punct": span(33, 47) | span(58, 64) | span(91, 96) | span(123, 126),
-    "space": _set_of("\t\n\v\f\r "),
-    "upper": _UPPER,
-    "word": WORD,
-    "xdigit": _DIGIT | span(65, 70) | span(97, 102),
-}
-_CONTROL = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
-_NEWLINE = 1 << 10
-_BEYOND_ASCII_FOLDS = {0x17F: "s", 0x212A: "k"}
-_CATEGORIES = frozenset(
-    {
-        *("C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn"),
-        *("N", "Nd", "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps"),
-        *("S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"),
-    }
-)
 _FLAGS = frozenset("imsU")
 
 
@@ -211,7 +180,7 @@ class _Parser:
             case "[":
                 return [Chars(self._fold(self._set()))]
             case ".":
-                return [Chars(ALL if "s" in self._flags else ALL & ~_NEWLINE)]
+                return [Chars(ALL if "s" in self._flags else ALL & ~NEWLINE)]
             case "^":
                 return [At(Look.START)]
             case "$":
@@ -296,8 +265,8 @@ class _Parser:
 
     def _escaped_set(self, char: str) -> int | None:
         """The set that ``\\d``, ``\\pL`` and the like stand for; None if ``char`` begins no set."""
-        if char.lower() in _PERL:
-            mask = _PERL[char.lower()]
+        if char.lower() in PERL:
+            mask = PERL[char.lower()]
             return ALL & ~mask if char.isupper() else mask
         if char not in "pP":
             return None
@@ -308,13 +277,16 @@ class _Parser:
                 raise SyntaxFault("invalid character class range")
             name, self._pos = self._text[self._pos : end], end + 1
         negated = (char == "P") != name.startswith("^")
-        mask = self._fold(_unicode_set(name.removeprefix("^")))
+        try:
+            mask = self._fold(unicode_set(name.removeprefix("^")))
+        except LookupError:
+            raise SyntaxFault(f"invalid character class range {name}") from None
         return ALL & ~mask if negated else mask
 
     def _escaped_code(self, char: str) -> int:
         """The character that an escape stands for."""
-        if char in _CONTROL:
-            return _CONTROL[char]
+        if char in CONTROL:
+            return CONTROL[char]
         if char == "x":
             return self._hexadecimal()
         if char in "01234567":
@@ -361,7 +333,7 @@ class _Parser:
             end = self._text.find(":]", self._pos + 2)
             if end >= 0:
                 name = self._text[self._pos + 2 : end]
-                posix = _POSIX.get(name.removeprefix("^"))
+                posix = POSIX.get(name.removeprefix("^"))
                 if posix is None:
                     raise SyntaxFault(f"invalid character class range [:{name}:]")
                 self._pos = end + 2
@@ -391,9 +363,9 @@ class _Parser:
         """The set in both cases, under ``(?i)``."""
         if "i" not in self._flags:
             return mask
-        if code in _BEYOND_ASCII_FOLDS:
-            mask |= _set_of(_BEYOND_ASCII_FOLDS[code])
-        return mask | (mask & _UPPER) << 32 | (mask & _LOWER) >> 32
+        if code in BEYOND_ASCII_FOLDS:
+            mask |= set_of(BEYOND_ASCII_FOLDS[code])
+        return mask | (mask & UPPER) << 32 | (mask & LOWER) >> 32
 
 
 def _repeat(part: Node, least: int, most: int | None) -> Node:
@@ -419,19 +391,3 @@ def _weight(node: Node) -> int:
 def _is_number(text: str) -> bool:
     """Whether it is a count as RE2 writes it: without leading zeros."""
     return text.isascii() and text.isdecimal() and (len(text) == 1 or text[0] != "0")
-
-
-def _unicode_set(name: str) -> int:
-    """The ASCII part of a Unicode category or script."""
-    if name == "Any":
-        return ALL
-    letters = _UPPER | _LOWER
-    if name in _CATEGORIES:
-        return sum(1 << code for code in range(128) if unicodedata.category(chr(code)).startswith(name))
-    if name == "Latin":
-        return letters
-    if name == "Common":
-        return ALL & ~letters
-    if len(name) > 1 and name[0].isupper() and name.replace("_", "").isalpha():
-        return 0
-    raise SyntaxFault(f"invalid character class range {name}")

@@ -24,6 +24,7 @@ from tidelog.coordinator.group.consumer.member import (
 )
 from tidelog.coordinator.group.consumer.subscriptions import ResolvedRegex
 from tidelog.coordinator.group.groups import Groups
+from tidelog.ids import Uuid
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.schema import Payload
 
@@ -166,11 +167,11 @@ class ConsumerReplay:
 
 def _owned(topic_partitions: list[stored.TopicPartitions], member_epoch: int) -> OwnedPartitions:
     """Partitions with the epochs at which they were got; the member's, where an older release left none."""
-    owned: dict[bytes, dict[int, int]] = {}
+    owned: dict[Uuid, dict[int, int]] = {}
     for each in topic_partitions:
         epochs = each.assignment_epochs
         if epochs is None or len(epochs) != len(each.partitions):
             # A static member that is away has epoch -2.
             epochs = [max(member_epoch, 0)] * len(each.partitions)
         owned[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
-    return owned  # type: ignore[return-value]
+    return owned

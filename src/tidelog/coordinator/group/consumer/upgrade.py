@@ -1,4 +1,9 @@
-"""A classic group seen as a consumer group: its last assignment is what its members own and are to own."""
+"""A classic group seen as a consumer group: its last assignment is what its members own and are to own.
+
+Assignments that carry user data are refused, as in Kafka: a custom assignor's data would be lost.
+librdkafka's cooperative-sticky carries some once its group has rebalanced, so that such a group cannot be
+upgraded online by Kafka 4.3 either; it has to become empty first, or to use another assignor.
+"""
 
 from __future__ import annotations
 
