@@ -35,9 +35,12 @@ FEATURES = {
     "elect_leaders": "a preferred election that is not needed",
     "move_log_dir": "a partition moved to the directory where it is, and to one that is not there",
     "epoch_end": "end offset of a leader epoch",
+    "groups": "a group: partitions shared, offsets committed, members leave or are killed, others go on",
+    "consumer_protocol": "the same with `group.protocol=consumer` (KIP-848)",
 }
 
 NO_CALL = "the client has no such call"
+NOT_OFFERED = "the client knows the classic protocol only"
 
 CLIENTS = [
     Client(
@@ -61,6 +64,7 @@ CLIENTS = [
             "describe_producers": NO_CALL,
             "move_log_dir": NO_CALL,
             "epoch_end": NO_CALL,
+            "consumer_protocol": NOT_OFFERED,
         },
     ),
     Client(
@@ -78,6 +82,7 @@ CLIENTS = [
             "elect_leaders": NO_CALL,
             "move_log_dir": NO_CALL,
             "epoch_end": NO_CALL,
+            "consumer_protocol": NOT_OFFERED,
         },
     ),
     Client(

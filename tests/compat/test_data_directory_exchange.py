@@ -24,8 +24,8 @@ CLEAN_MARK = ".kafka_cleanshutdown"
 class History:
     """What a broker held when it was stopped."""
 
-    def __init__(self, broker: BrokerProcess, *, transactions: bool) -> None:
-        workload.write(broker.address, transactions=transactions)
+    def __init__(self, broker: BrokerProcess) -> None:
+        workload.write(broker.address)
         self.committed = workload.read(broker.address)
         self.uncommitted = workload.read(broker.address, isolation="read_uncommitted")
         self.topic_ids = workload.topic_ids(broker.address)
@@ -59,7 +59,7 @@ def kafkas(
         kafka = ApacheKafka(tmp_path_factory.mktemp("kafka"), BROKER_OPTIONS, jars=jars)
         kafka.start()
     try:
-        history = History(kafka, transactions=True)
+        history = History(kafka)
         if request.param == "stopped":
             kafka.stop()
         yield history
@@ -110,7 +110,7 @@ def tidelogs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     tidelog = Tidelog(tmp_path_factory.mktemp("tidelog"), BROKER_OPTIONS)
     tidelog.start()
     try:
-        history = History(tidelog, transactions=False)
+        history = History(tidelog)
         if request.param == "stopped":
             assert tidelog.stop() == 0
         else:
@@ -128,7 +128,7 @@ def test_kafka_loads_the_partitions_that_tidelog_wrote(
         kafka = ApacheKafka(tmp_path / "kafka", BROKER_OPTIONS, jars=jars)
         kafka.start()
     try:
-        workload.create_topics(kafka.address, False)
+        workload.create_topics(kafka.address)
         kafka.stop()
         transplant(tidelogs.data_dir, kafka.data_dir)
         if shutdown == "unclean":  # Kafka then checks every batch of every segment and rebuilds the indexes

@@ -38,10 +38,10 @@ class Seen:
 Contents = dict[tuple[str, int], list[Seen]]
 
 
-def write(address: str, *, transactions: bool) -> None:
-    """Fill a broker. `transactions` adds a topic with committed and aborted ones."""
+def write(address: str) -> None:
+    """Fill a broker; one topic has committed and aborted transactions."""
     rng = random.Random(7)
-    create_topics(address, transactions)
+    create_topics(address)
     for codec in CODECS:
         _fill(
             address, f"codec-{codec}", 2, 1000, rng, {"compression.codec": codec, "enable.idempotence": True}
@@ -53,11 +53,10 @@ def write(address: str, *, transactions: bool) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     _only(admin.delete_records([TopicPartition("trimmed", 0, TRIMMED_BEFORE)]))
     _write_compacted(address, rng)
-    if transactions:
-        _write_transactions(address)
+    _write_transactions(address)
 
 
-def create_topics(address: str, transactions: bool) -> None:
+def create_topics(address: str) -> None:
     rolled = {"segment.bytes": str(SEGMENT_BYTES)}
     compact = {
         **rolled,
@@ -73,7 +72,7 @@ def create_topics(address: str, transactions: bool) -> None:
         NewTopic("trimmed", 1, 1),
         NewTopic("empty", 3, 1),
         NewTopic(COMPACTED, 1, 1, config=compact),
-        *([NewTopic(TRANSACTIONAL, 2, 1)] if transactions else []),
+        NewTopic(TRANSACTIONAL, 2, 1),
     ]
     admin = AdminClient({"bootstrap.servers": address})
     for created in admin.create_topics(topics).values():

@@ -1,4 +1,4 @@
-"""One member of a consumer group as a process: confluent-kafka, kafka-python or aiokafka in a loop of polls.
+"""One member of a consumer group as a process: a Python client, a foreign one or ours, in a loop of polls.
 
 It is told what to do by lines of JSON and tells by lines of JSON what happened to it, with the moment.
 Members in other languages (tests/compat/drivers) speak the same lines, so any of them may sit in one group.
@@ -45,6 +45,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError as PurePythonError
+from tests.group_members import tidelog_member
+
+from tidelog.errors import TidelogError
 
 POLL_S = 0.05
 AUTO_COMMIT_MS = 100
@@ -240,6 +243,7 @@ class Asyncio(AioListener):
     def __init__(self, settings: Settings, line: Line) -> None:
         self._line = line
         self._settings = settings
+        self._owes = False
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=settings["bootstrap"],
             group_id=settings["group"],
@@ -288,13 +292,15 @@ class Asyncio(AioListener):
             ]
             if records:
                 self._line.tell("records", records=records)
-                await self._commit()
+                self._owes = self._settings["commit"] == "each"
+            await self._commit()
         except AioError as failure:
             self._line.tell("failed", doing="commit", error=type(failure).__name__)
 
     async def _commit(self) -> None:
-        if self._settings["commit"] == "each" and self._consumer.assignment():
+        if self._owes and self._consumer.assignment():
             await self._consumer.commit()
+            self._owes = False
             self._line.tell("committed")
 
     def on_partitions_assigned(self, assigned: Iterable[Place]) -> None:
@@ -309,9 +315,9 @@ class Asyncio(AioListener):
         self._line.tell_places("revoked", revoked)
 
 
-def work(client: Librdkafka | PurePython, settings: Settings, line: Line) -> None:
-    """Poll and commit until told to close."""
-    idle = False
+def work(client: Librdkafka | PurePython | tidelog_member.Ours, settings: Settings, line: Line) -> None:
+    """Poll and commit until told to close; a commit that failed is made again."""
+    idle = owes = False
     while True:
         for order in line.orders(POLL_S if idle else 0.0):
             if order["op"] == "close":
@@ -326,24 +332,22 @@ def work(client: Librdkafka | PurePython, settings: Settings, line: Line) -> Non
             continue
         doing = "poll"
         try:
-            records = client.poll()
-            if not records:
-                continue
-            line.tell("records", records=records)
-            if settings["commit"] == "each":
+            if records := client.poll():
+                line.tell("records", records=records)
+                owes = settings["commit"] == "each"
+            if owes:
                 doing = "commit"
                 client.commit()
+                owes = False
                 line.tell("committed")
         except KafkaException as failure:
             error = failure.args[0]
-            line.tell(
-                "failed",
-                doing=doing,
-                error=error.name() if error.code() != KafkaError._FATAL else error.str(),
-            )
-            if error.code() == KafkaError._FATAL:
+            fatal = error.code() == KafkaError._FATAL
+            line.tell("failed", doing=doing, error=error.str() if fatal else error.name())
+            if fatal:
                 return
-        except PurePythonError as failure:
+            owes = owes and error.code() != KafkaError._NO_OFFSET  # others have what it owed
+        except (PurePythonError, TidelogError) as failure:
             line.tell("failed", doing=doing, error=type(failure).__name__)
 
 
@@ -362,4 +366,6 @@ def run(settings: Settings, connection: socket.socket) -> None:
             work(PurePython(settings, line), settings, line)
         case "confluent":
             work(Librdkafka(settings, line), settings, line)
+        case "tidelog" | "tidelog-async":
+            tidelog_member.run(settings, line, work)
     line.tell("closed")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.exactly_once.brokers import transaction_broker
 from tests.group_members.brokers import group_broker
 
 from tidelog.testing.broker import BrokerProcess
@@ -37,6 +38,19 @@ def group_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield foreign
         return
     broker = group_broker(tmp_path_factory.mktemp("groups"))
+    broker.start()
+    yield broker.address
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def transaction_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker that looks often for transactions past their time."""
+    foreign = os.environ.get("TIDELOG_TEST_BOOTSTRAP")
+    if foreign:
+        yield foreign
+        return
+    broker = transaction_broker(tmp_path_factory.mktemp("transactions"))
     broker.start()
     yield broker.address
     broker.stop()

@@ -99,7 +99,9 @@ def compact(job: CompactionJob, pace: Pace = lambda size: None) -> Iterator[Clea
     """Run a pass; each group is complete on disk when it is yielded. The last thing yielded is the end."""
     offsets = OffsetMap(job.dedupe_bytes, job.load_factor, job.upper_bound - job.first_dirty_offset)
     aborted = _aborted_transactions(job)
-    dirty_bytes = _fill(offsets, job, aborted, pace)
+    # Those that ended in the clean part are not met again: they would never be closed by their marker.
+    open_in_dirty = [txn for txn in aborted if txn.last_offset >= job.first_dirty_offset]
+    dirty_bytes = _fill(offsets, job, open_in_dirty, pace)
     end_offset = offsets.latest_offset + 1
     if end_offset <= job.first_dirty_offset:
         raise StorageError(

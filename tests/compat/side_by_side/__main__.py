@@ -20,7 +20,7 @@ from tests.compat.side_by_side.table import CASES
 def main(ours: str, apache: str, pattern: str = "*") -> int:
     """Compare and count."""
     sides = [
-        Side("tidelog", *_address(ours)).prepare(),
+        Side("tidelog", *_address(ours)).prepare(coordinators=True),
         Side("apache", *_address(apache)).prepare(coordinators=True),
     ]
     chosen = [each for each in CASES if fnmatch.fnmatch(each.name, pattern.replace("[", "[[]"))]

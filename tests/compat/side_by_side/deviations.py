@@ -84,6 +84,12 @@ _CLOSED = {"": "the connection is closed"}
 _OTHER_RESOURCES = Deviation("not-yet", {"*error_code": "INVALID_REQUEST", "*error_message": ANYTHING})
 _IDLE = Deviation("idle-options", {"*error_code": "NONE", "*error_message": None, "*configs": ANYTHING})
 _OTHER_WORDS = Deviation("other-words", {"*error_message": ANYTHING})
+_NO_LEFTOVERS = Deviation(
+    "no-leftover-groups",
+    {"*error_code": "GROUP_ID_NOT_FOUND", "*error_message": ANYTHING, "*group_state": "Dead"},
+)
+_NO_SUCH_PRODUCER = Deviation("clear-codes", {"*error_code": "INVALID_PRODUCER_ID_MAPPING"})
+_NO_SUCH_EPOCH = Deviation("clear-codes", {"*error_code": "INVALID_PRODUCER_EPOCH"})
 
 KNOWN: dict[str, Deviation] = {
     "produce_requests.null_records[*]": Deviation("null-records", {"[0]": "an answer"}),
@@ -137,17 +143,29 @@ KNOWN: dict[str, Deviation] = {
     "connections.sasl_without_sasl[*]": Deviation("not-yet", _CLOSED),
     "admin_topics.more_partitions[huge-*]": _TOO_MANY,
     "admin_configs.describe_odd_resource[client-metrics-empty]": _OTHER_RESOURCES,
-    "admin_configs.describe_odd_resource[group-empty]": _OTHER_RESOURCES,
     "admin_configs.describe_broker": _IDLE,
     "admin_config_changes.change_topic[operation-*]": _UNKNOWN_OPERATION,
     "admin_config_changes.change_broker_dry[keystore]": _IDLE,
     "admin_config_changes.change_broker_dry[threads]": _IDLE,
     "admin_config_changes.change_broker_dry[retention-0]": _OTHER_WORDS,
     "admin_config_changes.change_logger[operation-9]": _UNKNOWN_OPERATION,
-    "admin_config_changes.change_group[*]": _OTHER_RESOURCES,
     "admin_config_changes.change_client_metrics[*]": _OTHER_RESOURCES,
     "admin_cluster.topic_partitions_empty_name": _EMPTY_NAME,
     "admin_cluster.reassign_nothing": _OTHER_WORDS,
+    "group_joining.first_with_odd_protocols[no-type-*]": _NO_LEFTOVERS,
+    "group_joining.first_with_odd_protocols[none-*]": _NO_LEFTOVERS,
+    "group_joining.first_with_odd_protocols[neither-*]": _NO_LEFTOVERS,
+    "group_offsets.places[longer-metadata-*]": _NO_LEFTOVERS,
+    "consumer_groups.regex[lookahead]": _OTHER_WORDS,
+    "consumer_groups.regex[backreference]": _OTHER_WORDS,
+    "consumer_groups.regex[repeat]": _OTHER_WORDS,
+    "group_types.consumer_heartbeat_of_a_classic_member[0]": Deviation(
+        "clear-codes", {"*error_code": "GROUP_ID_NOT_FOUND", "*error_message": ANYTHING}
+    ),
+    "transaction_markers.marker_*[negative-id-*]": _NO_SUCH_PRODUCER,
+    "transaction_markers.marker_*[negative-epoch-*]": _NO_SUCH_EPOCH,
+    "transaction_markers.marker_for_an_empty_partition[older-epoch-*]": _NO_SUCH_EPOCH,
+    "transaction_markers.marker_twice[older-epoch-*]": _NO_SUCH_EPOCH,
 }
 
 

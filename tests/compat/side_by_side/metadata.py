@@ -169,13 +169,14 @@ def created_on_the_way_only_if_asked(side: Side) -> object:
 
 @case((0, 1), versions=range(7))
 def coordinator(side: Side, key_type: int, version: int) -> object:
-    """Only the shape is compared: there are no coordinators here yet."""
-    if version == 0 and key_type:
-        return None
-    answer = _coordinator(side, key_type, version)
-    assert isinstance(answer, dict)
-    answers = answer["coordinators"] if version >= 4 else [answer]
-    return [sorted(each) for each in answers], [each.get("key") for each in answers]
+    return None if version == 0 and key_type else _coordinator(side, key_type, version)
+
+
+@case((0, 1), versions=(0, 3, 4, 6))
+def coordinator_without_a_key(side: Side, key_type: int, version: int) -> object:
+    if version < 4:
+        return side.ask(version, FindCoordinatorRequest(key="", key_type=key_type if version else 0))
+    return side.ask(version, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["", "a", "a"]))
 
 
 @case((2, 3, -1), versions=range(1, 7))

@@ -1,7 +1,7 @@
 """One of the two brokers, as a case sees it: a connection, topics of its own, answers as plain data.
 
-Answers are made comparable here and nowhere else: what a broker makes up (ids of topics, sessions and
-producers, its own port, the cluster's id, the time of day) is replaced by a word that says what it is.
+Answers are made comparable here and nowhere else: what a broker makes up (ids of topics, sessions, members
+and producers, its own port, the cluster's id, the time of day) is replaced by a word that says what it is.
 Every wait ends after ``TIMEOUT_S``.
 """
 
@@ -41,6 +41,10 @@ START_TIMEOUT_S = 30.0
 CLOSED = "the connection is closed"
 SILENCE = "no answer"
 UNKNOWN_ID = Uuid(bytes.fromhex("11111111111141118111111111111111"))
+
+# What a broker puts behind the client's id to make a member's, and what it takes for a member without one.
+_UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b")
+_SHORT_UUID = re.compile(r"[0-9A-Za-z_-]{22}")
 
 # The time of day, and what is a Long's range away from it.
 _MILLISECONDS = re.compile(r"\b1[78]\d{11}\b|-9223370\d{12}\b")
@@ -284,6 +288,13 @@ class Side:
         """Show ``word`` wherever ``value`` appears from now on."""
         self._words[value] = word
 
+    def call(self, kind: str, value: object) -> str:
+        """The word for something that the broker made up: the same one in all answers of a case."""
+        if (kind, value) not in self._words:
+            number = sum(1 for known in self._words if isinstance(known, tuple) and known[0] == kind) + 1
+            self._words[kind, value] = f"{kind} {number}"
+        return self._words[kind, value]
+
     def plain(self, message: Message, version: int) -> object:
         """A message as dicts and lists, with the fields that the version has."""
         return {
@@ -299,7 +310,7 @@ class Side:
             return [self._plain_value(name, each, version) for each in value]
         if isinstance(value, bytes) and len(value) == 16 and name != "records":
             return self._words.get(value, value.hex())
-        if name == "error_code":
+        if name.endswith("error_code"):
             return ErrorCode(int(str(value))).name
         if name == "cluster_id" and value:
             return "a cluster id"
@@ -309,9 +320,18 @@ class Side:
             return self._words.setdefault(("session", value), "a session")
         if name.endswith(("_time_ms", "timestamp")) and self.is_now(value):
             return "now"
+        if name.endswith("producer_id"):
+            return self._words.get(("producer", value), value)
         if isinstance(value, str):
-            return _MILLISECONDS.sub("<ms>", value)
+            return self.text(value, name)
         return value
+
+    def text(self, value: str, name: str = "") -> str:
+        """A text with words for the ids and times in it."""
+        if name == "member_id" and (_SHORT_UUID.fullmatch(value) or _UUID.fullmatch(value)):
+            return self.call("member", value)
+        named = _UUID.sub(lambda found: self.call("uuid", found[0]), value)
+        return _MILLISECONDS.sub("<ms>", named)
 
     @staticmethod
     def is_now(timestamp: object) -> bool:

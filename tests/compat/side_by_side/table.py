@@ -22,6 +22,18 @@ MODULES = (
     "admin_configs",
     "admin_config_changes",
     "admin_cluster",
+    "group_joining",
+    "group_members",
+    "group_offsets",
+    "group_admin",
+    "consumer_groups",
+    "group_types",
+    "transaction_ids",
+    "transaction_states",
+    "transaction_records",
+    "transaction_offsets",
+    "transaction_markers",
+    "transaction_admin",
 )
 
 for module in MODULES:

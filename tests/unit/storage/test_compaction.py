@@ -399,6 +399,23 @@ def test_a_marker_in_the_active_segment_still_aborts_what_is_before_it(compacted
     assert compacted.table() == {0: (b"a", b"good")}
 
 
+def test_an_abort_in_the_clean_part_does_not_hide_what_its_producer_committed_later(
+    compacted: CompactedLog,
+) -> None:
+    compacted.append((b"a", b"old"), **in_transaction(1, 0))
+    compacted.end_transaction(ControlType.COMMIT, 1)
+    compacted.append((b"b", b"aborted"), **in_transaction(1, 1))
+    compacted.end_transaction(ControlType.ABORT, 1)
+    compacted.log.roll()
+    compacted.append((b"a", b"new"), **in_transaction(1, 2))
+    compacted.end_transaction(ControlType.COMMIT, 1)
+    compacted.compact()
+    compacted.log.roll()
+    compacted.append((b"end", b""))
+    compacted.compact()
+    assert compacted.table() == {4: (b"a", b"new"), 6: (b"end", b"")}
+
+
 # -- faults ---------------------------------------------------------------------------------------
 
 

@@ -78,6 +78,10 @@ type driver struct {
 
 func main() {
 	address := os.Args[1]
+	if address == "member" {
+		member(os.Args[2])
+		return
+	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(address))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

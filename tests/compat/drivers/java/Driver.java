@@ -50,6 +50,10 @@ public final class Driver {
     public static void main(String[] args) throws Exception {
         PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err); // whatever the libraries print must not get between the answers
+        if (args[0].equals("member")) {
+            new GroupMember(JSON.readTree(args[1]), answers).run();
+            return;
+        }
         Driver driver = new Driver(args[0]);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {

@@ -219,7 +219,9 @@ async function main() {
   await admin.disconnect()
 }
 
-main().catch(error => {
+const run = process.argv[2] === 'member' ? () => require('./member').member(JSON.parse(process.argv[3])) : main
+
+run().catch(error => {
   console.error(error)
   process.exit(1)
 })

@@ -84,6 +84,10 @@ func config() *sarama.Config {
 }
 
 func main() {
+	if os.Args[1] == "member" {
+		member(os.Args[2])
+		return
+	}
 	address := []string{os.Args[1]}
 	client, err := sarama.NewClient(address, config())
 	exitOn(err)

@@ -1,0 +1,32 @@
+"""Exactly once with librdkafka: worker processes and the broker are killed, the output is the input.
+
+``TIDELOG_EXACTLY_ONCE_EVENTS=<number>`` makes a longer run of it, with as many kills.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from tests.exactly_once.brokers import transaction_broker
+from tests.exactly_once.loop import Loop
+
+EVENTS = int(os.environ.get("TIDELOG_EXACTLY_ONCE_EVENTS", "5"))
+RECORDS_PER_EVENT = 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 30 * EVENTS)
+def test_output_is_input_whoever_is_killed(tmp_path: Path, chance: random.Random) -> None:
+    broker = transaction_broker(tmp_path)
+    broker.start()
+    loop = Loop(broker, tmp_path, chance, RECORDS_PER_EVENT * (EVENTS + 2))
+    try:
+        loop.run(EVENTS)
+        print(loop.happened)
+        loop.check()
+    finally:
+        loop.close()
+        broker.kill()

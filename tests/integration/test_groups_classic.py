@@ -1,0 +1,187 @@
+"""The classic group protocol with each client: members join, leave, crash, stop polling, change their minds.
+
+The records flow all the while; every one must reach exactly one live member, and none may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.group_members.team import Team
+from tests.group_members.topics import Stream, create, fill, grow
+
+CLIENTS = ["confluent", "kafka-python", "aiokafka"]
+ASSIGNORS = [
+    ("confluent", "range"),
+    ("confluent", "roundrobin"),
+    ("confluent", "cooperative-sticky"),
+    ("kafka-python", "range"),
+    ("kafka-python", "roundrobin"),
+    ("kafka-python", "sticky"),
+    ("kafka-python", "cooperative-sticky"),
+    ("aiokafka", "range"),
+    ("aiokafka", "roundrobin"),
+    ("aiokafka", "sticky"),
+]
+
+TopicName = Callable[[], str]
+
+
+@pytest.mark.parametrize(("client", "assignor"), ASSIGNORS)
+def test_members_come_and_go_and_every_record_reaches_one_of_them(
+    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 5)
+    with Team(group_bootstrap, topic, [topic], assignor=assignor) as team:
+        with Stream(group_bootstrap, places) as stream:
+            one = team.join(client)
+            team.wait_for_owners(places)
+            two = team.join(client)
+            team.wait_for_owners(places)
+            three = team.join(client)
+            team.wait_for_owners(places)
+            assert sorted(len(member.assignment) for member in (one, two, three)) == [1, 2, 2]
+            one.leave()
+            team.wait_for_owners(places)
+            assert {len(two.assignment), len(three.assignment)} == {2, 3}
+            three.leave()
+            team.wait_for_owners(places)
+            assert two.assignment == set(places)
+        team.wait_for_records(stream.ends)
+        if assignor == "cooperative-sticky":
+            # Members go on while the generation changes: the last commit of one that leaves may be late.
+            team.check_ownership()
+        else:
+            team.check_exactly_once(stream.ends)
+            assert [member.failures for member in team.members] == [[], [], []]
+
+
+@pytest.mark.parametrize("client", ["confluent", "kafka-python"])
+def test_a_cooperative_rebalance_takes_only_what_moves(
+    group_bootstrap: str, topic_name: TopicName, client: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], assignor="cooperative-sticky") as team:
+        one = team.join(client)
+        team.wait_for_owners(places)
+        two = team.join(client)
+        team.wait_for_owners(places)
+        revoked = [place for event in one.events if event.kind == "revoked" for place in event.places]
+        assert sorted(revoked) == sorted(two.assignment)
+        assert len(revoked) == 2
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_partitions_of_a_killed_member_go_to_the_others(
+    group_bootstrap: str, topic_name: TopicName, client: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], session_ms=1000) as team:
+        with Stream(group_bootstrap, places) as stream:
+            members = [team.join(client) for _ in range(3)]
+            team.wait_for_owners(places)
+            team.wait("records for everybody", lambda: all(member.delivered for member in members))
+            members[0].kill()
+            team.wait_for_owners(places)
+        team.wait_for_records(stream.ends)
+        team.check_ownership()
+        team.check_nothing_lost(stream.ends)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_frozen_member_loses_its_partitions_and_comes_back_when_it_thaws(
+    group_bootstrap: str, topic_name: TopicName, client: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], session_ms=1000) as team:
+        one, two = team.join(client), team.join(client)
+        team.wait_for_owners(places)
+        with Stream(group_bootstrap, places) as stream:
+            team.wait("records for everybody", lambda: one.delivered and two.delivered)
+            one.freeze()
+            team.wait("all partitions with the other", lambda: two.assignment == set(places))
+            one.thaw()
+            team.wait_for_owners(places)
+        team.wait_for_records(stream.ends)
+        team.check_ownership()
+        team.check_nothing_lost(stream.ends)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_member_that_does_not_poll_is_put_out_and_taken_back(
+    group_bootstrap: str, topic_name: TopicName, client: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    ends = fill(group_bootstrap, places, 50)
+    with Team(group_bootstrap, topic, [topic], max_poll_ms=1000) as team:
+        one, two = team.join(client), team.join(client)
+        team.wait_for_owners(places)
+        team.wait_for_records(ends)
+        one.idle()
+        team.wait("all partitions with the one that polls", lambda: two.assignment == set(places))
+        one.work()
+        team.wait(
+            "both at work again",
+            lambda: len(one.assignment) == 2 and len(two.assignment) == 2,
+        )
+        team.wait_for_owners(places)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_pattern_finds_topics_that_come_later(
+    group_bootstrap: str, topic_name: TopicName, client: str
+) -> None:
+    stem = topic_name()
+    first = create(group_bootstrap, f"{stem}-a", 2)
+    create(group_bootstrap, f"other-{stem}", 1)
+    with Team(group_bootstrap, stem, pattern=f"^{stem}-[ab]$") as team:
+        team.join(client)
+        team.join(client)
+        team.wait_for_owners(first)
+        second = create(group_bootstrap, f"{stem}-b", 2)
+        create(group_bootstrap, f"{stem}-c", 1)
+        team.wait_for_owners([*first, *second])
+        ends = fill(group_bootstrap, [*first, *second], 20)
+        team.wait_for_records(ends)
+        team.check_exactly_once(ends)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_topic_that_grows_is_shared_out_anew(
+    group_bootstrap: str, topic_name: TopicName, client: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 1)
+    with Team(group_bootstrap, topic, [topic]) as team:
+        team.join(client)
+        team.wait_for_owners(places)
+        team.join(client)
+        more = grow(group_bootstrap, topic, 4)
+        team.wait_for_owners(more)
+        ends = fill(group_bootstrap, more, 20)
+        team.wait_for_records(ends)
+        team.check_exactly_once(ends)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_members_may_want_different_topics(group_bootstrap: str, topic_name: TopicName, client: str) -> None:
+    one_topic, other_topic = topic_name(), topic_name()
+    one_places, other_places = (create(group_bootstrap, each, 2) for each in (one_topic, other_topic))
+    with Team(group_bootstrap, one_topic) as team:
+        one = team.join(client, topics=[one_topic])
+        two = team.join(client, topics=[other_topic])
+        team.wait_for_owners([*one_places, *other_places])
+        assert one.assignment == set(one_places)
+        assert two.assignment == set(other_places)
+        one.tell("subscribe", topics=[one_topic, other_topic])
+        team.wait("the newcomer's share", lambda: len(one.assignment) == 3 and len(two.assignment) == 1)
+        two.tell("subscribe", topics=[one_topic])
+        team.wait("the other topic's share", lambda: two.assignment and two.assignment < set(one_places))
+        team.wait_for_owners([*one_places, *other_places])
+        assert set(other_places) < one.assignment

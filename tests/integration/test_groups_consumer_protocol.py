@@ -1,0 +1,253 @@
+"""The consumer protocol (KIP-848) with librdkafka: the broker assigns, members only keep up.
+
+Members of both protocols may be in one group while it moves from one to the other, up or down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+from tests.group_members.member import Member, Place
+from tests.group_members.team import Team
+from tests.group_members.topics import Stream, create, fill, grow
+
+TopicName = Callable[[], str]
+
+
+def describe(bootstrap: str, group: str) -> ConsumerGroupDescription:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return admin.describe_consumer_groups([group])[group].result(20)
+
+
+def consecutive(places: set[Place]) -> bool:
+    numbers = sorted(index for _, index in places)
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_come_and_go_and_every_record_reaches_one_of_them(
+    group_bootstrap: str, topic_name: TopicName, assignor: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 5)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer", assignor=assignor) as team:
+        with Stream(group_bootstrap, places) as stream:
+            one = team.join("confluent")
+            team.wait_for_owners(places)
+            two, three = team.join("confluent"), team.join("confluent")
+            team.wait_for_owners(places)
+            team.wait("fair shares", lambda: sorted(map(share, (one, two, three))) == [1, 2, 2])
+            if assignor == "range":
+                assert all(consecutive(member.assignment) for member in (one, two, three))
+            one.leave()
+            team.wait_for_owners(places)
+            three.leave()
+            team.wait_for_owners(places)
+            assert two.assignment == set(places)
+        team.wait_for_records(stream.ends)
+        team.check_exactly_once(stream.ends)
+
+
+def share(member: Member) -> int:
+    return len(member.assignment)
+
+
+def test_the_group_says_what_it_is(group_bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer", assignor="uniform") as team:
+        one, two = team.join("confluent"), team.join("confluent")
+        team.wait_for_owners(places)
+        team.wait(
+            "the members' word that they have got there",
+            lambda: describe(group_bootstrap, topic).state == ConsumerGroupState.STABLE,
+        )
+        described = describe(group_bootstrap, topic)
+        assert described.type == ConsumerGroupType.CONSUMER
+        assert described.partition_assignor == "uniform"
+        assert not described.is_simple_consumer_group
+        by_name = {each.client_id: each for each in described.members}
+        for member in (one, two):
+            told = by_name[member.name]
+            assert {(at.topic, at.partition) for at in told.assignment.topic_partitions} == member.assignment
+            assert {
+                (at.topic, at.partition) for at in told.target_assignment.topic_partitions
+            } == member.assignment
+
+
+def test_the_partitions_of_killed_and_frozen_members_go_to_the_others(
+    group_bootstrap: str, topic_name: TopicName
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer") as team:
+        with Stream(group_bootstrap, places) as stream:
+            one, two, three = (team.join("confluent") for _ in range(3))
+            team.wait_for_owners(places)
+            team.wait("records for everybody", lambda: all(each.delivered for each in team.members))
+            one.kill()
+            two.freeze()
+            team.wait("all partitions with the third", lambda: three.assignment == set(places))
+            two.thaw()
+            team.wait_for_owners(places)
+        team.wait_for_records(stream.ends)
+        team.check_ownership()
+        team.check_nothing_lost(stream.ends)
+
+
+def test_a_member_that_does_not_poll_is_put_out_and_taken_back(
+    group_bootstrap: str, topic_name: TopicName
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer", max_poll_ms=1000) as team:
+        one, two = team.join("confluent"), team.join("confluent")
+        team.wait_for_owners(places)
+        one.idle()
+        team.wait("all partitions with the one that polls", lambda: two.assignment == set(places))
+        one.work()
+        team.wait("both at work again", lambda: share(one) == share(two) == 2)
+
+
+def test_a_regular_expression_is_the_brokers_to_match(group_bootstrap: str, topic_name: TopicName) -> None:
+    stem = topic_name()
+    first = create(group_bootstrap, f"{stem}-a", 2)
+    create(group_bootstrap, f"{stem}-cc", 1)
+    with Team(group_bootstrap, stem, pattern=f"^{stem}-[ab]", protocol="consumer") as team:
+        team.join("confluent")
+        team.join("confluent")
+        team.wait_for_owners(first)
+        ends = fill(group_bootstrap, first, 20)
+        team.wait_for_records(ends)
+        team.check_exactly_once(ends)
+
+
+@pytest.mark.slow
+def test_a_regular_expression_finds_topics_that_come_later(
+    group_bootstrap: str, topic_name: TopicName
+) -> None:
+    stem = topic_name()
+    first = create(group_bootstrap, f"{stem}-a", 2)
+    with Team(group_bootstrap, stem, pattern=f"^{stem}-[ab]", protocol="consumer") as team:
+        team.join("confluent")
+        team.wait_for_owners(first)
+        second = create(group_bootstrap, f"{stem}-b", 2)
+        team.wait_for_owners([*first, *second])  # the broker looks again no sooner than after ten seconds
+
+
+def test_a_bad_regular_expression_is_refused(group_bootstrap: str, topic_name: TopicName) -> None:
+    # RE2, which Kafka uses, has no backward references; the library would have them.
+    with Team(group_bootstrap, topic_name(), pattern=r"^(a)\1", protocol="consumer") as team:
+        member = team.join("confluent")
+        team.wait("the refusal", lambda: any("regular expression" in each for each in member.failures))
+
+
+def test_a_topic_that_grows_and_a_subscription_that_changes(
+    group_bootstrap: str, topic_name: TopicName
+) -> None:
+    topic, other = topic_name(), topic_name()
+    places = create(group_bootstrap, topic, 1)
+    others = create(group_bootstrap, other, 2)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer") as team:
+        one, two = team.join("confluent"), team.join("confluent")
+        team.wait("an owner", lambda: one.assignment | two.assignment == set(places))
+        more = grow(group_bootstrap, topic, 4)
+        team.wait_for_owners(more)
+        two.tell("subscribe", topics=[other])
+        team.wait("a topic each", lambda: one.assignment == set(more) and two.assignment == set(others))
+        ends = fill(group_bootstrap, [*more, *others], 20)
+        team.wait_for_records(ends)
+        team.check_exactly_once(ends)
+
+
+def test_a_static_member_that_restarts_in_time_gets_its_partitions_back(
+    group_bootstrap: str, topic_name: TopicName
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer") as team:
+        with Stream(group_bootstrap, places) as stream:
+            one = team.join("confluent", instance="one")
+            two = team.join("confluent", instance="two")
+            team.wait_for_owners(places)
+            team.wait("fair shares", lambda: share(one) == share(two) == 2)
+            share_of_one, told = set(one.assignment), (two.count("assigned"), two.count("revoked"))
+            one.leave()
+            again = team.join("confluent", instance="one")
+            team.wait_for_owners(places)
+            assert again.assignment == share_of_one
+            assert (two.count("assigned"), two.count("revoked")) == told
+        team.wait_for_records(stream.ends)
+        team.check_ownership()
+
+
+def test_a_static_member_cannot_be_there_twice(group_bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 2)
+    with Team(group_bootstrap, topic, [topic], protocol="consumer") as team:
+        first = team.join("confluent", instance="twin")
+        team.wait_for_owners(places)
+        second = team.join("confluent", instance="twin")
+        # UNRELEASED_INSTANCE_ID: the newcomer is refused, not the older one as in the classic protocol.
+        team.wait("the refusal", lambda: any("still used" in each for each in second.failures))
+        assert first.assignment == set(places)
+
+
+@pytest.mark.parametrize(
+    ("clients", "assignor"),
+    [
+        ("confluent", "range"),
+        ("kafka-python", "range"),
+        ("aiokafka", "roundrobin"),
+        ("kafka-python", "cooperative-sticky"),
+    ],
+)
+def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_works(
+    group_bootstrap: str, topic_name: TopicName, clients: str, assignor: str
+) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 4)
+    with Team(group_bootstrap, topic, [topic]) as team:
+        with Stream(group_bootstrap, places) as stream:
+            old = team.join(clients, assignor=assignor)
+            team.wait_for_owners(places)
+            assert describe(group_bootstrap, topic).type == ConsumerGroupType.CLASSIC
+            new = team.join("confluent", protocol="consumer")
+            team.wait_for_owners(places)
+            assert describe(group_bootstrap, topic).type == ConsumerGroupType.CONSUMER
+            team.wait("fair shares", lambda: share(old) == share(new) == 2)
+            old.leave()
+            team.wait_for_owners(places)
+            again = team.join(clients, assignor=assignor)
+            team.wait_for_owners(places)
+            new.leave()
+            team.wait_for_owners(places)
+            assert again.assignment == set(places)
+            assert describe(group_bootstrap, topic).type == ConsumerGroupType.CLASSIC
+        team.wait_for_records(stream.ends)
+        team.check_ownership()
+        team.check_nothing_lost(stream.ends)
+
+
+def test_classic_and_consumer_members_live_together(group_bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name()
+    places = create(group_bootstrap, topic, 6)
+    with Team(group_bootstrap, topic, [topic], session_ms=1500) as team:
+        with Stream(group_bootstrap, places) as stream:
+            team.join("kafka-python")
+            team.join("confluent", protocol="consumer")
+            team.join("aiokafka")
+            team.join("confluent")
+            team.wait_for_owners(places)
+            team.members[0].kill()
+            team.wait_for_owners(places)
+            team.members[1].kill()
+            team.wait_for_owners(places)
+            team.join("confluent", protocol="consumer")
+            team.wait_for_owners(places)
+        team.wait_for_records(stream.ends)
+        team.check_ownership()
+        team.check_nothing_lost(stream.ends)

@@ -1,0 +1,185 @@
+"""What producers promise while brokers die and connections are cut.
+
+Nothing acknowledged is lost, a partition's records keep their order, and none is written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cutting_proxy import CuttingProxy
+from tests.integration.test_producer import values
+
+from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.producer import AsyncProducer, Producer
+from tidelog.testing.broker import BrokerProcess
+
+WAIT_S = 60
+
+
+def numbers(bootstrap: str, topic: str, *, committed: bool = False) -> list[int]:
+    return [int(value or b"") for value in values(bootstrap, topic, committed=committed)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_a_killed_broker_costs_no_record_and_doubles_none(tmp_path: Path, in_flight: int) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        producer = Producer(
+            bootstrap_servers=broker.bootstrap,
+            batch_size=1000,
+            linger_ms=1,
+            max_in_flight_requests_per_connection=in_flight,
+            retry_backoff_ms=20,
+            reconnect_backoff_ms=20,
+        )
+        stop = threading.Event()
+        futures = []
+
+        def work() -> None:
+            while not stop.is_set():
+                futures.append(producer.send("t", b"%d" % len(futures)))
+                if len(futures) % 500 == 0:
+                    futures[-1].result(WAIT_S)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(3):
+            seen = len(futures)
+            while len(futures) < seen + 1000:
+                assert thread.is_alive()
+            broker.kill()
+            broker.restart()
+        stop.set()
+        thread.join(WAIT_S)
+        producer.close()
+        offsets = [future.result(0).offset for future in futures]
+        assert offsets == list(range(len(futures)))
+        assert numbers(broker.bootstrap, "t") == list(range(len(futures)))
+
+
+@contextlib.contextmanager
+def behind_proxy(
+    tmp_path: Path, *, cuts: int, max_bytes: int, seed: int
+) -> Iterator[tuple[CuttingProxy, str]]:
+    """A broker that sends its clients through a proxy, and an address that avoids it."""
+    port, direct = free_port(), free_port()
+    proxy = CuttingProxy(f"127.0.0.1:{port}", cuts=cuts, max_bytes=max_bytes, seed=seed)
+    with proxy:
+        options = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},DIRECT://127.0.0.1:{direct}",
+            "advertised.listeners": f"PLAINTEXT://{proxy.address},DIRECT://127.0.0.1:{direct}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT",
+        }
+        with BrokerProcess(tmp_path / "data", options=options, port=port):
+            yield proxy, f"127.0.0.1:{direct}"
+
+
+IMPATIENT = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_connections_cut_at_any_byte_cost_no_record_and_double_none(tmp_path: Path, seed: int) -> None:
+    with behind_proxy(tmp_path, cuts=40, max_bytes=6000, seed=seed) as (proxy, direct):
+        producer = Producer(bootstrap_servers=proxy.address, batch_size=500, linger_ms=1, **IMPATIENT)
+        futures = []
+        while proxy.cuts_left > 0:
+            futures.append(producer.send("t", b"%d" % len(futures)))
+            if len(futures) % 50 == 0:
+                futures[-1].result(WAIT_S)
+        producer.close()
+        assert [future.result(0).offset for future in futures] == list(range(len(futures)))
+        assert numbers(direct, "t") == list(range(len(futures)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_transactions_through_cut_connections_are_whole(tmp_path: Path, seed: int) -> None:
+    with behind_proxy(tmp_path, cuts=40, max_bytes=4000, seed=seed) as (proxy, direct):
+        with Producer(
+            bootstrap_servers=proxy.address, transactional_id="t", batch_size=500, linger_ms=1, **IMPATIENT
+        ) as producer:
+            producer.init_transactions()
+            number = 0
+            committed: list[int] = []
+            while proxy.cuts_left > 0:
+                producer.begin_transaction()
+                numbers_sent = list(range(number, number + 30))
+                for each in numbers_sent:
+                    producer.send("t", b"%d" % each)
+                number += 30
+                if number % 4 == 0:
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+                    committed += numbers_sent
+        assert numbers(direct, "t", committed=True) == committed
+
+
+def test_the_async_producer_survives_the_same_cuts(tmp_path: Path) -> None:
+    async def main(address: str, proxy: CuttingProxy) -> int:
+        async with AsyncProducer(
+            bootstrap_servers=address, batch_size=500, linger_ms=1, **IMPATIENT
+        ) as producer:
+            count = 0
+            while proxy.cuts_left > 0:
+                results = await asyncio.gather(
+                    *(producer.send("t", b"%d" % number) for number in range(count, count + 40))
+                )
+                assert [result.offset for result in results] == list(range(count, count + 40))
+                count += 40
+            return count
+
+    with behind_proxy(tmp_path, cuts=30, max_bytes=6000, seed=7) as (proxy, direct):
+        count = asyncio.run(main(proxy.address, proxy))
+        assert numbers(direct, "t") == list(range(count))
+
+
+def test_records_that_nobody_takes_expire_with_an_honest_error(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        producer = Producer(
+            bootstrap_servers=broker.bootstrap,
+            delivery_timeout_ms=600,
+            request_timeout_ms=300,
+            linger_ms=0,
+            **IMPATIENT,
+        )
+        producer.send("t", b"0").result(WAIT_S)
+        broker.kill()
+        lost = [producer.send("t", b"%d" % number) for number in range(1, 4)]
+        for future in lost:
+            with pytest.raises(RequestTimeoutError, match=r"delivery\.timeout\.ms=600"):
+                future.result(WAIT_S)
+        broker.restart()
+        # What expired has left a hole in the sequence numbers; the producer goes on all the same.
+        again = [producer.send("t", b"%d" % number) for number in range(4, 50)]
+        assert [future.result(WAIT_S).has_offset for future in again] == [True] * len(again)
+        producer.close()
+        written = numbers(broker.bootstrap, "t")
+        assert written == sorted(set(written))
+        assert written[0] == 0
+        assert written[-46:] == list(range(4, 50))
+
+
+def test_a_frozen_broker_is_waited_for(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Producer(bootstrap_servers=broker.bootstrap, request_timeout_ms=300, **IMPATIENT) as producer:
+            producer.send("t", b"0").result(WAIT_S)
+            broker.send_signal(signal.SIGSTOP)
+            futures = [producer.send("t", b"%d" % number) for number in range(1, 100)]
+            with pytest.raises(RequestTimeoutError):
+                futures[0].result(0.5)
+            broker.send_signal(signal.SIGCONT)
+            assert [future.result(WAIT_S).offset for future in futures] == list(range(1, 100))
+        assert numbers(broker.bootstrap, "t") == list(range(100))
