@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.compat.toolchain import CACHE, ROOT
 
 from benchmarks import (
+    codec,
     contestants,
     footprint,
     heartbeats,
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, ModuleType] = {
     "log-size": log_size,
     "replay": replay,
     "groups": heartbeats,
+    "codec": codec,
 }
 
 

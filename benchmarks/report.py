@@ -75,6 +75,18 @@ def _row(figure: Figure) -> list[str]:
 COLUMNS = ["measure", "Tidelog", "Apache Kafka", "unit", "better by", "prototype"]
 
 
+def _table(group: list[Figure]) -> tuple[list[str], list[list[str]]]:
+    """Column titles and rows: ours beside Kafka's, or where libraries are compared a column for each."""
+    contestants = list(dict.fromkeys(label for figure in group for label in figure.values))
+    if set(contestants) <= {OURS, PEER}:
+        return COLUMNS, [_row(figure) for figure in group]
+    rows = [
+        [figure.name, *(number(figure.median(label)) for label in contestants), figure.unit]
+        for figure in group
+    ]
+    return ["measure", *contestants, "unit"], rows
+
+
 def _by_benchmark(figures: Iterable[Figure]) -> list[tuple[str, list[Figure]]]:
     ordered = sorted(figures, key=lambda figure: figure.benchmark)
     return [(name, list(group)) for name, group in groupby(ordered, key=lambda figure: figure.benchmark)]
@@ -83,10 +95,11 @@ def _by_benchmark(figures: Iterable[Figure]) -> list[tuple[str, list[Figure]]]:
 def show(figures: Iterable[Figure], context: dict[str, str], console: Console) -> None:
     for name, group in _by_benchmark(figures):
         table = Table(title=name, title_justify="left")
-        for column in COLUMNS:
-            table.add_column(column, justify="left" if column in ("measure", "unit") else "right")
-        for figure in group:
-            table.add_row(*_row(figure))
+        titles, rows = _table(group)
+        for title in titles:
+            table.add_column(title, justify="left" if title in ("measure", "unit") else "right")
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
     for key, value in context.items():
         console.print(f"[dim]{key}: {value}[/dim]")
@@ -144,7 +157,9 @@ NOTES = """\
 def write_markdown(figures: Iterable[Figure], context: dict[str, str], path: Path) -> None:
     parts = [PREFACE, "".join(f"- {key}: {value}\n" for key, value in context.items())]
     for name, group in _by_benchmark(figures):
-        rows = [COLUMNS, ["---", "---:", "---:", "---", "---:", "---:"], *map(_row, group)]
+        titles, rows = _table(group)
+        rules = ["---" if title in ("measure", "unit") else "---:" for title in titles]
+        rows = [titles, rules, *rows]
         table = "".join("| " + " | ".join(row) + " |\n" for row in rows)
         parts.append(f"## {name.capitalize()}\n\n{table}")
     parts.append(NOTES)

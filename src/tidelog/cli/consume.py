@@ -22,10 +22,10 @@ from tidelog.cli.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.cli.start_offsets import StartOffset, parse_start_offset, resolve_start_offsets
 from tidelog.cli.values import unescape
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import SimpleConsumer
 from tidelog.client.fetched import ConsumerRecord
 from tidelog.client.offsets import list_offsets
 from tidelog.client.resources import IsolationLevel, OffsetSpec
+from tidelog.client.simple_consumer import SimpleConsumer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 

@@ -20,7 +20,7 @@ from tidelog.cli.record_text import bytes_from_json, headers_from_json
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
 from tidelog.client.cluster import Cluster
 from tidelog.client.partitioner import RoundRobinPartitioner, StickyPartitioner
-from tidelog.client.producer import RecordMetadata, SimpleProducer
+from tidelog.client.simple_producer import RecordMetadata, SimpleProducer
 from tidelog.records.record import RecordHeader
 
 EPILOG = examples(

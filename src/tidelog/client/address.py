@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,3 +48,21 @@ def _parse(text: str) -> Address:
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"bootstrap server {text!r}: the port must be a number from 1 to 65535")
     return Address(host, int(port))
+
+
+async def canonical_addresses(addresses: Sequence[Address]) -> list[Address]:
+    """Each address under the canonical names of its hosts, for Kerberos-like setups.
+
+    Names that cannot be resolved stay as they are: whoever connects gets the error.
+    """
+    loop = asyncio.get_running_loop()
+    found: list[Address] = []
+    for address in addresses:
+        try:
+            infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            for *_, where in infos:
+                host, _service = await loop.getnameinfo((str(where[0]), address.port))
+                found.append(Address(host, address.port))
+        except socket.gaierror:
+            found.append(address)
+    return list(dict.fromkeys(found))

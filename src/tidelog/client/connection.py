@@ -3,7 +3,10 @@
 Owns the socket, the negotiated API versions and the requests in flight. A broker answers a connection's
 requests in order, so an answer belongs to the oldest request; a request that times out therefore closes
 the connection, as Kafka's clients do. Every future in flight ends with a result or an error, whatever
-happens to the socket. ``client.cluster`` opens connections and decides where requests go.
+happens to the socket. ``client.peer`` opens connections, ``client.cluster`` decides where requests go.
+
+Requests go out at once and in the order of the calls of ``send`` and ``send_only``. Time limits cost one
+comparison per request: one timer stands for the whole queue.
 """
 
 from __future__ import annotations
@@ -11,126 +14,133 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
+import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import tidelog
 from tidelog.client.address import Address
-from tidelog.client.errors import BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
+from tidelog.client.errors import ConnectionLostError, RequestTimeoutError, error_code
+from tidelog.client.receiver import MAX_RESPONSE_BYTES, FrameReceiver
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, WireError
-from tidelog.wire.api import ApiKey
-from tidelog.wire.codec import decode
-from tidelog.wire.frames import split_frames
-from tidelog.wire.headers import RequestHeader, encode_request, parse_response_header
+from tidelog.wire.api import ApiKey, request_header_version, response_header_version
+from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.schema import Payload
+from tidelog.wire.varint import skip_tags
 
 ResponseT = TypeVar("ResponseT", bound=Payload)
 RequestBuilder = Callable[[int], Payload]
+Body = bytes | memoryview
+"""The body of a response, without size and header; a memoryview owns its memory."""
 
-MAX_RESPONSE_BYTES = 1 << 30
 _CLOSE_TIMEOUT_S = 5.0
+_NEVER = float("inf")
+# Shorter requests are cheaper joined than sent as pieces.
+_JOINED_BYTES = 16 * 1024
+_SIZED_HEADER = struct.Struct(">ihhi")
+_CORRELATION_ID = struct.Struct(">i")
 
 
 class _InFlight(NamedTuple):
     correlation_id: int
-    answer: asyncio.Future[bytes]
-
-
-class _Receiver(asyncio.Protocol):
-    """Turns the socket's bytes into frames and hands them to the connection."""
-
-    def __init__(self) -> None:
-        self.on_frame: Callable[[bytes], None] = lambda frame: None
-        self.on_close: Callable[[Exception | None], None] = lambda error: None
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._received = bytearray()
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        try:
-            with memoryview(self._received) as view:
-                views, taken = split_frames(view, MAX_RESPONSE_BYTES)
-                frames = [bytes(frame) for frame in views]
-                for each in views:
-                    each.release()
-        except WireError as error:
-            self.on_close(error)
-            return
-        del self._received[:taken]
-        for frame in frames:
-            self.on_frame(frame)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.on_close(exc)
-        if not self.closed.done():
-            self.closed.set_result(None)
+    api_key: int
+    version: int
+    flexible: bool
+    answer: asyncio.Future[Body]
+    sent_at: float
+    expires_at: float
 
 
 class Connection:
-    """Requests and answers over one socket; made by :meth:`open`."""
+    """Requests and answers over one socket; made by :func:`client.opening.open_connection`."""
 
     def __init__(
-        self, address: Address, transport: asyncio.Transport, receiver: _Receiver, client_id: str
+        self, address: Address, transport: asyncio.Transport, receiver: FrameReceiver, client_id: str
     ) -> None:
         self.address = address
+        self.traffic = receiver.traffic
+        self.finalized_features: Mapping[str, int] = {}
+        self.finalized_features_epoch = -1
+        self.session_lifetime_ms = 0
+        """How long the broker takes requests before it wants a new login (KIP-368); 0: for ever."""
+        self.last_used = 0.0
+        self.on_lost: Callable[[Exception | None], None] = lambda error: None
+        """Called once, when the connection has ended for whatever reason."""
+        self._loop = asyncio.get_running_loop()
         self._transport = transport
         self._receiver = receiver
-        self._client_id = client_id
+        self._client_id = _nullable_string(client_id)
+        self._headers: dict[tuple[int, int], tuple[bytes, bool]] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: Exception | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_at = _NEVER
         receiver.on_frame = self._frame_received
         receiver.on_close = self._closed
         if receiver.closed.done():
             self._fail(None)
 
-    @classmethod
-    async def open(cls, address: Address, *, client_id: str, deadline: Deadline) -> Connection:
-        """Connect and learn which API versions the broker offers."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(deadline.remaining):
-                transport, receiver = await loop.create_connection(_Receiver, address.host, address.port)
-        except TimeoutError:
-            seconds = deadline.timeout_ms / 1000
-            raise _unreachable(address, f"no answer within {seconds:g} s") from None
-        except socket.gaierror:
-            raise BrokerUnreachableError(
-                f"cannot reach {address}: nobody knows the host {address.host!r}; check the address"
-            ) from None
-        except OSError as error:
-            raise _unreachable(address, _reason(error)) from error
-        connection = cls(address, transport, receiver, client_id)
-        try:
-            await connection._negotiate(deadline)
-        except ConnectionLostError as error:
-            await connection.close()
-            raise BrokerUnreachableError(
-                f"{address} accepts connections but does not answer as a Kafka broker does; "
-                "is it a Kafka listener without TLS and SASL?"
-            ) from error
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
-
     @property
     def is_open(self) -> bool:
         return self._failure is None
 
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._in_flight)
+
+    def version_of(self, api_key: int, lowest: int, highest: int) -> int | None:
+        """The newest version from ``lowest`` to ``highest`` that the broker speaks; None if there is none."""
+        known = self._versions.get(api_key)
+        if known is None:
+            return None
+        version = min(highest, known[1])
+        return version if version >= max(lowest, known[0]) else None
+
     def version_for(self, api: type[Payload], max_version: int | None = None) -> int | None:
         """The newest version of an API that both sides speak; None if there is none."""
-        if api.API_KEY not in self._versions:
-            return None
-        broker_min, broker_max = self._versions[api.API_KEY]
         own_min, own_max = api.VERSIONS
-        version = min(own_max, broker_max, own_max if max_version is None else max_version)
-        return version if version >= max(own_min, broker_min) else None
+        return self.version_of(
+            api.API_KEY, own_min, own_max if max_version is None else min(own_max, max_version)
+        )
+
+    def require_version(self, api_key: int, lowest: int, highest: int) -> int:
+        """As :meth:`version_of`, with an error that names the API and the broker where there is none."""
+        version = self.version_of(api_key, lowest, highest)
+        if version is None:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker at {self.address} offers no version of {_api_name(api_key)} "
+                "that this client speaks",
+            )
+        return version
+
+    def send(
+        self, api_key: int, version: int, parts: Sequence[bytes | bytearray | memoryview], timeout_s: float
+    ) -> asyncio.Future[Body]:
+        """Send a request whose body is ``parts``, one after another; the future gets the body of the answer.
+
+        Views must be of single bytes, and what they show must stay as it is until the answer is there.
+        """
+        now = self._loop.time()
+        correlation_id, flexible = self._write(api_key, version, parts)
+        answer = self._loop.create_future()
+        expires_at = now + timeout_s
+        self._in_flight.append(_InFlight(correlation_id, api_key, version, flexible, answer, now, expires_at))
+        self.last_used = now
+        if expires_at < self._expiry_at:
+            self._watch(expires_at)
+        return answer
+
+    def send_only(self, api_key: int, version: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Send a request that gets no answer (a Produce with acks=0)."""
+        self._write(api_key, version, parts)
+        self.last_used = self._loop.time()
 
     async def request(
         self,
@@ -144,103 +154,144 @@ class Connection:
 
         ``build`` is the request, or makes it for the negotiated version where versions differ in content.
         """
-        version = self._require_version(response_type, max_version)
-        answer = self._send(build(version) if callable(build) else build, version)
-        frame = await self._wait_for(answer, ApiKey(response_type.API_KEY), deadline)
-        return self._decode(frame, response_type, version)
+        version, body = self._encode(build, response_type, max_version)
+        answer = await self.send(response_type.API_KEY, version, [body], deadline.remaining)
+        return self.decode(answer, response_type, version)
 
-    def send_only(
+    def tell(
         self, build: Payload | RequestBuilder, api: type[Payload], *, max_version: int | None = None
     ) -> None:
-        """Send a request that gets no answer (a Produce with acks=0)."""
-        version = self._require_version(api, max_version)
-        self._write(build(version) if callable(build) else build, version)
+        """Send a request that gets no answer."""
+        version, body = self._encode(build, api, max_version)
+        self.send_only(api.API_KEY, version, [body])
 
-    async def close(self) -> None:
-        """Close the socket once all is written; requests in flight fail with ``ConnectionLostError``."""
-        if self._failure is None:
-            self._transport.close()
-            self._fail(None)
+    def decode(self, body: Body, response_type: type[ResponseT], version: int) -> ResponseT:
+        """The message in an answer's body; the error for garbage names the broker."""
         try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._receiver.closed
-        except TimeoutError:
-            self._transport.abort()
+            return decode(response_type, version, body)[0]
+        except WireError as error:
+            raise self._garbage(response_type.API_KEY, version, error) from error
 
-    async def _negotiate(self, deadline: Deadline) -> None:
+    async def negotiate(self, deadline: Deadline) -> None:
+        """Learn which API versions the broker offers, and which features its cluster has."""
         key = ApiKey.API_VERSIONS
         version = ApiVersionsRequest.VERSIONS[1]
         while True:
             request = ApiVersionsRequest(
                 client_software_name="tidelog", client_software_version=tidelog.__version__
             )
-            frame = await self._wait_for(self._send(request, version), key, deadline)
+            body = await self.send(key, version, [encode(request, version)], deadline.remaining)
             # A broker that does not know this version answers in version 0 and says what it knows.
-            refused = int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION
-            response = self._decode(frame, ApiVersionsResponse, 0 if refused else version)
+            refused = int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION
+            response = self.decode(body, ApiVersionsResponse, 0 if refused else version)
             known = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
             if not refused:
                 break
             fallback = known.get(key, (0, 0))[1]
             version = fallback if fallback < version else 0
         if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code), f"{self.address} refused the handshake")
+            raise KafkaError(error_code(response.error_code), f"{self.address} refused the handshake")
         self._versions = known
+        self.finalized_features_epoch = response.finalized_features_epoch
+        self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
+        self._receiver.max_frame_bytes = MAX_RESPONSE_BYTES
 
-    def _require_version(self, api: type[Payload], max_version: int | None) -> int:
-        version = self.version_for(api, max_version)
-        if version is None:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker at {self.address} offers no version of {ApiKey(api.API_KEY).name} "
-                "that this client speaks",
-            )
-        return version
+    async def close(self) -> None:
+        """Close the socket once all is written; requests in flight fail with ``ConnectionLostError``."""
+        if self._failure is None:
+            self._transport.close()
+            self._fail(ConnectionAbortedError("this client closed it"))
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await asyncio.shield(self._receiver.closed)
+        except TimeoutError:
+            self._transport.abort()
 
-    def _send(self, request: Payload, version: int) -> asyncio.Future[bytes]:
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._in_flight.append(_InFlight(self._write(request, version), answer))
-        return answer
+    def abort(self, error: Exception) -> None:
+        """End the connection at once; requests in flight fail because of ``error``."""
+        self._closed(error)
 
-    def _write(self, request: Payload, version: int) -> int:
+    def _encode(
+        self, build: Payload | RequestBuilder, api: type[Payload], max_version: int | None
+    ) -> tuple[int, bytes]:
+        lowest, highest = api.VERSIONS
+        if max_version is not None:
+            highest = min(highest, max_version)
+        version = self.require_version(api.API_KEY, lowest, highest)
+        return version, encode(build(version) if callable(build) else build, version)
+
+    def _write(
+        self, api_key: int, version: int, parts: Sequence[bytes | bytearray | memoryview]
+    ) -> tuple[int, bool]:
         if self._failure is not None:
             raise ConnectionLostError(f"the connection to {self.address} is closed") from self._failure
+        known = self._headers.get((api_key, version))
+        if known is None:
+            known = self._headers[api_key, version] = self._header_of(api_key, version)
+        tail, flexible = known
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(request.API_KEY, version, correlation_id, self._client_id)
-        self._transport.write(encode_request(header, request))
-        return correlation_id
+        size = 8 + len(tail) + sum(map(len, parts))
+        header = _SIZED_HEADER.pack(size, api_key, version, correlation_id) + tail
+        if size < _JOINED_BYTES:
+            self._transport.write(b"".join((header, *parts)))
+        else:
+            self._transport.writelines((header, *parts))
+        traffic = self.traffic
+        traffic.requests += 1
+        traffic.bytes_sent += size + 4
+        return correlation_id, flexible
 
-    async def _wait_for(self, answer: asyncio.Future[bytes], key: ApiKey, deadline: Deadline) -> bytes:
-        try:
-            async with asyncio.timeout(deadline.remaining):
-                return await answer
-        except TimeoutError:
-            error = RequestTimeoutError(
-                f"{self.address} has not answered {key.name} within {deadline.timeout_ms / 1000:g} s"
-            )
-            self._closed(error)
-            raise error from None
+    def _header_of(self, api_key: int, version: int) -> tuple[bytes, bool]:
+        """What follows the correlation id in this version, and whether the answer's header has tags."""
+        tags = b"\x00" if request_header_version(api_key, version) == 2 else b""
+        return self._client_id + tags, response_header_version(api_key, version) == 1
 
-    def _decode(self, frame: bytes, response_type: type[ResponseT], version: int) -> ResponseT:
-        key = ApiKey(response_type.API_KEY)
-        try:
-            _, position = parse_response_header(key, version, frame)
-            return decode(response_type, version, frame, position)[0]
-        except WireError as error:
-            raise WireError(f"{self.address} answered {key.name} v{version} with garbage: {error}") from error
-
-    def _frame_received(self, frame: bytes) -> None:
+    def _frame_received(self, view: memoryview, start: int, stop: int, owned: bool) -> None:
         if not self._in_flight:
-            self._closed(WireError("an answer that nobody asked for"))
+            self._closed(WireError("it sent an answer that nobody asked for"))
             return
-        correlation_id, answer = self._in_flight.popleft()
-        if len(frame) < 4 or int.from_bytes(frame[:4], "big") != correlation_id:
-            self._in_flight.appendleft(_InFlight(correlation_id, answer))
-            self._closed(WireError("an answer to another request"))
+        asked = self._in_flight[0]
+        if stop - start < 4 or _CORRELATION_ID.unpack_from(view, start)[0] != asked.correlation_id:
+            self._closed(WireError("it sent an answer to another request"))
             return
-        if not answer.done():
-            answer.set_result(frame)
+        start += 4
+        if asked.flexible:
+            try:
+                start = start + 1 if view[start] == 0 else skip_tags(view[:stop], start)
+            except (WireError, IndexError):
+                self._closed(WireError("it sent an answer that ends within its header"))
+                return
+        self._in_flight.popleft()
+        self.last_used = now = self._loop.time()
+        traffic = self.traffic
+        traffic.responses += 1
+        traffic.latency_ms.record((now - asked.sent_at) * 1000)
+        if not asked.answer.done():
+            asked.answer.set_result(view[start:stop] if owned else bytes(view[start:stop]))
+
+    def _watch(self, expires_at: float) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry_at = expires_at
+        self._expiry = self._loop.call_at(expires_at, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry, self._expiry_at = None, _NEVER
+        now = self._loop.time()
+        overdue = [each for each in self._in_flight if each.expires_at <= now]
+        if not overdue:
+            if self._in_flight:
+                self._watch(min(each.expires_at for each in self._in_flight))
+            return
+        for each in overdue:
+            error = RequestTimeoutError(
+                f"{self.address} has not answered {_api_name(each.api_key)} within "
+                f"{each.expires_at - each.sent_at:.3g} s"
+            )
+            if not each.answer.done():
+                each.answer.set_exception(error)
+        self._closed(error)
 
     def _closed(self, error: Exception | None) -> None:
         if self._failure is None:
@@ -248,27 +299,47 @@ class Connection:
         self._fail(error)
 
     def _fail(self, error: Exception | None) -> None:
-        self._failure = self._failure or error or ConnectionResetError("closed")
+        if self._failure is not None:
+            return
+        self._failure = error or ConnectionResetError("closed")
+        if self._expiry is not None:
+            self._expiry.cancel()
         while self._in_flight:
-            answer = self._in_flight.popleft().answer
-            if not answer.done():
-                lost = ConnectionLostError(f"the connection to {self.address} was lost: {_reason(error)}")
+            asked = self._in_flight.popleft()
+            if not asked.answer.done():
+                lost = ConnectionLostError(
+                    f"the connection to {self.address} was lost while {_api_name(asked.api_key)} "
+                    f"waited for its answer: {reason(error)}"
+                )
                 lost.__cause__ = error
-                answer.set_exception(lost)
+                asked.answer.set_exception(lost)
+        self.on_lost(error)
+
+    def _garbage(self, api_key: int, version: int, error: WireError) -> WireError:
+        return WireError(f"{self.address} answered {_api_name(api_key)} v{version} with garbage: {error}")
 
 
-def _unreachable(address: Address, reason: str) -> BrokerUnreachableError:
-    return BrokerUnreachableError(
-        f"cannot reach {address}: {reason}; is the broker running? try `tidelog start`"
-    )
-
-
-def _reason(error: Exception | None) -> str:
+def reason(error: Exception | None) -> str:
+    """Why a connection ended or never began, in words for a person."""
     if error is None:
-        return "it was closed"
+        return "the broker closed it"
     if isinstance(error, OSError):
         # asyncio joins the failures of several addresses of one name into a text of its own.
         number = error.errno or ((found := re.search(r"Errno (\d+)", str(error))) and int(found[1]))
         if number:
             return os.strerror(number).lower()
     return str(error) or type(error).__name__
+
+
+def _api_name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"API {api_key}"
+
+
+def _nullable_string(text: str) -> bytes:
+    raw = text.encode()
+    if len(raw) > 0x7FFF:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "client.id is longer than 32767 bytes; shorten it")
+    return len(raw).to_bytes(2, "big") + raw

@@ -4,9 +4,11 @@
     ├── BrokerUnreachableError  no connection could be opened
     ├── ConnectionLostError     a connection closed while requests were under way
     ├── RequestTimeoutError     a broker has not answered in time
-    └── NoLeaderError           metadata names no leader for a partition
+    ├── NoLeaderError           metadata names no leader for a partition
+    ├── AuthenticationError     TLS or SASL: one side does not accept who the other is
+    └── ClientClosedError       a client was used after its close, or in a forked child
 
-The last three and every retriable ``KafkaError`` may go away by themselves: ``is_retriable`` says so.
+The first four and every retriable ``KafkaError`` may go away by themselves: ``is_retriable`` says so.
 """
 
 from __future__ import annotations
@@ -39,6 +41,14 @@ class RequestTimeoutError(ClientError):
 
 class NoLeaderError(ClientError):
     """A partition that has no leader now."""
+
+
+class AuthenticationError(ClientError):
+    """One side does not accept who the other says it is; trying again with the same options is no use."""
+
+
+class ClientClosedError(ClientError):
+    """A client that cannot be used any more."""
 
 
 def is_retriable(error: BaseException) -> bool:

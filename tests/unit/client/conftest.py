@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +39,7 @@ class ScriptedBroker:
         }
         self.topics: list[MetadataResponseTopic] = []
         self.seen: list[tuple[ApiKey, int, Payload]] = []
+        self.tls: ssl.SSLContext | None = None
         self.port = 0
         self.connections = 0
 
@@ -46,7 +48,7 @@ class ScriptedBroker:
         return f"127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> ScriptedBroker:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 
-from tidelog.client.address import Address, parse_addresses
+from tidelog.client.address import Address, canonical_addresses, parse_addresses
 from tidelog.errors import ConfigError
 
 
@@ -37,3 +40,26 @@ def test_what_is_no_address_is_refused_with_the_mend(text: str, mend: str) -> No
     with pytest.raises(ConfigError) as refused:
         parse_addresses(text)
     assert mend in str(refused.value)
+
+
+def test_canonical_names_replace_those_that_can_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> list[Address]:
+        loop = asyncio.get_running_loop()
+
+        async def getaddrinfo(host: str, port: int, **kwargs: object) -> list[object]:
+            if host == "gone.test":
+                raise socket.gaierror(socket.EAI_NONAME, "no")
+            return [(0, 0, 0, "", ("127.0.0.1", port)), (0, 0, 0, "", ("127.0.0.2", port))]
+
+        async def getnameinfo(where: tuple[str, int]) -> tuple[str, str]:
+            return f"{where[0]}.canonical.test", "service"
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        monkeypatch.setattr(loop, "getnameinfo", getnameinfo)
+        return await canonical_addresses([Address("alias.test", 9092), Address("gone.test", 9093)])
+
+    assert asyncio.run(main()) == [
+        Address("127.0.0.1.canonical.test", 9092),
+        Address("127.0.0.2.canonical.test", 9092),
+        Address("gone.test", 9093),
+    ]

@@ -9,7 +9,9 @@ import pytest
 from tidelog.client.address import Address
 from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
+from tidelog.client.opening import open_connection
 from tidelog.client.retry import Deadline
+from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -19,7 +21,9 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def connect(port: int, timeout_ms: int = 5000) -> Connection:
-    return await Connection.open(Address("127.0.0.1", port), client_id="test", deadline=Deadline(timeout_ms))
+    return await open_connection(
+        Address("127.0.0.1", port), NetworkSettings(client_id="test"), Deadline(timeout_ms)
+    )
 
 
 async def open_to(serve: Serve, timeout_ms: int = 5000) -> Connection:

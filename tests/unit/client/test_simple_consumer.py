@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import SimpleConsumer
 from tidelog.client.resources import OffsetSpec
+from tidelog.client.simple_consumer import SimpleConsumer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.records.record import Record, encode_batch

@@ -7,7 +7,7 @@ import pytest
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.partitioner import RoundRobinPartitioner
-from tidelog.client.producer import RecordMetadata, SimpleProducer
+from tidelog.client.simple_producer import RecordMetadata, SimpleProducer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.records.batch import iter_batches

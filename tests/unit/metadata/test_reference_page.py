@@ -21,3 +21,8 @@ def _generator() -> ModuleType:
 def test_the_reference_page_says_what_the_tables_say() -> None:
     page = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     assert page == _generator().render(), "run `make docs`"
+
+
+def test_the_reference_page_of_clients_says_what_their_tables_say() -> None:
+    page = (ROOT / "docs" / "reference" / "client-configuration.md").read_text(encoding="utf-8")
+    assert page == _generator().render_clients(), "run `make docs`"

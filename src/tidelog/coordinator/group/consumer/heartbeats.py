@@ -146,6 +146,7 @@ class Heartbeats:
     # Leaving
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result[ConsumerGroupHeartbeatResponse]:
+        self._groups.require(request.group_id)
         group = self._group(request.group_id, [], create=False)
         response = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch

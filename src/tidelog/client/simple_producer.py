@@ -256,7 +256,7 @@ class SimpleProducer:
         max_version = _TOPIC_IDS_SINCE - 1 if topic_id == ZERO_UUID else None
         connection = await self._cluster.connection_to(node)
         if self._acks == 0:
-            connection.send_only(build, ProduceResponse, max_version=max_version)
+            connection.tell(build, ProduceResponse, max_version=max_version)
             return None
         response = await connection.request(
             build, ProduceResponse, Deadline(timeout_ms + 1000), max_version=max_version

@@ -1,0 +1,282 @@
+"""What one Fetch brought for one partition: batches, read one after another as records are asked for.
+
+Bytes stay as they came until a batch's turn: then all of it is decoded, and handed out in pieces. An answer
+may begin before the offset asked for (batches are sent whole) and end in the middle of a batch. Control
+batches are passed over, and with ``read_committed`` the batches of aborted transactions are, by the list
+that came with the answer.
+
+Invariant: ``next_offset`` and ``last_epoch`` stand behind the last record handed out or passed over;
+``end_offset``, known from the batch headers alone, is where the next fetch goes on. Made by
+``consumer.fetcher``, kept in ``consumer.fetch_buffer``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
+from tidelog.client.consumer.fetch_config import FetchConfig
+from tidelog.client.consumer.partition_state import PartitionState
+from tidelog.errors import CorruptRecordError, TidelogError
+from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from tidelog.records.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAGIC_V2,
+    TRANSACTIONAL_BIT,
+)
+from tidelog.records.control import ControlType, parse_control_type
+from tidelog.records.legacy import parse_legacy, unwrap_legacy
+from tidelog.records.record_codec import ConsumerRecord, decode_consumer_records, decode_records
+
+# Base offset, length, leader epoch, magic, (CRC), attributes, last offset delta, (timestamps), producer id.
+_HEAD = struct.Struct(">qiib4xhi16xq")
+_OFFSET_AND_SIZE = struct.Struct(">qi")
+
+_LEGACY = 0x4000  # no bit of a batch's attributes
+Batch = tuple[int, int, int, int, int, int]
+"""Start, end, leader epoch, attributes (``_LEGACY``: an old message), offset behind it, producer id."""
+
+
+class CompletedFetch:
+    """The records of one partition in one answer."""
+
+    __slots__ = (
+        "_aborted",
+        "_batches",
+        "_config",
+        "_data",
+        "_next_batch",
+        "_ready",
+        "_ready_at",
+        "_ready_end",
+        "_ready_epoch",
+        "end_epoch",
+        "end_offset",
+        "error",
+        "fetch_offset",
+        "generation",
+        "last_epoch",
+        "next_offset",
+        "partition",
+        "size_bytes",
+        "state",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        state: PartitionState,
+        fetch_offset: int,
+        config: FetchConfig,
+        data: memoryview | bytes = b"",
+        aborted: Sequence[tuple[int, int]] | None = None,
+        error: TidelogError | None = None,
+        offset_epoch: int = NO_LEADER_EPOCH,
+    ) -> None:
+        self.partition = partition
+        self.state = state
+        self.generation = state.generation
+        self.fetch_offset = fetch_offset
+        """Where it was to begin."""
+        self.next_offset = fetch_offset
+        self.last_epoch = offset_epoch
+        self.error = error
+        """Why there are no records: raised when the turn of this answer comes."""
+        self.size_bytes = len(data)
+        self._config = config
+        self._data = data
+        self._batches = list(_batches(data, partition)) if data else []
+        self._next_batch = 0
+        self._ready: list[ConsumerRecord] = []
+        self._ready_at = 0
+        self._ready_end = fetch_offset
+        self._ready_epoch = offset_epoch
+        self._aborted = _AbortedTransactions(aborted) if aborted and config.read_committed else None
+        self.end_offset = fetch_offset
+        self.end_epoch = offset_epoch
+        if self._batches:
+            last = self._batches[-1]
+            self.end_offset = max(last[4], fetch_offset)
+            self.end_epoch = last[2]
+        elif data:
+            raise RecordTooLargeError(
+                f"the batch at offset {fetch_offset} of {partition} is larger than a fetch may be: raise "
+                "fetch.max.bytes and max.partition.fetch.bytes"
+            )
+
+    @property
+    def is_drained(self) -> bool:
+        return self._ready_at == len(self._ready) and self._next_batch == len(self._batches)
+
+    def take(self, max_records: int) -> list[ConsumerRecord]:
+        """Up to ``max_records`` of the next records, and move on; empty only when drained.
+
+        A batch that cannot be read raises each time, until the application seeks past it; what comes before
+        it is handed out first.
+        """
+        taken: list[ConsumerRecord] = []
+        while True:
+            ready, start = self._ready, self._ready_at
+            stop = start + max_records - len(taken)
+            if stop < len(ready):
+                self._ready_at = stop
+                taken += ready[start:stop]
+                self.next_offset, self.last_epoch = ready[stop - 1].offset + 1, self._ready_epoch
+                return taken
+            if not taken and not start:
+                taken = ready
+            else:
+                taken += ready[start:] if start else ready
+            self._ready, self._ready_at = [], 0
+            self.next_offset, self.last_epoch = self._ready_end, self._ready_epoch
+            if self._next_batch == len(self._batches):
+                return taken
+            if len(taken) == max_records and not self._batches[self._next_batch][3] & CONTROL_BIT:
+                return taken
+            try:
+                self._read_next()
+            except TidelogError:
+                if taken:
+                    return taken
+                raise
+
+    def _read_next(self) -> None:
+        """Decode the next batch into ``_ready``, or pass over it."""
+        start, stop, epoch, attributes, after, producer_id = self._batches[self._next_batch]
+        try:
+            if attributes == _LEGACY:
+                records = self._read_legacy(start, stop)
+            elif attributes & CONTROL_BIT:
+                self._marker_seen(start, after - 1, producer_id)
+                records = []
+            elif self._hides(attributes, after, producer_id):
+                records = []
+            else:
+                records = decode_consumer_records(
+                    self._data,
+                    self._ready_end,
+                    self.partition.topic,
+                    self.partition.partition,
+                    pos=start,
+                    check_crc=self._config.check_crcs,
+                )
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                f"partition {self.partition}, offset {self._ready_end}: {error}; seek past it to go on, "
+                "and see `tidelog log verify` on the broker's data directory"
+            ) from error
+        self._ready_epoch = epoch
+        if records and (self._config.key_deserializer or self._config.value_deserializer):
+            good = self._deserialize(records)
+            if good < len(records):
+                # What comes before the bad record goes out first; then its batch is read again from there.
+                self._ready, self._ready_at = records[:good], 0
+                self._ready_end = records[good].offset
+                return
+        self._ready, self._ready_at = records, 0
+        self._ready_end = max(after, self._ready_end)
+        self._next_batch += 1
+
+    def _hides(self, attributes: int, after: int, producer_id: int) -> bool:
+        return (
+            self._aborted is not None
+            and self._aborted.hides(after - 1, producer_id)
+            and bool(attributes & TRANSACTIONAL_BIT)
+        )
+
+    def _marker_seen(self, start: int, offset: int, producer_id: int) -> None:
+        if self._aborted is not None:
+            # Compaction may have removed all of the transaction but its marker.
+            self._aborted.hides(offset, producer_id)
+            marker = decode_records(self._data, pos=start, check_crc=self._config.check_crcs)
+            if marker and parse_control_type(marker[0][3]) is ControlType.ABORT:
+                self._aborted.end(producer_id)
+
+    def _read_legacy(self, start: int, stop: int) -> list[ConsumerRecord]:
+        """A message of the formats before Kafka 0.11, which brokers before 4.0 may still hold."""
+        topic, number = self.partition
+        wrapper = parse_legacy(bytes(self._data[start:stop]))
+        if self._config.check_crcs and not wrapper.crc_valid:
+            raise CorruptRecordError(f"the message at offset {wrapper.offset} fails its CRC")
+        return [
+            ConsumerRecord(
+                topic,
+                number,
+                message.offset,
+                message.timestamp,
+                message.timestamp_type or 0,
+                message.key,
+                message.value,
+                (),
+                None,
+            )
+            for message in unwrap_legacy(wrapper)
+            if message.offset >= self._ready_end
+        ]
+
+    def _deserialize(self, records: list[ConsumerRecord]) -> int:
+        """Deserialize in place; how many could be, unless already the first cannot, which raises."""
+        topic = self.partition.topic
+        key, value = self._config.key_deserializer, self._config.value_deserializer
+        part = "key"
+        for index, record in enumerate(records):
+            try:
+                if key is not None:
+                    part = "key"
+                    record.key = key(topic, record.key)
+                if value is not None:
+                    part = "value"
+                    record.value = value(topic, record.value)
+            except Exception as error:
+                if index:
+                    return index
+                raise RecordDeserializationError(self.partition, record.offset, part, error) from error
+        return len(records)
+
+
+class _AbortedTransactions:
+    """Which producers' records are those of an aborted transaction at the current batch."""
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._upcoming = sorted(aborted, key=lambda each: each[1], reverse=True)
+        self._aborting: set[int] = set()
+
+    def hides(self, last_offset: int, producer_id: int) -> bool:
+        while self._upcoming and self._upcoming[-1][1] <= last_offset:
+            self._aborting.add(self._upcoming.pop()[0])
+        return producer_id in self._aborting
+
+    def end(self, producer_id: int) -> None:
+        self._aborting.discard(producer_id)
+
+
+def _batches(data: memoryview | bytes, partition: TopicPartition) -> Iterator[Batch]:
+    """Where each whole batch or old message lies; one that is cut short at the end is left out."""
+    start, size = 0, len(data)
+    while size - start > MAGIC_AT:
+        magic = data[start + MAGIC_AT]
+        if magic != MAGIC_V2:
+            offset, length = _OFFSET_AND_SIZE.unpack_from(data, start)
+            stop = start + length + LOG_OVERHEAD
+            if magic > MAGIC_V2 or stop <= start + MAGIC_AT:
+                raise CorruptRecordError(f"partition {partition}: an entry has the unknown format {magic}")
+            if stop > size:
+                return
+            yield start, stop, NO_LEADER_EPOCH, _LEGACY, offset + 1, NO_PRODUCER_ID
+        elif size - start < HEADER_SIZE:
+            return
+        else:
+            base, length, epoch, _, attributes, last_delta, producer_id = _HEAD.unpack_from(data, start)
+            stop = start + length + LOG_OVERHEAD
+            if stop < start + HEADER_SIZE:
+                raise CorruptRecordError(
+                    f"partition {partition}: a batch of {stop - start} bytes is impossible"
+                )
+            if stop > size:
+                return
+            yield start, stop, epoch, attributes & 0x3FFF, base + last_delta + 1, producer_id
+        start = stop

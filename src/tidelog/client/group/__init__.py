@@ -1,0 +1,1 @@
+"""Being a member of a consumer group: joining, heartbeats, assignors, commits."""

@@ -1,0 +1,141 @@
+"""What a consumer asks of its group: :class:`Membership`, and :class:`NoGroup` for those that have none.
+
+``AsyncConsumer`` calls it, on its loop, in this order: ``start`` once; then in every ``poll`` first
+``ensure_active`` (if partitions come from a group) and ``poll``; ``commit`` and ``fetch_committed`` at any
+time, also from a listener that runs inside ``ensure_active``; ``leave`` on unsubscribe and close, after
+which ``ensure_active`` may join again; ``close`` last.
+
+The assignment in ``SubscriptionState`` changes, and listeners are called, inside ``ensure_active`` and
+``leave`` only. Background tasks (heartbeats) set flags that the next ``ensure_active`` acts on.
+``membership_for`` chooses by the options ``group.id`` and ``group.protocol``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.client.retry import Deadline
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.consumer.listener import RebalanceCallbacks
+    from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.consumer.subscription_state import SubscriptionState
+    from tidelog.client.options import ClientConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who a consumer is in its group, for ``send_offsets_to_transaction``."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class Membership(Protocol):
+    """A consumer's place in its group."""
+
+    def start(
+        self,
+        subscription: SubscriptionState,
+        cluster: Cluster,
+        config: ClientConfig,
+        callbacks: RebalanceCallbacks,
+    ) -> None:
+        """Take what the other calls work with; no I/O yet."""
+
+    async def ensure_active(self, deadline: Deadline) -> bool:
+        """Be a member with an assignment, rejoining and calling listeners as needed.
+
+        False when ``deadline`` passed before that; what is under way goes on with the next call. Errors that
+        no waiting mends (authorization, fenced instance) are raised.
+        """
+
+    def poll(self, now: float) -> None:
+        """The application is alive (max.poll.interval.ms); start an automatic commit if one is due."""
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether a rebalance waits for ``ensure_active``: a ``poll`` that waits for records ends early."""
+
+    def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
+        """``wake()`` is to be called when ``needs_poll`` becomes true."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        """Commit; raises what the coordinator refused."""
+
+    async def fetch_committed(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets, None where there is none; waits for those of open transactions."""
+
+    async def leave(self, deadline: Deadline) -> None:
+        """Commit consumed positions (enable.auto.commit), tell the listener, leave the group."""
+
+    async def close(self) -> None:
+        """End background tasks; ``leave`` was called before if there was time."""
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this member is now."""
+
+
+class NoGroup:
+    """For consumers without ``group.id``: partitions are assigned by hand and nothing can be committed."""
+
+    needs_poll = False
+
+    def start(
+        self,
+        subscription: SubscriptionState,
+        cluster: Cluster,
+        config: ClientConfig,
+        callbacks: RebalanceCallbacks,
+    ) -> None:
+        pass
+
+    async def ensure_active(self, deadline: Deadline) -> bool:
+        raise self._refusal("subscribe to topics")
+
+    def poll(self, now: float) -> None:
+        pass
+
+    def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
+        pass
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        raise self._refusal("commit offsets")
+
+    async def fetch_committed(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        raise self._refusal("ask for committed offsets")
+
+    async def leave(self, deadline: Deadline) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        raise self._refusal("name its group")
+
+    @staticmethod
+    def _refusal(what: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_GROUP_ID, f"a consumer without group.id cannot {what}: set group.id"
+        )
+
+
+def membership_for(config: ClientConfig) -> Membership:
+    """The membership that a consumer's options ask for."""
+    if config.optional_str("group.id") is None:
+        return NoGroup()
+    from tidelog.client.group.classic_membership import ClassicMembership
+
+    return ClassicMembership(config)

@@ -1,0 +1,132 @@
+"""Opening a connection: address, socket, TLS, API versions, SASL; each failure with its own sentence.
+
+``client.peer`` calls this. A connection that comes out of :func:`open_connection` is ready for any request.
+Failures that another try may mend are ``BrokerUnreachableError`` or ``RequestTimeoutError``; a broker that
+refuses who we are, or whom we do not trust, is an ``AuthenticationError`` and trying again is no use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from tidelog.client.address import Address
+from tidelog.client.connection import Connection, reason
+from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, ConnectionLostError
+from tidelog.client.metrics import Traffic
+from tidelog.client.receiver import FrameReceiver
+from tidelog.client.retry import Deadline
+from tidelog.client.settings import NetworkSettings
+
+
+async def open_connection(
+    address: Address, settings: NetworkSettings, deadline: Deadline, traffic: Traffic | None = None
+) -> Connection:
+    """A connection to ``address`` that has greeted the broker and, where asked for, authenticated.
+
+    What goes over it is counted in ``traffic``.
+    """
+    transport, receiver = await _connect(address, settings, deadline, traffic or Traffic())
+    connection = Connection(address, transport, receiver, settings.client_id)
+    try:
+        await connection.negotiate(deadline)
+        if settings.security is not None:
+            await settings.security.authenticate(connection, deadline)
+    except ConnectionLostError as error:
+        await connection.close()
+        raise BrokerUnreachableError(_no_broker(address, settings)) from error
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+async def _connect(
+    address: Address, settings: NetworkSettings, deadline: Deadline, traffic: Traffic
+) -> tuple[asyncio.Transport, FrameReceiver]:
+    tls = None if settings.security is None else settings.security.tls
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(deadline.remaining):
+            transport, receiver = await loop.create_connection(
+                lambda: FrameReceiver(traffic),
+                *address,
+                ssl=tls,
+                server_hostname=None if tls is None else address.host,
+            )
+    except TimeoutError:
+        seconds = f"{deadline.timeout_ms / 1000:.3g} s"
+        if tls is not None:
+            raise BrokerUnreachableError(
+                f"no TLS connection to {address} within {seconds}; is the broker up, is it a TLS listener?"
+            ) from None
+        raise _unreachable(address, f"no answer within {seconds}") from None
+    except socket.gaierror as error:
+        raise _unknown_host(address, error) from None
+    except ssl.SSLCertVerificationError as error:
+        raise AuthenticationError(
+            f"{address} shows a certificate that is not trusted: {error.verify_message}; "
+            "check ssl.truststore.location and ssl.endpoint.identification.algorithm"
+        ) from error
+    except ssl.SSLError as error:
+        raise _tls_failure(address, error) from error
+    except OSError as error:
+        if tls is not None and isinstance(error, ConnectionError) and not _refused(error):
+            raise BrokerUnreachableError(
+                f"{address} ended the TLS handshake ({reason(error)}); is it a TLS listener?"
+            ) from error
+        raise _unreachable(address, reason(error)) from error
+    _set_socket_options(transport, settings)
+    return transport, receiver
+
+
+def _set_socket_options(transport: asyncio.Transport, settings: NetworkSettings) -> None:
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if settings.send_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+    if settings.receive_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+
+
+def _unknown_host(address: Address, error: socket.gaierror) -> BrokerUnreachableError:
+    if error.errno == socket.EAI_AGAIN:
+        return BrokerUnreachableError(
+            f"cannot reach {address}: the name service does not answer for {address.host!r} now"
+        )
+    return BrokerUnreachableError(
+        f"cannot reach {address}: nobody knows the host {address.host!r}; check the address"
+    )
+
+
+def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationError | BrokerUnreachableError:
+    words = (error.reason or str(error)).lower().replace("_", " ")
+    if "alert" in words or "certificate" in words:
+        return AuthenticationError(
+            f"{address} refused the TLS handshake: {words}; does it ask for a client certificate "
+            "(ssl.keystore.location)?"
+        )
+    return BrokerUnreachableError(f"no TLS handshake with {address}: {words}; is it a TLS listener?")
+
+
+def _no_broker(address: Address, settings: NetworkSettings) -> str:
+    protocol = "PLAINTEXT" if settings.security is None else settings.security.protocol
+    hint = (
+        "is it a Kafka listener without TLS and SASL?"
+        if protocol == "PLAINTEXT"
+        else f"is it a Kafka listener for security.protocol={protocol}?"
+    )
+    return f"{address} accepts connections but does not answer as a Kafka broker does; {hint}"
+
+
+def _refused(error: OSError) -> bool:
+    return isinstance(error, ConnectionRefusedError)
+
+
+def _unreachable(address: Address, why: str) -> BrokerUnreachableError:
+    return BrokerUnreachableError(
+        f"cannot reach {address}: {why}; is the broker running? try `tidelog start`"
+    )

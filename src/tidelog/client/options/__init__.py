@@ -1,0 +1,15 @@
+"""The options of producers, consumers and admin clients, in Kafka's names with Kafka's defaults.
+
+    common, security              options that all clients share
+    producer, consumer, admin     one table per client
+    unhonoured                    options of Java's clients without effect here
+    rules                         what one option means for another
+    client_config                 ClientConfig: mapping and keyword arguments, read and checked
+    network                       ClientConfig into ``client.settings``
+
+``docs/reference/client-configuration.md`` is written from these tables by ``make docs``.
+"""
+
+from tidelog.client.options.client_config import ADMIN, CONSUMER, PRODUCER, ClientConfig, ClientKind
+
+__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "ClientConfig", "ClientKind"]

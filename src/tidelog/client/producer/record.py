@@ -1,0 +1,46 @@
+"""What goes into a producer and what comes back: the record to send, and where it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.ids import NO_OFFSET
+from tidelog.records.record import RecordHeader
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """One record before it is serialized; interceptors see and may replace it."""
+
+    topic: str
+    value: object = None
+    key: object = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Sequence[RecordHeader] = ()
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went.
+
+    ``offset`` is -1 with ``acks=0``, which waits for no answer, and for a duplicate whose place the broker no
+    longer knows. Sizes are those of the serialized key and value, -1 for none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int = -1
+    serialized_value_size: int = -1
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the broker has told the record's offset."""
+        return self.offset != NO_OFFSET
+
+
+DeliveryCallback = Callable[[RecordMetadata, Exception | None], object]
+"""Called once per record, in the producer's own thread; the error is None where the record was written."""

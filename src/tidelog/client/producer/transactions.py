@@ -1,0 +1,201 @@
+"""The calls of a transaction, one at a time: init, begin, offsets, commit, abort.
+
+A call that has not ended within ``max.block.ms`` raises ``RequestTimeoutError`` and goes on in the
+background: the same call again waits for it, any other is refused until then. Used by ``AsyncProducer``, on
+its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.producer.errors import TransactionStateError
+from tidelog.client.producer.record_accumulator import RecordAccumulator
+from tidelog.client.producer.sender import Sender
+from tidelog.client.producer.transaction_manager import TransactionManager, TransactionState
+from tidelog.client.producer.transactional_requests import (
+    CommittedOffset,
+    GroupMetadata,
+    TransactionalRequests,
+)
+from tidelog.ids import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+GroupRef = GroupMetadata | str
+"""A consumer's ``group_metadata()``, or the name of its group."""
+OffsetRef = CommittedOffset | int
+"""An offset, with what is committed beside it or without."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupOnly:
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class _OffsetOnly(NamedTuple):
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+class _Call(NamedTuple):
+    name: str
+    task: asyncio.Task[None]
+
+
+class Transactions:
+    """The transactional side of one producer."""
+
+    def __init__(
+        self,
+        manager: TransactionManager | None,
+        requests: TransactionalRequests | None,
+        accumulator: RecordAccumulator,
+        sender: Sender,
+        max_block_ms: int,
+    ) -> None:
+        self._manager_or_none = manager
+        self._requests_or_none = requests
+        self._accumulator = accumulator
+        self._sender = sender
+        self._max_block_s = max_block_ms / 1000
+        self._call: _Call | None = None
+
+    @property
+    def _manager(self) -> TransactionManager:
+        if self._manager_or_none is None:
+            raise TransactionStateError("this producer has no transactions: give it a transactional.id")
+        self._manager_or_none.require_transactional()
+        return self._manager_or_none
+
+    @property
+    def _requests(self) -> TransactionalRequests:
+        assert self._requests_or_none is not None
+        return self._requests_or_none
+
+    async def init(self) -> None:
+        """Get the producer id of the transactional id."""
+        manager = self._manager
+
+        def begin() -> None:
+            manager.raise_if_failed()
+            manager.to(TransactionState.INITIALIZING)
+
+        async def run() -> None:
+            await self._requests.init_producer()
+            self._requests.read_transaction_version(initial=True)
+
+        await self._make("init_transactions", begin, run)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._refuse_while_pending("begin_transaction")
+        self._manager.begin()
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetRef], group: GroupRef) -> None:
+        """Make offsets part of the transaction."""
+        manager = self._manager
+        committed: dict[TopicPartition, CommittedOffset] = {
+            partition: _OffsetOnly(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
+        who: GroupMetadata = _GroupOnly(group) if isinstance(group, str) else group
+
+        def begin() -> None:
+            manager.raise_if_failed()
+            if manager.state is not TransactionState.IN_TRANSACTION:
+                raise TransactionStateError("offsets can be sent within a transaction only: begin one first")
+
+        async def run() -> None:
+            await self._requests.commit_offsets(committed, who)
+
+        if committed:
+            await self._make("send_offsets_to_transaction", begin, run)
+
+    async def commit(self) -> None:
+        """Flush and commit."""
+        manager = self._manager
+
+        async def run() -> None:
+            await self._accumulator.wait_flushed()
+            await self._sender.wait_partitions_added()
+            manager.raise_if_failed()
+            await self._requests.end_transaction(commit=True)
+
+        await self._make("commit_transaction", lambda: self._begin_end(manager, True), run)
+
+    async def abort(self) -> None:
+        """Drop what was not sent, wait for what was, and abort."""
+        manager = self._manager
+
+        async def run() -> None:
+            await self._accumulator.wait_flushed()
+            await self._sender.wait_partitions_added()
+            await self._requests.end_transaction(commit=False)
+
+        await self._make("abort_transaction", lambda: self._begin_end(manager, False), run)
+
+    async def abort_if_open(self) -> None:
+        """Abort where there is something to abort; a call that is under way is waited for."""
+        manager = self._manager_or_none
+        if manager is None or not manager.is_transactional:
+            return
+        if self._call is not None:
+            await asyncio.wait([self._call.task])
+            self._call = None
+        if manager.has_ongoing_transaction and not manager.is_completing:
+            await self.abort()
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        if self._call is not None:
+            self._call.task.cancel()
+            await asyncio.gather(self._call.task, return_exceptions=True)
+
+    def _begin_end(self, manager: TransactionManager, commit: bool) -> None:
+        manager.begin_end(commit)
+        # From here on every record is checked, and refused, until the next transaction has begun.
+        self._accumulator.close_open_batches()
+        self._sender.wake()
+
+    def _refuse_while_pending(self, name: str) -> None:
+        if self._call is not None and self._call.name != name:
+            raise TransactionStateError(
+                f"{name} cannot be called now: {self._call.name} timed out and must be called again first"
+            )
+
+    async def _make(
+        self, name: str, begin: Callable[[], None], run: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._refuse_while_pending(name)
+        call = self._call
+        if call is None:
+            begin()
+            call = self._call = _Call(name, asyncio.get_running_loop().create_task(run(), name=name))
+            call.task.add_done_callback(_heard)
+        try:
+            async with asyncio.timeout(self._max_block_s):
+                await asyncio.shield(call.task)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"{name} has not ended within max.block.ms={self._max_block_s * 1000:.0f}; it goes on, "
+                "call it again to wait for it"
+            ) from None
+        finally:
+            if call.task.done():
+                self._call = None
+                self._sender.wake()
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.debug("%s failed: %s", task.get_name(), error)

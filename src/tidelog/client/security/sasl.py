@@ -1,0 +1,89 @@
+"""Logging in: SaslHandshake (v1) names the mechanism, SaslAuthenticate (v0 to v2) carries its messages.
+
+A broker that limits sessions (KIP-368) says for how long; ``client.peer`` logs in again on the same
+connection before that. A refusal is an ``AuthenticationError``, which nobody tries again by itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidelog.client.errors import AuthenticationError, error_code
+from tidelog.client.retry import Deadline
+from tidelog.client.security.mechanisms import Dialogue, oauthbearer
+from tidelog.errors import ErrorCode
+from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from tidelog.client.connection import Connection
+
+TokenProvider = Callable[[], str | Awaitable[str]]
+"""Returns an OAuth token, or a coroutine for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslLogin:
+    """One mechanism and how to begin its dialogue; called for every login on a connection."""
+
+    mechanism: str
+    begin: Callable[[], Awaitable[Dialogue]]
+
+    async def __call__(self, connection: Connection, deadline: Deadline) -> None:
+        dialogue = await self.begin()
+        await self._shake_hands(connection, deadline)
+        message = next(dialogue)
+        while True:
+            response = await connection.request(
+                SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, deadline
+            )
+            if response.error_code:
+                raise self._refused(connection, response)
+            connection.session_lifetime_ms = response.session_lifetime_ms
+            try:
+                message = dialogue.send(bytes(response.auth_bytes))
+            except StopIteration:
+                return
+
+    async def _shake_hands(self, connection: Connection, deadline: Deadline) -> None:
+        response = await connection.request(
+            SaslHandshakeRequest(mechanism=self.mechanism), SaslHandshakeResponse, deadline
+        )
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise AuthenticationError(
+                f"{connection.address} does not take sasl.mechanism={self.mechanism}; it takes {offered}"
+            )
+        if response.error_code:
+            code = error_code(response.error_code).name
+            raise AuthenticationError(
+                f"{connection.address} refused to begin a login ({code}); is it a SASL listener?"
+            )
+
+    def _refused(self, connection: Connection, response: SaslAuthenticateResponse) -> AuthenticationError:
+        why = response.error_message or error_code(response.error_code).name
+        return AuthenticationError(f"{connection.address} refused the login by {self.mechanism}: {why}")
+
+
+def oauth_login(provider: TokenProvider) -> SaslLogin:
+    """OAUTHBEARER with tokens from ``provider``, asked for each time."""
+
+    async def begin() -> Dialogue:
+        try:
+            token = provider()
+            if inspect.isawaitable(token):
+                token = await token
+        except Exception as error:
+            raise AuthenticationError(
+                f"sasl.login.callback.handler.class failed to give a token: {error}"
+            ) from error
+        if not isinstance(token, str):
+            raise AuthenticationError(
+                f"sasl.login.callback.handler.class must return a token as text, not a {type(token).__name__}"
+            )
+        return oauthbearer(token)
+
+    return SaslLogin("OAUTHBEARER", begin)

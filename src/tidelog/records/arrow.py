@@ -1,0 +1,191 @@
+"""Records in Apache Arrow's classes: what was fetched as a ``RecordBatch``, and tables as batches to send.
+
+The only module that knows pyarrow, which is optional (``pip install tidelog[arrow]``) and is imported when
+the first function here is called. Buffers go over uncopied in both directions where Arrow's layout is the one
+of ``records/column_codec``: byte strings and text with 32-bit offsets, 64-bit integers, times in
+milliseconds. Other types are converted by Arrow first. Called by the clients' ``poll_arrow`` and
+``send_arrow``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from tidelog.records.column_codec import BinaryColumn, BinaryView, ColumnSource, RecordColumns, append_rows
+from tidelog.records.compression import Codec
+from tidelog.records.record import RecordHeader
+from tidelog.records.record_codec import BatchBuilder
+
+# Arrow's binary arrays hold 2 GB each; rows are taken in portions well below that.
+_PORTION_ROWS = 1 << 16
+
+
+def load_pyarrow() -> ModuleType:
+    """The pyarrow package; an ``ImportError`` that says how to get it where it is missing."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("Arrow needs the pyarrow package: pip install 'tidelog[arrow]'") from error
+    return pyarrow  # type: ignore[no-any-return]
+
+
+@functools.cache
+def arrow_schema(*, with_headers: bool = False) -> Any:
+    """The ``pyarrow.Schema`` of what :func:`to_arrow` returns."""
+    pa = load_pyarrow()
+    fields = [
+        pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field("timestamp_type", pa.int8(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+    if with_headers:
+        pair = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+        fields.append(pa.field("headers", pa.list_(pair), nullable=False))
+    return pa.schema(fields)
+
+
+def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
+    """The records of one partition as a ``pyarrow.RecordBatch`` on the memory of ``columns``.
+
+    ``columns`` must not be added to afterwards. There is a ``headers`` column if they were read with headers.
+    """
+    pa = load_pyarrow()
+    rows = columns.rows
+    schema = arrow_schema(with_headers=columns.with_headers)
+    indices = _numbers(pa, pa.int32(), rows, memoryview(bytes(4 * rows)))
+    arrays = [
+        pa.DictionaryArray.from_arrays(indices, pa.array([topic]), safe=False),
+        pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        _numbers(pa, schema.field("offset").type, rows, columns.offsets),
+        _numbers(pa, schema.field("timestamp").type, rows, columns.timestamps),
+        _numbers(pa, schema.field("timestamp_type").type, rows, columns.timestamp_types),
+        _binary(pa, pa.binary(), columns.keys),
+        _binary(pa, pa.binary(), columns.values),
+    ]
+    if columns.with_headers:
+        kind = schema.field("headers").type
+        names, values = (pa.string(), columns.header_keys), (pa.binary(), columns.header_values)
+        pairs = pa.StructArray.from_arrays(
+            [_binary(pa, *names), _binary(pa, *values)], fields=list(kind.value_type)
+        )
+        ends = pa.py_buffer(columns.header_ends)
+        arrays.append(pa.Array.from_buffers(kind, rows, [None, ends], 0, children=[pairs]))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _numbers(pa: ModuleType, kind: Any, rows: int, buffer: memoryview) -> Any:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)], 0)
+
+
+def _binary(pa: ModuleType, kind: Any, column: BinaryColumn) -> Any:
+    buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in column.buffers()]
+    return pa.Array.from_buffers(kind, column.rows, buffers, column.null_count)
+
+
+def column_sources(table: Any, timestamp_ms: int) -> list[ColumnSource]:
+    """The rows of a ``pyarrow.Table`` or ``RecordBatch`` in portions that batches can be made of.
+
+    Its columns are ``key``, ``value`` (byte strings or text), ``timestamp`` (times, or integers in
+    milliseconds) and ``headers`` (lists of pairs, or maps); each may be missing, but not both of key and
+    value. A record whose timestamp is missing or null gets ``timestamp_ms``. The other columns that
+    :func:`to_arrow` makes may stand there and are not read: where rows go is for the caller to say.
+    """
+    pa = load_pyarrow()
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    names = table.schema.names
+    known = ("key", "value", "timestamp", "headers", "topic", "partition", "offset", "timestamp_type")
+    unknown = [name for name in names if name not in known]
+    if unknown or not {"key", "value"} & set(names):
+        raise ValueError(
+            f"a table to send has a key or a value column, and no column {', '.join(unknown) or 'else'}; "
+            f"this one has {', '.join(names) or 'none'}"
+        )
+    return [
+        ColumnSource(
+            portion.num_rows,
+            keys=_view(pa, portion, "key"),
+            values=_view(pa, portion, "value"),
+            timestamp_ms=timestamp_ms,
+            timestamps=_timestamps(pa, portion, timestamp_ms),
+            headers=_headers(portion),
+        )
+        for portion in table.to_batches(max_chunksize=_PORTION_ROWS)
+    ]
+
+
+def _view(pa: ModuleType, batch: Any, name: str) -> BinaryView | None:
+    if name not in batch.schema.names:
+        return None
+    array = batch.column(name)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind, types = array.type, pa.types
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        array = array.cast(pa.string())
+    elif not (types.is_binary(kind) or types.is_string(kind)):
+        if not any(
+            is_kind(kind)
+            for is_kind in (
+                types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view, types.is_null
+            )
+        ):  # fmt: skip
+            raise ValueError(f"the {name} column holds {kind}, not byte strings or text: encode it first")
+        array = array.cast(pa.binary())
+    if not len(array):
+        return BinaryView(0, bytes(4), None)
+    validity, offsets, data = array.buffers()
+    return BinaryView(len(array), offsets, data, validity, array.offset)
+
+
+def _timestamps(pa: ModuleType, batch: Any, timestamp_ms: int) -> memoryview | None:
+    if "timestamp" not in batch.schema.names:
+        return None
+    array = batch.column("timestamp")
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+    elif not pa.types.is_integer(array.type):
+        raise ValueError(f"the timestamp column holds {array.type}, not times or integers")
+    array = array.cast(pa.int64())
+    if array.null_count:
+        array = array.fill_null(timestamp_ms)
+    if not len(array):
+        return memoryview(b"")
+    return memoryview(array.buffers()[1]).cast("B")[8 * array.offset : 8 * (array.offset + len(array))]
+
+
+def _headers(batch: Any) -> list[Sequence[RecordHeader]] | None:
+    if "headers" not in batch.schema.names:
+        return None
+    rows: list[Sequence[RecordHeader]] = []
+    for pairs in batch.column("headers").to_pylist():
+        rows.append(
+            [(pair["key"], pair["value"]) if isinstance(pair, dict) else tuple(pair) for pair in pairs or ()]
+        )
+    return rows
+
+
+def encode_columns(
+    table: Any,
+    *,
+    limit_bytes: int,
+    timestamp_ms: int,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    compression_ratio: float = 1.0,
+) -> list[BatchBuilder]:
+    """The rows of a table for one partition, in batches yet to be closed; see :func:`column_sources`."""
+    builders: list[BatchBuilder] = []
+    for source in column_sources(table, timestamp_ms):
+        at = append_rows(builders[-1], source) if builders else 0
+        while at < source.rows:
+            builders.append(BatchBuilder(limit_bytes, codec, level, compression_ratio=compression_ratio))
+            at = append_rows(builders[-1], source, at)
+    return builders

@@ -1,0 +1,792 @@
+# cython: language_level=3
+"""The clients' record codec: batches of format 2 built and read at the speed of C, from one source.
+
+This file is plain Python that Cython also compiles (its pure-Python mode); ``record_codec.pxd`` adds the C
+types of attributes. Where the package was installed with a compiler, the compiled module is what an import
+finds; everywhere else this file runs as it is and does the same, slower. ``COMPILED`` tells which is in use.
+
+It reads and writes the layout described in ``records/record`` and ``records/batch``, byte for byte, and
+accepts exactly what ``records/record.decode_batch`` accepts; everything else raises
+:class:`CorruptRecordError`. A timestamp or offset whose sum leaves 64 bits wraps around, as in Java.
+
+Invariant: no read leaves the bytes of its record and no write the buffer, whatever the input says. Called by
+the producer and the consumer; the broker and the tools use ``records/record``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidelog.checksum import crc32c
+from tidelog.errors import CorruptRecordError
+from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from tidelog.records.batch import (
+    ATTRIBUTES_AT,
+    BASE_SEQUENCE_AT,
+    CODEC_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    MAX_INT32,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    Buffer,
+    pack_header,
+    parse_header,
+    write_crc,
+)
+from tidelog.records.compression import Codec, compress, decompress
+from tidelog.records.record import Record, RecordHeader
+
+# Cython's compiler goes by the first branch, which is never run; the interpreter and mypy go by the second.
+if not TYPE_CHECKING and False:  # noqa: SIM223
+    import cython
+else:
+    from tidelog.records import cython_shim as cython
+
+if not TYPE_CHECKING and cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_Resize
+    from cython.cimports.libc.string import memcpy
+
+COMPILED: bool = cython.compiled
+"""Whether this is the compiled module."""
+
+RawRecord = tuple[int, int, int, bytes | None, bytes | None, tuple[RecordHeader, ...], int | None]
+"""Offset, timestamp, timestamp type, key, value, headers, leader epoch."""
+
+OpenedBatch = tuple[tuple[Any, ...], bytes]
+"""The fields of a batch's header in their order, and its records uncompressed."""
+
+# C variables where this is compiled (see the .pxd), which imported names cannot be.
+_HEADER_SIZE = HEADER_SIZE
+_MAX_COUNT = MAX_INT32
+_MAX_SIZE = MAX_INT32
+_MAX_TIMESTAMP = (1 << 63) - 1
+# Java's margin on top of the expected ratio of compression, so that few batches come out larger than allowed.
+_RATIO_MARGIN = 1.05
+
+_FIRST_CAPACITY = 1024
+_MASK_64 = (1 << 64) - 1
+_CODECS = tuple(Codec)
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _zigzag(value: cython.longlong) -> cython.ulonglong:
+    if cython.compiled:
+        return value << 1 ^ value >> 63
+    value = wrap(value)
+    return (value << 1 ^ value >> 63) & _MASK_64
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def wrap(value: cython.longlong) -> cython.longlong:
+    """``value`` in 64 bits with a sign, as C and Java compute; compiled, it already is."""
+    if cython.compiled:
+        return value
+    return (value + (1 << 63) & _MASK_64) - (1 << 63)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varint_size(raw: cython.ulonglong) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, raw: cython.ulonglong) -> cython.Py_ssize_t:
+    """Write a number that is in zigzag form already; the position behind it."""
+    while raw >= 0x80:
+        target[at] = raw & 0x7F | 0x80
+        raw >>= 7
+        at += 1
+    target[at] = raw
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_bytes(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_const_uchar,
+    source_at: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy bytes over; the position behind them in the target."""
+    if cython.compiled:
+        memcpy(target + at, source + source_at, length)  # type: ignore[name-defined,operator]
+    else:
+        target[at : at + length] = source[source_at : source_at + length]
+    return at + length
+
+
+@cython.cfunc
+def resize(buffer: bytearray, size: cython.Py_ssize_t) -> None:
+    """Make ``buffer`` ``size`` bytes long; what stands in the new ones is not defined."""
+    if cython.compiled:
+        PyByteArray_Resize(buffer, size)  # type: ignore[name-defined]
+    elif size > len(buffer):
+        buffer.extend(bytes(size - len(buffer)))
+    else:
+        del buffer[size:]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def read_varint(
+    source: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, bits: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The number of up to ``bits`` bits at ``at`` and the position behind it: -1 where there is none.
+
+    There is none at position -1 either, so that several numbers can be read before the first look at that.
+    """
+    raw: cython.ulonglong = 0
+    byte: cython.ulonglong
+    shift: cython.Py_ssize_t = 0
+    while 0 <= at < end and shift < bits:
+        byte = source[at]
+        at += 1
+        if byte < 0x80:
+            if shift + 7 > bits and byte >> bits - shift:
+                return 0, -1
+            raw |= byte << shift
+            return (raw >> 1) ^ -(raw & 1), at
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return 0, -1
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+@cython.final
+@cython.cclass
+class BatchBuilder:
+    """One batch in the making: records go straight into its bytes, header and checksum follow at the end.
+
+    ``limit_bytes`` is the size that the batch should not pass; ``compression_ratio`` is what its records are
+    expected to shrink to (1.0: not at all), and only guides how many of them fit.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_capacity",
+        "_end",
+        "_size_closed",
+        "base_timestamp",
+        "closed",
+        "codec",
+        "compression_ratio",
+        "level",
+        "limit_bytes",
+        "max_timestamp",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        *,
+        compression_ratio: float = 1.0,
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self.codec = codec
+        self.level = level
+        self.compression_ratio = compression_ratio if codec else 1.0
+        self.record_count = 0
+        self.closed = False
+        self.base_timestamp = 0
+        self.max_timestamp = 0
+        self._capacity = max(min(limit_bytes, _FIRST_CAPACITY), HEADER_SIZE)
+        self._buffer = bytearray(self._capacity)
+        self._end = HEADER_SIZE
+        self._size_closed = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch, as far as it is known: with a codec an estimate until it is closed."""
+        return self._size_closed if self.closed else self._estimate()
+
+    def append(
+        self,
+        timestamp_ms: cython.longlong,
+        key: bytes | bytearray | memoryview | None,
+        value: bytes | bytearray | memoryview | None,
+        headers: Sequence[RecordHeader] = (),
+    ) -> int:
+        """Add a record; its offset delta, or -1 where the batch is full. The first record always fits."""
+        raw_key: bytes = b"" if key is None else _as_bytes(key)
+        raw_value: bytes = b"" if value is None else _as_bytes(value)
+        key_length: cython.Py_ssize_t = -1 if key is None else len(raw_key)
+        value_length: cython.Py_ssize_t = -1 if value is None else len(raw_value)
+        if not headers:
+            return self.put_record(timestamp_ms, raw_key, 0, key_length, raw_value, 0, value_length, b"\0", 1)
+        encoded: bytearray = encode_headers(headers)
+        return self.put_record(
+            timestamp_ms, raw_key, 0, key_length, raw_value, 0, value_length, encoded, len(encoded)
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-2, check=False)
+    def put_record(
+        self,
+        timestamp: cython.longlong,
+        key: cython.p_const_uchar,
+        key_at: cython.Py_ssize_t,
+        key_length: cython.Py_ssize_t,
+        value: cython.p_const_uchar,
+        value_at: cython.Py_ssize_t,
+        value_length: cython.Py_ssize_t,
+        headers: cython.p_const_uchar,
+        headers_length: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        count: cython.Py_ssize_t = self.record_count
+        if self.closed or timestamp < -1 or timestamp > _MAX_TIMESTAMP:
+            raise ValueError(
+                "the batch is closed" if self.closed else f"a record cannot have the timestamp {timestamp}"
+            )
+        # In zigzag form, as _put_varint takes them.
+        time: cython.ulonglong = _zigzag(timestamp - self.base_timestamp) if count else 0
+        delta: cython.ulonglong = count << 1
+        key_raw: cython.ulonglong = key_length << 1 if key_length >= 0 else 1
+        value_raw: cython.ulonglong = value_length << 1 if value_length >= 0 else 1
+        length: cython.Py_ssize_t = (
+            1
+            + (1 if time < 0x80 else _varint_size(time))
+            + (1 if delta < 0x80 else 2 if delta < 0x4000 else _varint_size(delta))
+            + (1 if key_raw < 0x80 else _varint_size(key_raw))
+            + (1 if value_raw < 0x80 else 2 if value_raw < 0x4000 else _varint_size(value_raw))
+            + headers_length
+        )
+        if key_length > 0:
+            length += key_length
+        if value_length > 0:
+            length += value_length
+        prefix: cython.ulonglong = length << 1
+        size: cython.Py_ssize_t = length + (2 if 0x80 <= prefix < 0x4000 else _varint_size(prefix))
+        if count and (self._estimate() + size > self.limit_bytes or count >= _MAX_COUNT):
+            return -1
+        if self._end + size > _MAX_SIZE:
+            if count:
+                return -1
+            raise ValueError(f"a record of {size} bytes does not fit any batch")
+        if self._end + size > self._capacity:
+            self._grow(self._end + size)
+        buffer: cython.p_uchar = self._buffer
+        at: cython.Py_ssize_t = _put_varint(buffer, self._end, prefix)
+        buffer[at] = 0
+        at += 1
+        if time < 0x80:
+            buffer[at] = time
+            at += 1
+        else:
+            at = _put_varint(buffer, at, time)
+        at = _put_varint(buffer, at, delta)
+        if key_raw < 0x80:
+            buffer[at] = key_raw
+            at += 1
+        else:
+            at = _put_varint(buffer, at, key_raw)
+        if key_length > 0:
+            at = put_bytes(buffer, at, key, key_at, key_length)
+        at = _put_varint(buffer, at, value_raw)
+        if value_length > 0:
+            at = put_bytes(buffer, at, value, value_at, value_length)
+        if headers_length == 1:
+            buffer[at] = headers[0]
+            at += 1
+        else:
+            at = put_bytes(buffer, at, headers, 0, headers_length)
+        self._end = at
+        if not count:
+            self.base_timestamp = self.max_timestamp = timestamp
+        elif timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.record_count = count + 1
+        return count
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _estimate(self) -> cython.Py_ssize_t:
+        if self.compression_ratio == 1.0:
+            return self._end
+        return _HEADER_SIZE + int((self._end - _HEADER_SIZE) * self.compression_ratio * _RATIO_MARGIN)
+
+    @cython.cfunc
+    def _grow(self, needed: cython.Py_ssize_t) -> None:
+        capacity: cython.Py_ssize_t = self._capacity * 2
+        if capacity > self.limit_bytes and self.compression_ratio == 1.0:
+            capacity = self.limit_bytes
+        if capacity < needed:
+            capacity = needed
+        resize(self._buffer, capacity)
+        self._capacity = capacity
+
+    def close(
+        self,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+    ) -> bytes:
+        """The batch's bytes, compressed and with its checksum. The builder lets go of its memory."""
+        if self.closed or not self.record_count:
+            raise ValueError(
+                f"a batch that {'is closed' if self.closed else 'holds no record'} cannot be closed"
+            )
+        batch: bytearray = self._buffer
+        if self.codec:
+            with memoryview(batch) as view, view[HEADER_SIZE : self._end] as body:
+                payload = compress(self.codec, body, self.level)
+            batch = bytearray(HEADER_SIZE)
+            batch += payload
+        else:
+            resize(batch, self._end)
+        pack_header(
+            batch,
+            0,
+            len(batch),
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=int(self.codec) | (TRANSACTIONAL_BIT if transactional else 0),
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.record_count,
+        )
+        self.closed = True
+        self._size_closed = len(batch)
+        self._buffer = bytearray()
+        return bytes(batch)
+
+
+@cython.cfunc
+def _as_bytes(data: Any) -> bytes:
+    if type(data) is bytes:
+        return data
+    return memoryview(data).tobytes()
+
+
+@cython.cfunc
+def encode_headers(headers: Sequence[RecordHeader]) -> bytearray:
+    """A record's headers with their count, as they end the record."""
+    names: list[bytes] = []
+    values: list[bytes | None] = []
+    size: cython.Py_ssize_t = 5
+    for name, value in headers:
+        encoded_name: bytes = name.encode()
+        raw: bytes | None = None if value is None else _as_bytes(value)
+        names.append(encoded_name)
+        values.append(raw)
+        # A length takes five bytes at most.
+        size += 10 + len(encoded_name) + (0 if raw is None else len(raw))
+    encoded = bytearray(size)
+    target: cython.p_uchar = encoded
+    at: cython.Py_ssize_t = _put_varint(target, 0, len(names) << 1)
+    for index in range(len(names)):
+        at = _put_block(target, at, names[index])
+        raw = values[index]
+        if raw is None:
+            target[at] = 1
+            at += 1
+        else:
+            at = _put_block(target, at, raw)
+    resize(encoded, at)
+    return encoded
+
+
+@cython.cfunc
+def _put_block(target: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> cython.Py_ssize_t:
+    """Write bytes behind their length; the position behind them."""
+    size: cython.Py_ssize_t = len(data)
+    if size < 64:
+        target[at] = size << 1
+        at += 1
+    else:
+        at = _put_varint(target, at, size << 1)
+    return put_bytes(target, at, data, 0, size)
+
+
+def restamp(
+    batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+) -> bytes:
+    """The same batch from another producer id, epoch or sequence number, as a retry may need it."""
+    stamped = bytearray(batch)
+    header = parse_header(stamped)
+    attributes = header.attributes & ~TRANSACTIONAL_BIT | (TRANSACTIONAL_BIT if transactional else 0)
+    stamped[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = (attributes & 0xFFFF).to_bytes(2, "big")
+    stamped[PRODUCER_ID_AT : PRODUCER_ID_AT + 8] = producer_id.to_bytes(8, "big", signed=True)
+    stamped[PRODUCER_EPOCH_AT : PRODUCER_EPOCH_AT + 2] = producer_epoch.to_bytes(2, "big", signed=True)
+    stamped[BASE_SEQUENCE_AT : BASE_SEQUENCE_AT + 4] = base_sequence.to_bytes(4, "big", signed=True)
+    write_crc(stamped, 0, len(stamped))
+    return bytes(stamped)
+
+
+def split(batch: Buffer, limit_bytes: int) -> list[list[Record]]:
+    """The batch's records in groups that each fit ``limit_bytes`` uncompressed, or hold one record only."""
+    groups: list[list[Record]] = []
+    builder = BatchBuilder(limit_bytes)
+    for offset, timestamp, _, key, value, headers, _ in decode_records(batch, 0, check_crc=False):
+        if not groups or builder.append(timestamp, key, value, headers) < 0:
+            groups.append([])
+            builder = BatchBuilder(limit_bytes)
+            builder.append(timestamp, key, value, headers)
+        groups[-1].append(Record(offset, timestamp, key, value, headers))
+    return groups
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@cython.final
+@cython.cclass
+class RecordCursor:
+    """Walks over the records of an uncompressed body; its attributes say where the parts of one lie."""
+
+    __slots__ = (
+        "body",
+        "end",
+        "headers_at",
+        "key_at",
+        "key_length",
+        "offset_delta",
+        "size",
+        "timestamp_delta",
+        "value_at",
+        "value_length",
+    )
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.size = len(body)
+        self.end = 0
+        self.timestamp_delta = self.offset_delta = 0
+        self.key_at = self.key_length = self.value_at = self.value_length = self.headers_at = 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def advance(self) -> cython.Py_ssize_t:
+        """Step to the next record; 0, or an exception where there is none that is whole."""
+        body: cython.p_const_uchar = self.body
+        at: cython.Py_ssize_t = self.end
+        end: cython.Py_ssize_t = self.size
+        number: cython.longlong
+        number, at = read_varint(body, at, end, 32)
+        # Attributes, timestamp delta, offset delta, key length, value length and header count: a byte each.
+        if at < 0 or number < 6 or number > end - at:
+            raise CorruptRecordError(f"a record of {number} bytes does not fit its batch of {end} bytes")
+        end = at + number
+        at += 1
+        # Numbers first try their shortest form in place: most are such, and an interpreted call costs more.
+        number = body[at]
+        if number < 0x80:
+            self.timestamp_delta = number >> 1 ^ -(number & 1)
+            at += 1
+        else:
+            self.timestamp_delta, at = read_varint(body, at, end, 64)
+        if 0 <= at < end and body[at] < 0x80:
+            number = body[at]
+            self.offset_delta = number >> 1 ^ -(number & 1)
+            at += 1
+        else:
+            self.offset_delta, at = read_varint(body, at, end, 32)
+        if 0 <= at < end and body[at] < 0x80:
+            number = body[at]
+            number = number >> 1 ^ -(number & 1)
+            at += 1
+        else:
+            number, at = read_varint(body, at, end, 32)
+        if at < 0 or number > end - at:
+            raise _broken_number()
+        self.key_length = number
+        self.key_at = at
+        if number > 0:
+            at += number
+        number, at = read_varint(body, at, end, 32)
+        # A header count must still follow.
+        if at < 0 or at == end or number >= end - at:
+            raise _broken_number()
+        self.value_length = number
+        self.value_at = at
+        self.headers_at = at + number if number > 0 else at
+        self.end = end
+        return 0
+
+    @cython.cfunc
+    def key(self) -> bytes | None:
+        if self.key_length < 0:
+            return None
+        body: cython.p_const_uchar = self.body
+        key: bytes = body[self.key_at : self.key_at + self.key_length]
+        return key
+
+    @cython.cfunc
+    def value(self) -> bytes | None:
+        if self.value_length < 0:
+            return None
+        body: cython.p_const_uchar = self.body
+        value: bytes = body[self.value_at : self.value_at + self.value_length]
+        return value
+
+    @cython.cfunc
+    def headers(self) -> tuple[RecordHeader, ...]:
+        body: cython.p_const_uchar = self.body
+        if self.headers_at + 1 == self.end and body[self.headers_at] == 0:
+            return ()
+        return _decode_headers(self.body, self.headers_at, self.end)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def finish(self) -> cython.Py_ssize_t:
+        """Refuse a body that goes on after its last record."""
+        if self.end != self.size:
+            raise CorruptRecordError(f"{self.size - self.end} bytes are left after the records of the batch")
+        return 0
+
+
+@cython.cfunc
+def _broken_number() -> CorruptRecordError:
+    return CorruptRecordError("a record is shorter than its fields, or a number in it is too large")
+
+
+@cython.cfunc
+def bad_headers() -> CorruptRecordError:
+    """What is raised for headers that cannot be read."""
+    return CorruptRecordError("a record's headers do not fill what the record leaves them")
+
+
+@cython.cfunc
+def _decode_headers(body: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> tuple[RecordHeader, ...]:
+    source: cython.p_const_uchar = body
+    length: cython.longlong
+    count: cython.longlong
+    count, at = read_varint(source, at, end, 32)
+    if at < 0 or count < 0 or count > end - at:
+        raise bad_headers()
+    headers: list[RecordHeader] = []
+    while count > 0:
+        count -= 1
+        length, at = read_varint(source, at, end, 32)
+        if at < 0 or length < 0 or length > end - at:
+            raise bad_headers()
+        # As Java does: a key that is no UTF-8 shows replacement characters rather than hiding the record.
+        name: bytes = source[at : at + length]
+        length, at = read_varint(source, at + length, end, 32)
+        if at < 0 or length > end - at:
+            raise bad_headers()
+        if length < 0:
+            headers.append((name.decode("utf-8", "replace"), None))
+        else:
+            headers.append((name.decode("utf-8", "replace"), source[at : at + length]))
+            at += length
+    if at != end:
+        raise bad_headers()
+    return tuple(headers)
+
+
+@cython.cfunc
+def open_batch(data: Buffer, pos: cython.Py_ssize_t, check_crc: cython.bint, max_size: Any) -> OpenedBatch:
+    """The header of the batch at ``pos``, as a plain tuple, and its records, uncompressed."""
+    available: cython.Py_ssize_t = len(data) - pos
+    if available < _HEADER_SIZE or pos < 0:
+        raise CorruptRecordError(f"a record batch header needs {HEADER_SIZE} bytes, {available} are left")
+    header = HEADER.unpack_from(data, pos)
+    size: cython.Py_ssize_t = header[1] + LOG_OVERHEAD
+    if header[3] != MAGIC_V2:
+        raise CorruptRecordError(f"the batch has magic {header[3]}, not {MAGIC_V2}")
+    if size < _HEADER_SIZE or size > available:
+        raise CorruptRecordError(f"the batch says it is {size} bytes long, {available} are there")
+    if header[12] < 0:
+        raise CorruptRecordError(f"a batch cannot hold {header[12]} records")
+    codec = header[5] & CODEC_MASK
+    if codec >= len(_CODECS):
+        raise CorruptRecordError(f"the batch at offset {header[0]} has the unknown codec {codec}")
+    with memoryview(data) as view:
+        if check_crc and crc32c(view[pos + ATTRIBUTES_AT : pos + size]) != header[4]:
+            raise CorruptRecordError(f"the batch at offset {header[0]} fails its CRC")
+        payload = view[pos + _HEADER_SIZE : pos + size]
+        with payload:
+            return header, decompress(_CODECS[codec], payload, max_size) if codec else bytes(payload)
+
+
+def decode_records(
+    data: Buffer,
+    start_offset: int = 0,
+    *,
+    pos: int = 0,
+    check_crc: bool = True,
+    max_records: int | None = None,
+    max_size: int | None = None,
+) -> list[RawRecord]:
+    """The records of the batch at ``pos`` from ``start_offset`` on, as tuples.
+
+    ``max_records`` ends the walk early, and what stands behind is then not looked at; ``max_size`` bounds
+    what compressed records may unpack to.
+    """
+    return _decode(data, start_offset, pos, check_crc, max_records, max_size, None, 0)
+
+
+def decode_consumer_records(
+    data: Buffer,
+    start_offset: int,
+    topic: str,
+    partition: int,
+    *,
+    pos: int = 0,
+    check_crc: bool = True,
+    max_records: int | None = None,
+    max_size: int | None = None,
+) -> list[ConsumerRecord]:
+    """Like :func:`decode_records`, as the objects that consumers hand out."""
+    return _decode(data, start_offset, pos, check_crc, max_records, max_size, topic, partition)
+
+
+@cython.cfunc
+def _decode(
+    data: Buffer,
+    start: cython.longlong,
+    pos: cython.Py_ssize_t,
+    check_crc: cython.bint,
+    max_records: int | None,
+    max_size: int | None,
+    topic: str | None,
+    partition: cython.longlong,
+) -> list[Any]:
+    header, body = open_batch(data, pos, check_crc, max_size)
+    base_offset: cython.longlong = header[0]
+    append_time: cython.bint = (header[5] & TIMESTAMP_TYPE_BIT) != 0
+    base_timestamp: cython.longlong = header[8] if append_time else header[7]
+    timestamp_type: int = 1 if append_time else 0
+    leader_epoch: int | None = header[2] if header[2] >= 0 else None
+    left: cython.longlong = header[12]
+    wanted: cython.longlong = left if max_records is None else max_records
+    offset: cython.longlong
+    timestamp: cython.longlong
+    cursor: RecordCursor = RecordCursor(body)
+    records: list[Any] = []
+    while left > 0 and wanted > 0:
+        left -= 1
+        cursor.advance()
+        headers: tuple[RecordHeader, ...] = cursor.headers()
+        offset = wrap(base_offset + cursor.offset_delta)
+        if offset < start:
+            continue
+        wanted -= 1
+        timestamp = base_timestamp if append_time else wrap(base_timestamp + cursor.timestamp_delta)
+        if topic is None:
+            records.append(
+                (offset, timestamp, timestamp_type, cursor.key(), cursor.value(), headers, leader_epoch)
+            )
+        else:
+            # Past __init__, whose arguments a compiled call would have to pack into a tuple.
+            record: ConsumerRecord = ConsumerRecord.__new__(ConsumerRecord)
+            record.topic = topic
+            record.partition = partition
+            record.offset = offset
+            record.timestamp = timestamp
+            record.timestamp_type = timestamp_type
+            record.key = cursor.key()
+            record.value = cursor.value()
+            record.headers = headers
+            record.leader_epoch = leader_epoch
+            records.append(record)
+    if not left:
+        cursor.finish()
+    return records
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+@cython.cclass
+class ConsumerRecord:
+    """One record as a consumer hands it out. Two are equal where all their fields are.
+
+    The garbage collector does not follow it, since millions of them would keep it busy: a value that refers
+    back to its own record is never freed.
+    """
+
+    __slots__ = (
+        "headers",
+        "key",
+        "leader_epoch",
+        "offset",
+        "partition",
+        "timestamp",
+        "timestamp_type",
+        "topic",
+        "value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: Any = None,
+        value: Any = None,
+        headers: Sequence[RecordHeader] = (),
+        leader_epoch: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.leader_epoch = leader_epoch
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that the record was read from."""
+        return TopicPartition(self.topic, self.partition)
+
+    def _fields(self) -> tuple[Any, ...]:
+        return (
+            self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type, self.key,
+            self.value, self.headers, self.leader_epoch,
+        )  # fmt: skip
+
+    def __reduce__(self) -> tuple[Callable[..., ConsumerRecord], tuple[Any, ...]]:
+        return ConsumerRecord, self._fields()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConsumerRecord) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerRecord({self.topic}-{self.partition}@{self.offset}, timestamp={self.timestamp}, "
+            f"key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
+        )

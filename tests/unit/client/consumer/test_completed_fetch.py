@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from tests.unit.client.consumer.conftest import batch
+
+from tidelog.client.consumer.completed_fetch import CompletedFetch
+from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
+from tidelog.client.consumer.fetch_buffer import FetchBuffer
+from tidelog.client.consumer.fetch_config import FetchConfig
+from tidelog.client.consumer.partition_state import FetchPosition, PartitionState
+from tidelog.client.resources import IsolationLevel
+from tidelog.errors import CorruptRecordError
+from tidelog.ids import TopicPartition
+from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
+
+P = TopicPartition("t", 3)
+COMMITTED = FetchConfig(isolation_level=IsolationLevel.READ_COMMITTED)
+
+
+def fetched(
+    *batches: bytes,
+    at: int = 0,
+    config: FetchConfig | None = None,
+    aborted: Any = None,
+    partition: TopicPartition = P,
+    state: PartitionState | None = None,
+) -> CompletedFetch:
+    if state is None:
+        state = PartitionState()
+        state.seek(FetchPosition(at))
+    return CompletedFetch(
+        partition, state, at, config or FetchConfig(), memoryview(b"".join(batches)), aborted
+    )
+
+
+def marker(offset: int, producer_id: int, control_type: ControlType) -> bytes:
+    return encode_end_txn_marker(
+        EndTxnMarker(control_type, 0),
+        producer_id=producer_id,
+        producer_epoch=0,
+        timestamp=1,
+        base_offset=offset,
+    )
+
+
+def drain(fetch: CompletedFetch, step: int = 100) -> list[int]:
+    offsets = []
+    while not fetch.is_drained:
+        offsets += [record.offset for record in fetch.take(step)]
+    return offsets
+
+
+def test_records_before_the_offset_asked_for_are_left_out() -> None:
+    fetch = fetched(batch(0, b"a", b"b", b"c"), batch(3, b"d"), at=2)
+    assert fetch.end_offset == 4
+    assert drain(fetch) == [2, 3]
+    assert (fetch.next_offset, fetch.is_drained) == (4, True)
+
+
+def test_records_are_handed_out_in_pieces_and_the_position_follows() -> None:
+    fetch = fetched(batch(0, *[b"%d" % each for each in range(5)], leader_epoch=7), batch(5, b"5"))
+    assert [each.offset for each in fetch.take(2)] == [0, 1]
+    assert (fetch.next_offset, fetch.last_epoch) == (2, 7)
+    assert [each.offset for each in fetch.take(4)] == [2, 3, 4, 5]
+    assert fetch.take(10) == []
+    assert fetch.next_offset == 6
+
+
+def test_a_batch_that_is_cut_short_at_the_end_waits_for_the_next_fetch() -> None:
+    fetch = fetched(batch(0, b"a"), batch(1, b"b")[:-1])
+    assert drain(fetch) == [0]
+    assert fetch.end_offset == 1
+
+
+def test_an_answer_with_no_whole_batch_is_told() -> None:
+    with pytest.raises(RecordTooLargeError, match=r"offset 0 of t-3.*fetch\.max\.bytes"):
+        fetched(batch(0, b"a" * 100)[:-1])
+
+
+def test_control_batches_move_the_position_and_are_never_seen() -> None:
+    fetch = fetched(
+        batch(0, b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+        marker(1, 1, ControlType.COMMIT),
+    )
+    assert [each.offset for each in fetch.take(10)] == [0]
+    assert (fetch.next_offset, fetch.is_drained) == (2, True)
+
+
+def transactional(offset: int, producer_id: int, *values: bytes) -> bytes:
+    return batch(
+        offset, *values, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+    )
+
+
+def test_aborted_transactions_are_hidden_up_to_their_marker() -> None:
+    batches = [
+        transactional(0, 1, b"aborted", b"aborted"),
+        transactional(2, 2, b"kept"),
+        batch(3, b"plain"),
+        transactional(4, 1, b"aborted"),
+        marker(5, 1, ControlType.ABORT),
+        marker(6, 2, ControlType.COMMIT),
+        transactional(7, 1, b"kept"),
+        marker(8, 1, ControlType.COMMIT),
+    ]
+    assert drain(fetched(*batches, config=COMMITTED, aborted=[(1, 0)])) == [2, 3, 7]
+    assert drain(fetched(*batches, aborted=[(1, 0)])) == [0, 1, 2, 3, 4, 7]
+
+
+def test_an_aborted_transaction_of_which_only_the_marker_is_left_hides_nothing_else() -> None:
+    batches = [
+        marker(5, 1, ControlType.ABORT),
+        transactional(6, 1, b"kept"),
+        marker(7, 1, ControlType.COMMIT),
+    ]
+    assert drain(fetched(*batches, config=COMMITTED, aborted=[(1, 0)])) == [6]
+
+
+def test_a_fetch_of_hidden_records_only_still_moves_on() -> None:
+    fetch = fetched(transactional(0, 1, b"x"), config=COMMITTED, aborted=[(1, 0)])
+    assert fetch.take(10) == []
+    assert (fetch.next_offset, fetch.is_drained) == (1, True)
+
+
+def test_a_corrupt_batch_raises_each_time_after_the_good_ones() -> None:
+    broken = bytearray(batch(1, b"b"))
+    broken[-3] ^= 0xFF
+    fetch = fetched(batch(0, b"a"), bytes(broken))
+    assert [each.offset for each in fetch.take(10)] == [0]
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="t-3, offset 1"):
+            fetch.take(10)
+    assert not fetch.is_drained
+    unchecked = fetched(batch(0, b"a"), bytes(broken[:-3]) + b"b" + bytes(broken[-2:]))
+    assert unchecked.end_offset == 2
+
+
+def test_what_comes_before_a_bad_value_is_handed_out_first() -> None:
+    def number(topic: str, data: bytes | None) -> int:
+        return int(data or b"")
+
+    fetch = fetched(batch(0, b"1", b"2", b"x", b"4"), config=FetchConfig(value_deserializer=number))
+    assert [each.value for each in fetch.take(10)] == [1, 2]
+    assert fetch.next_offset == 2
+    for _ in range(2):
+        with pytest.raises(RecordDeserializationError, match="value of t-3 at offset 2"):
+            fetch.take(10)
+
+
+def test_old_messages_are_read() -> None:
+    def message(offset: int, value: bytes) -> bytes:
+        body = struct.pack(">bbqi", 1, 0, 1234, -1) + struct.pack(">i", len(value)) + value
+        body = struct.pack(">I", zlib.crc32(body)) + body
+        return struct.pack(">qi", offset, len(body)) + body
+
+    fetch = fetched(message(0, b"a"), message(1, b"b"), batch(2, b"c"), at=1)
+    assert [(each.offset, each.value) for each in fetch.take(1)] == [(1, b"b")]
+    assert drain(fetch) == [2]
+    broken = bytearray(message(0, b"a"))
+    broken[-1] ^= 1
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        fetched(bytes(broken)).take(1)
+
+
+def buffered(buffer: FetchBuffer, number: int, *batches: bytes, at: int = 0) -> PartitionState:
+    state = PartitionState()
+    state.seek(FetchPosition(at))
+    buffer.add(fetched(*batches, at=at, partition=TopicPartition("t", number), state=state))
+    return state
+
+
+def test_partitions_take_turns() -> None:
+    buffer = FetchBuffer(FetchConfig())
+    first = buffered(buffer, 0, batch(0, b"a"))
+    buffer.add(fetched(batch(1, b"b"), at=1, partition=TopicPartition("t", 0), state=first))
+    buffered(buffer, 1, batch(0, b"c"))
+    order = []
+    while (fetch := buffer.next_fetch()) is not None:
+        order.append((fetch.partition.partition, fetch.fetch_offset))
+        fetch.take(10)
+        buffer.remove(fetch)
+    assert order == [(0, 0), (1, 0), (0, 1)]
+    assert (len(buffer), buffer.size_bytes) == (0, 0)
+
+
+def test_what_is_paused_stays_and_what_was_left_is_dropped() -> None:
+    buffer = FetchBuffer(FetchConfig())
+    paused = buffered(buffer, 0, batch(0, b"a"))
+    moved = buffered(buffer, 1, batch(0, b"b"))
+    kept = buffered(buffer, 2, batch(0, b"c"))
+    paused.paused = True
+    moved.seek(FetchPosition(9))
+    fetch = buffer.next_fetch()
+    assert fetch is not None
+    assert fetch.state is kept
+    buffer.remove(fetch)
+    assert buffer.next_fetch() is None
+    paused.paused = False
+    fetch = buffer.next_fetch()
+    assert fetch is not None
+    assert fetch.state is paused
+    assert len(buffer) == 1
+
+
+def test_the_next_fetch_begins_behind_what_is_buffered_and_only_while_there_is_room() -> None:
+    buffer = FetchBuffer(FetchConfig(max_partition_bytes=100, max_bytes=150))
+    partition = TopicPartition("t", 0)
+    state = buffered(buffer, 0, batch(0, b"a"))
+    assert buffer.next_position(partition, state).offset == 1
+    assert buffer.room_for(partition, state)
+    buffer.add(fetched(batch(1, b"b" * 80), at=1, partition=partition, state=state))
+    assert not buffer.room_for(partition, state)
+    assert buffer.is_full
+    state.seek(FetchPosition(50))
+    assert buffer.next_position(partition, state).offset == 50
+    assert buffer.room_for(partition, state)
+    buffer.drop_stale()
+    assert not buffer.is_full

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.client.options import ADMIN, CONSUMER, PRODUCER, ClientConfig, ClientKind
+from tidelog.client.options import client_config as module
+from tidelog.client.options.network import network_settings
+from tidelog.client.options.unhonoured import UNHONOURED_NAMES
+from tidelog.errors import ConfigError
+
+KINDS = (PRODUCER, CONSUMER, ADMIN)
+
+
+def parse(kind: ClientKind, **keywords: Any) -> ClientConfig:
+    return ClientConfig.parse(kind, bootstrap_servers="127.0.0.1:9092", **keywords)
+
+
+def refusal(kind: ClientKind, **keywords: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        parse(kind, **keywords)
+    return str(refused.value)
+
+
+def test_keywords_and_a_mapping_in_kafkas_names_mean_the_same() -> None:
+    by_mapping = ClientConfig.parse(PRODUCER, {"bootstrap.servers": "a:1", "linger.ms": "7", "acks": "all"})
+    by_keywords = ClientConfig.parse(PRODUCER, bootstrap_servers=["a:1"], linger_ms=7, acks="all")
+    assert dict(by_mapping) | {"client.id": ""} == dict(by_keywords) | {"client.id": ""}
+    assert by_mapping.given == {"bootstrap.servers", "linger.ms", "acks"}
+
+
+def test_keywords_win_over_the_mapping_and_none_means_not_set() -> None:
+    config = ClientConfig.parse(
+        PRODUCER, {"bootstrap.servers": "a:1", "linger.ms": "7"}, linger_ms=9, client_id=None, batch_size=None
+    )
+    assert config.int("linger.ms") == 9
+    assert config.int("batch.size") == 16_384
+    assert config.str("client.id").startswith("producer-")
+
+
+def test_values_may_be_pythons_own() -> None:
+    config = ClientConfig.parse(
+        CONSUMER,
+        bootstrap_servers=("a:1", "b:2"),
+        group_id="g",
+        enable_auto_commit=False,
+        value_deserializer=bytes.decode,
+        ssl_truststore_location=Path("ca.pem"),
+        partition_assignment_strategy=["sticky", "range", "sticky"],
+        interceptor_classes=[object],
+    )
+    assert config.list("bootstrap.servers") == ("a:1", "b:2")
+    assert config.bool("enable.auto.commit") is False
+    assert config.object("value.deserializer") is bytes.decode
+    assert config.str("ssl.truststore.location") == "ca.pem"
+    assert config.list("partition.assignment.strategy") == ("sticky", "range")
+    assert config.list("interceptor.classes") == (object,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (PRODUCER, {"liger_ms": 1}, "a producer has no option liger_ms; did you mean linger_ms?"),
+        (PRODUCER, {"zzz": 1}, "a producer has no option zzz"),
+        (PRODUCER, {"group_id": "g"}, "group_id is an option of a consumer, not of a producer"),
+        (CONSUMER, {"linger_ms": 1}, "linger_ms is an option of a producer, not of a consumer"),
+        (PRODUCER, {"linger_ms": "soon"}, "Invalid value soon for configuration linger.ms"),
+        (PRODUCER, {"linger_ms": -1}, "Value must be at least 0"),
+        (PRODUCER, {"linger_ms": True}, "Invalid value true for configuration linger.ms"),
+        (PRODUCER, {"linger_ms": [1]}, "linger.ms cannot be a list: give it as an int"),
+        (PRODUCER, {"linger_ms": 1.5}, "Invalid value 1.5 for configuration linger.ms"),
+        (CONSUMER, {"auto_offset_reset": "first"}, "either 'earliest', 'latest', 'none'"),
+        (CONSUMER, {"isolation_level": "serializable"}, "read_committed, read_uncommitted"),
+        (ADMIN, {"security_protocol": "TLS"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_mend(
+    kind: ClientKind, options: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(kind, **options)
+
+
+def test_a_misspelt_name_in_kafkas_spelling_gets_a_suggestion_in_it() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean linger\.ms\?"):
+        ClientConfig.parse(PRODUCER, {"bootstrap.servers": "a:1", "lingr.ms": 1})
+
+
+def test_every_bad_value_is_named_at_once() -> None:
+    text = refusal(PRODUCER, linger_ms="x", batch_size="y")
+    assert "linger.ms" in text
+    assert "batch.size" in text
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_without_bootstrap_servers_there_is_no_client(kind: ClientKind) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is not set"):
+        ClientConfig.parse(kind)
+
+
+def test_options_of_java_alone_are_warned_about_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_warned", set())
+    with caplog.at_level(logging.WARNING):
+        parse(PRODUCER, metric_reporters="org.example.Reporter")
+        parse(PRODUCER, metric_reporters="org.example.Reporter")
+    assert [record.message for record in caplog.records] == [
+        "option metric.reporters has no effect here: `client.metrics()` returns all figures; nothing is "
+        "pushed to brokers or reported to JMX."
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_no_option_is_both_honoured_and_without_effect(kind: ClientKind) -> None:
+    assert not set(kind.options) & set(UNHONOURED_NAMES)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_defaults_keep_their_own_bounds(kind: ClientKind) -> None:
+    for option in kind.options.values():
+        if option.check is not None and option.name != "bootstrap.servers":
+            option.check(option.name, option.default)
+
+
+def test_passwords_are_never_shown() -> None:
+    config = parse(
+        ADMIN,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="u",
+        sasl_password="hush",
+    )
+    assert "hush" not in repr(config)
+    assert "sasl.password=[hidden]" in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"acks": 1, "enable_idempotence": True}, "cannot have acks=1: set acks to all"),
+        ({"acks": "0", "transactional_id": "t"}, "cannot have acks=0"),
+        ({"retries": 0, "enable_idempotence": True}, "cannot have retries=0"),
+        ({"max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"transactional_id": "t", "enable_idempotence": False}, "transactional.id needs enable.idempotence"),
+        ({"transactional_id": ""}, "String must be non-empty"),
+        ({"delivery_timeout_ms": 1000}, "linger.ms + request.timeout.ms, which is 30005"),
+    ],
+)
+def test_producers_refuse_what_would_break_their_promises(options: dict[str, Any], words: str) -> None:
+    assert words in refusal(PRODUCER, **options)
+
+
+def test_producers_give_up_idempotence_that_nobody_asked_for() -> None:
+    assert not parse(PRODUCER, acks=1).bool("enable.idempotence")
+    assert not parse(PRODUCER, retries=0).bool("enable.idempotence")
+    assert parse(PRODUCER).bool("enable.idempotence")
+    assert parse(PRODUCER, enable_idempotence=False, max_in_flight_requests_per_connection=9)
+
+
+def test_limits_of_time_make_room_for_one_request() -> None:
+    assert parse(PRODUCER, request_timeout_ms=200_000).int("delivery.timeout.ms") == 200_005
+    assert parse(CONSUMER, request_timeout_ms=90_000).int("default.api.timeout.ms") == 90_000
+    assert "default.api.timeout.ms=10" in refusal(ADMIN, default_api_timeout_ms=10)
+
+
+def test_acks_have_one_spelling() -> None:
+    assert [parse(PRODUCER, acks=acks).str("acks") for acks in ("all", -1, 1, "0")] == ["-1", "-1", "1", "0"]
+
+
+def test_consumers_without_a_group_do_not_commit() -> None:
+    assert parse(CONSUMER).bool("enable.auto.commit") is False
+    assert parse(CONSUMER, group_id="g").bool("enable.auto.commit") is True
+    assert "set group.id" in refusal(CONSUMER, enable_auto_commit=True)
+
+
+def test_options_of_one_group_protocol_are_refused_by_the_other() -> None:
+    assert "group.remote.assignor cannot be set when group.protocol=classic" in refusal(
+        CONSUMER, group_remote_assignor="range"
+    )
+    text = refusal(CONSUMER, group_protocol="CONSUMER", session_timeout_ms=1000, heartbeat_interval_ms=1)
+    assert "heartbeat.interval.ms, session.timeout.ms cannot be set when group.protocol=consumer" in text
+    assert "must be below session.timeout.ms" in refusal(CONSUMER, heartbeat_interval_ms=45_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["earliest", "LATEST", "none", "by_duration:PT1H", "by_duration:P1DT2H3M4.5S"]
+)
+def test_offset_reset_takes_words_and_durations(text: str) -> None:
+    assert parse(CONSUMER, auto_offset_reset=text).str("auto.offset.reset") == text
+
+
+@pytest.mark.parametrize("text", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1h", ""])
+def test_offset_reset_refuses_durations_that_are_none(text: str) -> None:
+    assert "by_duration" in refusal(CONSUMER, auto_offset_reset=text)
+
+
+def test_clients_without_a_name_are_called_by_kind_and_purpose() -> None:
+    assert parse(PRODUCER, transactional_id="t").str("client.id") == "producer-t"
+    assert parse(CONSUMER, group_id="g", group_instance_id="i").str("client.id") == "consumer-g-i"
+    first, second = (parse(ADMIN).str("client.id") for _ in range(2))
+    assert first.startswith("adminclient-")
+    assert first != second
+    assert parse(ADMIN, client_id="mine").str("client.id") == "mine"
+
+
+def test_the_pause_before_reconnecting_grows_only_if_told() -> None:
+    settings = network_settings(parse(ADMIN, reconnect_backoff_ms=2000))
+    assert (settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms) == (2000, 2000)
+    settings = network_settings(parse(ADMIN))
+    assert (settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms) == (50, 1000)
+
+
+def test_the_network_gets_its_settings_from_the_options() -> None:
+    producer = network_settings(parse(PRODUCER, client_id="p", max_block_ms=5, metadata_max_idle_ms=6000))
+    assert producer.client_id == "p"
+    assert producer.api_timeout_ms == 5
+    assert producer.metadata_max_idle_ms == 6000
+    assert producer.allow_auto_create_topics
+    assert producer.security is None
+    consumer = network_settings(parse(CONSUMER, allow_auto_create_topics="false", send_buffer_bytes=4096))
+    assert not consumer.allow_auto_create_topics
+    assert consumer.send_buffer_bytes == 4096
+    assert consumer.connections_max_idle_ms == 540_000
+    assert network_settings(parse(ADMIN)).connections_max_idle_ms == 300_000
