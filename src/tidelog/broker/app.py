@@ -16,8 +16,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
@@ -51,6 +51,9 @@ from tidelog.storage.log_dirs_loading import LoadProgress
 from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.wire.plain import Endpoint
 
+if TYPE_CHECKING:
+    from tidelog.broker.coordinators import Coordinators
+
 logger = logging.getLogger(__name__)
 
 _DRAIN_S = 5.0
@@ -72,7 +75,6 @@ class Broker:
     producer_ids: ProducerIds
     log_dirs: LogDirs
     partitions: Partitions
-    coordinators: Coordinators
     network: Network
     advertised: tuple[Listener, ...]
 
@@ -84,6 +86,7 @@ class Broker:
         self._life = LifeCycle()
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
+        self._coordinators: Coordinators | None = None
 
     @property
     def state(self) -> BrokerState:
@@ -94,6 +97,28 @@ class Broker:
     def broker_id(self) -> int:
         """The id of this broker in its cluster."""
         return self.config.node_id
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """The coordinators of groups and transactions.
+
+        They come into being when the first request needs them, or in ``warm_up``: a sixth of all modules is
+        theirs, and nobody who waits for the broker to be ready has to wait for those.
+        """
+        if self._coordinators is None:
+            from tidelog.broker.coordinators import Coordinators
+
+            self._coordinators = Coordinators(
+                self.config,
+                self.clock,
+                self.image,
+                self.partitions,
+                self.controller,
+                self.log_dir_failed,
+                self.producer_ids,
+            )
+            self._coordinators.start()
+        return self._coordinators
 
     def endpoints(self, broker_ids: Collection[int], listener: str) -> list[Endpoint]:
         """The addresses of brokers on one listener, for answers that send clients elsewhere."""
@@ -135,7 +160,6 @@ class Broker:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
-        self.coordinators.start()
         self.network.start()
 
     async def _open_directories_and_store(self) -> None:
@@ -191,16 +215,6 @@ class Broker:
         self.partitions = Partitions(
             config.node_id, self.image, self.log_dirs, self._log_config, loop, self.log_dir_failed
         )
-        self.coordinators = Coordinators(
-            config,
-            self.clock,
-            self.image,
-            self.partitions,
-            self.controller,
-            self.log_dir_failed,
-            self.producer_ids,
-        )
-        self._undo.append(self.coordinators.close)
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
@@ -248,7 +262,8 @@ class Broker:
         await self._feed.caught_up()
 
     async def warm_up(self) -> None:
-        """Import the handlers that no request has asked for yet, between requests."""
+        """Load the coordinators and the handlers that no request has asked for yet, between requests."""
+        _ = self.coordinators
         await self._dispatcher.warm_up()
 
     # Stop
@@ -261,7 +276,8 @@ class Broker:
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()
-        await self.coordinators.close()
+        if self._coordinators is not None:
+            await self._coordinators.close()
         self.partitions.close()
         await self.log_dirs.close()
         await self._feed.close()
@@ -283,7 +299,8 @@ class Broker:
     def _on_metadata(self, delta: ImageDelta) -> None:
         if delta.topics:
             self.partitions.apply(sorted(delta.topics))
-        self.coordinators.metadata_changed(delta)
+        if self._coordinators is not None:
+            self._coordinators.metadata_changed(delta)
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.partitions.configure(topic, LogConfig.from_options(config))

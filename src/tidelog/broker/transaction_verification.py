@@ -25,18 +25,20 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.timers import Timers
-from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_SEQUENCE, TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.producer_verification import Verification
+
+if TYPE_CHECKING:
+    from tidelog.coordinator.transaction.service import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 

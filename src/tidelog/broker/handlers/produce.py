@@ -94,7 +94,13 @@ class ProduceHandler:
         self._staged = group.staged
         self._by_name = broker.partitions.by_name
         self._by_id = broker.partitions.by_id
-        self._transactions = TransactionalRequests(broker.coordinators.verification, self._find)
+        self._transactional: TransactionalRequests | None = None
+
+    @property
+    def _transactions(self) -> TransactionalRequests:
+        if self._transactional is None:
+            self._transactional = TransactionalRequests(self.broker.coordinators.verification, self._find)
+        return self._transactional
 
     def handle_frame(
         self,
