@@ -36,6 +36,13 @@ CASTS = {
     "classic": [("confluent", "classic"), ("kafka-python", "classic"), ("aiokafka", "classic")],
     "consumer": [("confluent", "consumer")],
     "both": [("confluent", "consumer"), ("kafka-python", "classic"), ("confluent", "classic")],
+    "ours": [("tidelog", "classic"), ("tidelog-async", "classic")],
+    "ours of both protocols": [("tidelog", "consumer"), ("tidelog-async", "classic"), ("tidelog", "classic")],
+    "ours and librdkafka": [
+        ("tidelog", "consumer"),
+        ("tidelog-async", "consumer"),
+        ("confluent", "consumer"),
+    ],
 }
 
 

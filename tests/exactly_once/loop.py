@@ -5,6 +5,10 @@ transactional id) and lets chance decide what happens next: a worker is killed, 
 and woken up again as a zombie, the broker is killed and started again. When the group has committed the
 whole input, the output as a reader of committed records sees it must be the input: nothing lost, nothing
 doubled, the order of every key kept.
+
+Apache Kafka passes this as long as it is not killed itself: a single Kafka 4.3 that starts again may take the
+leaders of partitions for unknown, leave out the markers of prepared transactions ("Couldn't find leader
+endpoint for partitions") and count them as complete, after which readers wait for ever or see records twice.
 """
 
 from __future__ import annotations
@@ -18,11 +22,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from tests.compat.broker_process import BrokerProcess
+from confluent_kafka import Producer
+from tests.compat.broker_process import BrokerProcess, Tidelog
 from tests.exactly_once.producers import TIMEOUT_S, read
 from tests.group_members.topics import create
+
+from tidelog.testing.raw_client import RawClient
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 
 WORKERS = 2
 PARTITIONS = 3
@@ -127,7 +137,9 @@ class Loop:
         self.fill()
         self._workers = [self.start_worker(number) for number in range(len(self.commands))]
         total = sum(map(len, self.input.values()))
-        actions = [self.kill_worker, self.make_zombie, self.kill_broker, self.kill_worker]
+        actions = [self.kill_worker, self.make_zombie, self.kill_worker]
+        if isinstance(self.broker, Tidelog):
+            actions.insert(2, self.kill_broker)
         for number in range(events):
             self.wait_for_progress(total * (number + 1) // (events + 2))
             self.wake_zombies()
@@ -145,13 +157,14 @@ class Loop:
             time.sleep(0.05)
 
     def committed(self) -> int:
-        """How many records of the input the group has committed."""
-        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
-        (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("loop")]).values()
+        """How many records of the input the group has committed; 0 while nobody knows."""
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="loop", topics=None)])
         try:
-            return sum(max(each.offset, 0) for each in answer.result(TIMEOUT_S).topic_partitions)
-        except KafkaException:
+            with RawClient("127.0.0.1", self.broker.port) as client:
+                (group,) = client.ask(8, request, OffsetFetchResponse).groups
+        except OSError:
             return 0
+        return sum(max(each.committed_offset, 0) for topic in group.topics for each in topic.partitions)
 
     # What must hold
 
