@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Compiled at installation: see hatch_build.py.
+CODEC := $(wildcard src/tidelog/records/*_codec.p* src/tidelog/client/producer/quick_send.p*)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format compat bench docs clean
@@ -13,7 +15,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv and install Tidelog with everything the tests need
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml hatch_build.py $(CODEC)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
@@ -48,4 +50,4 @@ docs: $(STAMP) ## write docs/reference from the option table
 	$(BIN)/python scripts/generate_reference.py
 
 clean: ## remove the virtual environment, caches and the data of `make run`
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis data
+	rm -rf $(VENV) src/tidelog/records/*.so src/tidelog/client/producer/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis data

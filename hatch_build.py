@@ -18,7 +18,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # All or none: a compiled module reaches into the others by their C names.
-MODULES = ("tidelog.records.record_codec", "tidelog.records.column_codec")
+MODULES = (
+    "tidelog.records.record_codec",
+    "tidelog.records.column_codec",
+    "tidelog.client.producer.quick_send",
+)
 
 
 class ExtensionBuildHook(BuildHookInterface[Any]):

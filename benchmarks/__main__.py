@@ -12,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.compat.toolchain import CACHE, ROOT
 
 from benchmarks import (
+    client_consumer,
+    client_producer,
     codec,
     contestants,
     footprint,
@@ -34,6 +36,8 @@ BENCHMARKS: dict[str, ModuleType] = {
     "replay": replay,
     "groups": heartbeats,
     "codec": codec,
+    "client-consumer": client_consumer,
+    "client-producer": client_producer,
 }
 
 

@@ -149,6 +149,10 @@ NOTES = """\
   directory is formatted beforehand.
 - **log size**: logs are made of valid batches whose records are holes in the file; fetches go to random
   offsets, appends to the end.
+- **groups**: members of the classic protocol in a process of their own, a heartbeat each every three seconds;
+  one connection times produce requests at a steady pace, first on a broker without groups, then among them.
+- **replay**: both brokers start on the same `__consumer_offsets` partition, a batch for every commit; seconds
+  count from the broker's first answer to the first offset it tells.
 - Data on tmpfs takes the disk out of the picture. It says nothing about fsync, which neither broker does per
   request by default.
 """

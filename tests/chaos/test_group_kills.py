@@ -37,6 +37,7 @@ CASTS = {
     "consumer": [("confluent", "consumer")],
     "both": [("confluent", "consumer"), ("kafka-python", "classic"), ("confluent", "classic")],
     "ours": [("tidelog", "classic"), ("tidelog-async", "classic")],
+    "ours, cooperative": [("tidelog", "classic"), ("tidelog-async", "classic"), ("confluent", "classic")],
     "ours of both protocols": [("tidelog", "consumer"), ("tidelog-async", "classic"), ("tidelog", "classic")],
     "ours and librdkafka": [
         ("tidelog", "consumer"),
@@ -138,10 +139,11 @@ class Havoc:
 def test_no_record_is_lost_and_no_offset_goes_back(tmp_path: Path, chance: random.Random, cast: str) -> None:
     broker = group_broker(tmp_path)
     broker.start()
+    assignor = "cooperative-sticky" if "cooperative" in cast else None
     try:
         places = create(broker.address, "numbers", PARTITIONS)
         with (
-            Team(broker.address, "survivors", ["numbers"], session_ms=2000) as team,
+            Team(broker.address, "survivors", ["numbers"], session_ms=2000, assignor=assignor) as team,
             CommitWatch(broker.address, "survivors") as watch,
         ):
             havoc = Havoc(broker, team, CASTS[cast], chance)

@@ -1,6 +1,7 @@
 """Our clients' behaviour suites, as they stand in tests/integration, against Apache Kafka.
 
-They run against Tidelog in `make test`; what they claim must hold here too.
+They run against Tidelog in `make test`; what they claim must hold here too. The suites of groups start a
+broker with short timeouts of their own (tests/group_members/brokers.py).
 """
 
 from __future__ import annotations
@@ -8,16 +9,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.compat import toolchain
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.conftest import available
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600
-SUITES = ["test_admin.py"]
+SUITES = [
+    "test_admin.py",
+    "test_producer.py",
+    "test_consumer.py",
+    "test_consumer_commits.py",
+    "test_stream_consumer.py",
+]
+GROUP_SUITES = ["test_consumer_groups.py", "test_consumer_groups_consumer_protocol.py"]
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +38,27 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     kafka.stop()
 
 
-@pytest.mark.timeout(TIMEOUT_S + 60)
-@pytest.mark.parametrize("suite", SUITES)
-def test_the_suite_holds_against_apache_kafka(suite: str, apache: str) -> None:
+def run(suite: str, environment: Mapping[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", f"tests/integration/{suite}"],
         cwd=ROOT,
-        env={**os.environ, "TIDELOG_TEST_BOOTSTRAP": apache},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+@pytest.mark.timeout(TIMEOUT_S + 60)
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_suite_holds_against_apache_kafka(suite: str, apache: str) -> None:
+    run(suite, {"TIDELOG_TEST_BOOTSTRAP": apache})
+
+
+@pytest.mark.timeout(TIMEOUT_S + 60)
+@pytest.mark.parametrize("suite", GROUP_SUITES)
+def test_the_group_suite_holds_against_apache_kafka(suite: str) -> None:
+    with available():
+        toolchain.java("kafka-4")
+    run(suite, {"TIDELOG_TEST_ORACLE": "1"})

@@ -450,3 +450,33 @@ def test_metrics_count_what_was_read(
     read(consumer, 10)
     assert consumer.metrics()["records-consumed-total"] == 10
     assert consumer.metrics()["fetch-total"] >= 1
+
+
+def test_records_come_as_an_arrow_table(
+    consumer_of: Open, bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    topic = topic_name()
+    create_topic(bootstrap, topic, 2)
+    for partition in (0, 1):
+        produce(bootstrap, topic, numbered(500), partition, compression_type="lz4")
+    consumer = consumer_of(max_poll_records=7)
+    consumer.assign([tp(topic, 0), tp(topic, 1)])
+    first = read(consumer, 7)
+    rows = []
+    while len(rows) < 993:
+        table = consumer.poll_arrow(DEADLINE_S, with_headers=True)
+        assert table.num_rows
+        rows += table.to_pylist()
+    assert {row["topic"] for row in rows} == {topic}
+    for partition in (0, 1):
+        mine = [each.value for each in first if each.partition == partition]
+        mine += [row["value"] for row in rows if row["partition"] == partition]
+        assert mine == numbered(500)
+        assert consumer.position(tp(topic, partition)) == 500
+    assert consumer.poll_arrow(0).num_rows == 0
+    consumer.seek(tp(topic, 0), 490)
+    for record in consumer:
+        assert record.offset == 490
+        break
+    assert consumer.poll_arrow(DEADLINE_S).column("offset").to_pylist() == list(range(491, 500))

@@ -347,6 +347,54 @@ def test_async_records_that_wait_for_room_keep_their_order(
     assert len(written) >= 300
 
 
+# -- Arrow
+
+
+def test_tables_go_where_single_records_would(bootstrap: str, new_topic: Callable[..., str]) -> None:
+    pa = pytest.importorskip("pyarrow")
+    one, two = new_topic(partitions=5), new_topic(partitions=5)
+    keys = [b"key-%d" % (index % 40) for index in range(5000)]
+    payload = [b"value-%d" % index for index in range(5000)]
+    stamps = list(range(1000, 6000))
+    table = pa.table({"key": keys, "value": payload, "timestamp": pa.array(stamps, pa.int64())})
+    with Producer(bootstrap_servers=bootstrap, compression_type="lz4") as producer:
+        written = producer.send_arrow(table, one).result(WAIT_S)
+        for key, value, stamp in zip(keys, payload, stamps, strict=True):
+            producer.send(two, value, key, timestamp_ms=stamp)
+    assert sum(piece.rows for piece in written) == 5000
+
+    def contents(topic: str) -> dict[int, list[tuple[object, ...]]]:
+        return {
+            partition: [(each.key(), each.value(), each.timestamp()) for each in log]
+            for partition, log in read(bootstrap, topic).items()
+        }
+
+    assert contents(one) == contents(two)
+
+
+def test_a_table_larger_than_the_buffer_waits_for_room(bootstrap: str, new_topic: Callable[..., str]) -> None:
+    pa = pytest.importorskip("pyarrow")
+    topic, other = new_topic(), new_topic(partitions=3)
+    table = pa.table({"value": [b"%06d" % index for index in range(20_000)]})
+
+    async def main() -> None:
+        async with AsyncProducer(
+            bootstrap_servers=bootstrap, buffer_memory=30_000, batch_size=5000
+        ) as producer:
+            written = await (await producer.send_arrow(table, topic, partition=0))
+            assert written[0].offset == 0
+            assert sum(piece.rows for piece in written) == 20_000
+
+    with Producer(bootstrap_servers=bootstrap, buffer_memory=30_000, batch_size=5000) as producer:
+        future = producer.send_arrow(table, other)
+        pieces = future.result(WAIT_S)
+    assert {piece.partition for piece in pieces} == {0, 1, 2}
+    assert future.done()
+    assert future.exception() is None
+    asyncio.run(main())
+    assert values(bootstrap, topic) == [b"%06d" % index for index in range(20_000)]
+
+
 # -- transactions
 
 
@@ -407,6 +455,19 @@ def test_offsets_are_committed_with_the_transaction(
     transactional.send_offsets_to_transaction({partition: 9}, group)
     transactional.abort_transaction()
     assert committed() == 5
+
+
+def test_a_table_is_part_of_the_transaction(
+    bootstrap: str, transactional: Producer, new_topic: Callable[..., str]
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    topic = new_topic()
+    with transactional.transaction():
+        transactional.send_arrow(pa.table({"value": [b"1", b"2"]}), topic)
+    transactional.begin_transaction()
+    transactional.send_arrow(pa.table({"value": [b"3"]}), topic)
+    transactional.abort_transaction()
+    assert values(bootstrap, topic, committed=True) == [b"1", b"2"]
 
 
 def test_a_newer_producer_fences_the_older_one(

@@ -10,7 +10,7 @@ from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.suggest import with_suggestion
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
     AlterConfigOp,
@@ -63,7 +63,9 @@ def describe(
     resources = _resources(topic, broker, broker_defaults)
     results = with_cluster(
         bootstrap,
-        lambda cluster: Admin(cluster).describe_configs(resources, names=name, include_documentation=docs),
+        lambda cluster: AsyncAdmin.of(cluster).describe_configs(
+            resources, names=name, include_documentation=docs
+        ),
     )
     good = [result for result in results if result.error is None]
     everything = show_all or bool(name)
@@ -111,7 +113,7 @@ def alter(
         raise WrongUsage("nothing to change: give --set, --delete, --append or --subtract")
 
     async def action(cluster: Cluster) -> tuple[list[ConfigResult], list[KafkaError]]:
-        admin = Admin(cluster)
+        admin = AsyncAdmin.of(cluster)
         results = await admin.alter_configs(dict.fromkeys(resources, ops), validate_only=dry_run)
         names = [op.name for op in ops]
         errors = [

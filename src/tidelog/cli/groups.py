@@ -16,9 +16,8 @@ from tidelog.cli.groups_state import print_states, state_json
 from tidelog.cli.groups_topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.values import parse_choices
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.group_resources import (
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.group_resources import (
     GroupDescription,
     GroupLag,
     GroupListing,
@@ -26,11 +25,12 @@ from tidelog.client.group_resources import (
     GroupType,
     PartitionResult,
 )
+from tidelog.client.cluster import Cluster
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
 app = typer.Typer()
 
-_Names = Callable[[Admin], Awaitable[list[str]]]
+_Names = Callable[[AsyncAdmin], Awaitable[list[str]]]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _NO_GROUPS = "there are no groups yet: a consumer with a group.id makes one when it joins or commits"
@@ -63,7 +63,7 @@ def list_groups(
     async def action(
         cluster: Cluster,
     ) -> tuple[tuple[GroupListing, ...], dict[str, GroupDescription], tuple[TidelogError, ...]]:
-        admin = Admin(cluster)
+        admin = AsyncAdmin.of(cluster)
         listed = await admin.list_groups(states=states, types=types)
         names = [group.group_id for group in listed.groups] if members else []
         return listed.groups, await admin.describe_groups(names), listed.errors
@@ -125,7 +125,7 @@ def describe(
     if members and state:
         raise WrongUsage("give --members or --state, not both")
 
-    async def names(admin: Admin) -> list[str]:
+    async def names(admin: AsyncAdmin) -> list[str]:
         if groups:
             return list(dict.fromkeys(groups))
         listed = await admin.list_groups(types=(GroupType.CLASSIC, GroupType.CONSUMER))
@@ -136,7 +136,7 @@ def describe(
         return [group.group_id for group in listed.groups]
 
     if members or state:
-        described = with_cluster(bootstrap, lambda cluster: _described(Admin(cluster), names))
+        described = with_cluster(bootstrap, lambda cluster: _described(AsyncAdmin.of(cluster), names))
         found = [group for group in described if group.error is None]
         if json:
             print_json([members_json(group) if members else state_json(group) for group in found])
@@ -150,14 +150,14 @@ def describe(
     report_failures(errors)
 
 
-async def _described(admin: Admin, names: _Names) -> list[GroupDescription]:
+async def _described(admin: AsyncAdmin, names: _Names) -> list[GroupDescription]:
     described = await admin.describe_groups(await names(admin))
     return [_require_living(group) for group in described.values()]
 
 
 def _describe_lag(bootstrap: str, names: _Names, *, verbose: bool, json: bool) -> list[KafkaError]:
     async def action(cluster: Cluster) -> list[GroupLag]:
-        admin = Admin(cluster)
+        admin = AsyncAdmin.of(cluster)
         return list((await admin.describe_group_lag(await names(admin))).values())
 
     lags = [
@@ -198,7 +198,7 @@ def delete(
         question = f"Delete {', '.join(groups)} with all committed offsets?"
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
-    results = with_cluster(bootstrap, lambda cluster: Admin(cluster).delete_groups(groups))
+    results = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).delete_groups(groups))
     for result in results:
         if result.error is None:
             print(f"deleted group {result.group_id}")
@@ -227,7 +227,7 @@ def delete_offsets(
             raise typer.Exit(1)
 
     async def action(cluster: Cluster) -> list[PartitionResult]:
-        admin = Admin(cluster)
+        admin = AsyncAdmin.of(cluster)
         return await admin.delete_group_offsets(group, await resolve_partitions(admin, topic, "--topic"))
 
     results = with_cluster(bootstrap, action)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tidelog.cli.groups_state import headline, short_member_id, state_json
 from tidelog.cli.groups_topics import assignment_text
 from tidelog.cli.output import is_terminal, print_table, remark
-from tidelog.client.group_resources import GroupDescription, MemberDescription
+from tidelog.client.admin.group_resources import GroupDescription, MemberDescription
 
 _COLUMNS = ("client id", "member", "host", "instance id", "partitions", "assignment")
 _VERBOSE = ("epoch", "target", "subscription", "rack", "protocol")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidelog.cli.groups_state import headline, short_member_id, state_json
 from tidelog.cli.output import counted, is_terminal, print_table
-from tidelog.client.group_resources import GroupLag, PartitionLag
+from tidelog.client.admin.group_resources import GroupLag, PartitionLag
 from tidelog.errors import ErrorCode
 
 _COLUMNS = ("topic", "partition", "committed", "end", "lag", "client id", "host", "member")

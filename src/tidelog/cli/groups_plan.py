@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import print_table
-from tidelog.client.offset_reset import Adjustment, PlannedOffset, ResetPlan
+from tidelog.client.admin.offset_reset import Adjustment, PlannedOffset, ResetPlan
 from tidelog.ids import TopicPartition
 
 _COLUMNS = ("topic", "partition", "current", "new", "change", "note")

@@ -19,10 +19,9 @@ from tidelog.cli.groups_plan import plan_json, print_plan, read_plan, write_plan
 from tidelog.cli.groups_topics import resolve_partitions
 from tidelog.cli.output import counted, examples, print_json, remark
 from tidelog.cli.values import parse_duration_ms, parse_time_ms
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.group_resources import GroupState, PartitionResult
-from tidelog.client.offset_reset import (
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.group_resources import GroupState, PartitionResult
+from tidelog.client.admin.offset_reset import (
     ResetPlan,
     ResetTarget,
     ShiftBy,
@@ -32,6 +31,7 @@ from tidelog.client.offset_reset import (
     ToPlace,
     ToTime,
 )
+from tidelog.client.cluster import Cluster
 from tidelog.client.resources import OffsetSpec
 from tidelog.errors import ErrorCode
 
@@ -102,7 +102,7 @@ def command(
     _check_scope(topic, all_topics, isinstance(target, ToOffsets))
 
     async def action(cluster: Cluster) -> tuple[ResetPlan, bool, list[PartitionResult]]:
-        admin = Admin(cluster)
+        admin = AsyncAdmin.of(cluster)
         exists = await _require_inactive(admin, group)
         partitions = await resolve_partitions(admin, topic, "--topic") if topic else None
         plan = await admin.plan_offset_reset(group, partitions, target)
@@ -137,7 +137,7 @@ def _check_scope(topics: list[str] | None, all_topics: bool, from_file: bool) ->
         raise WrongUsage("say which offsets: --topic TOPIC[:0,1] (may be repeated) or --all-topics")
 
 
-async def _require_inactive(admin: Admin, group: str) -> bool:
+async def _require_inactive(admin: AsyncAdmin, group: str) -> bool:
     """Whether the group exists; fails if somebody is in it, who would commit over the new offsets."""
     described = (await admin.describe_groups([group]))[group]
     if described.error is not None:

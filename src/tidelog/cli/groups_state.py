@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.cli.output import counted, is_terminal, print_table
-from tidelog.client.group_resources import GroupDescription, MemberDescription
+from tidelog.client.admin.group_resources import GroupDescription, MemberDescription
 
 _COLUMNS = ("group", "type", "state", "assignor", "members", "coordinator")
 _NUMBERS = ("members", "epoch", "target epoch")

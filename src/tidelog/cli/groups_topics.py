@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tidelog.cli.values import parse_topic_partitions
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
 
-async def resolve_partitions(admin: Admin, texts: list[str], option: str) -> list[TopicPartition]:
+async def resolve_partitions(admin: AsyncAdmin, texts: list[str], option: str) -> list[TopicPartition]:
     """The partitions that ``texts`` name; a topic alone stands for all of its partitions."""
     named: list[TopicPartition] = []
     whole: list[str] = []

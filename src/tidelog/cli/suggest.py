@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.resources import ConfigResource, ResourceType
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -16,7 +16,7 @@ _HINT = "did you mean"
 
 
 async def with_suggestion(
-    admin: Admin, error: KafkaError, resource: ConfigResource | None, names: Collection[str]
+    admin: AsyncAdmin, error: KafkaError, resource: ConfigResource | None, names: Collection[str]
 ) -> KafkaError:
     """``error``, with a similar name if one of ``names`` is unknown to ``resource`` (None: a new topic)."""
     if error.code is not ErrorCode.INVALID_CONFIG or _HINT in error.message.lower():
@@ -33,6 +33,6 @@ async def with_suggestion(
     return error
 
 
-async def _some_topic(admin: Admin) -> ConfigResource | None:
+async def _some_topic(admin: AsyncAdmin) -> ConfigResource | None:
     topics = await admin.list_topics(include_internal=True)
     return ConfigResource(ResourceType.TOPIC, topics[0].name) if topics else None

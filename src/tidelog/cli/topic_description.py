@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tidelog.cli.output import counted, is_terminal, print_table
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import ConfigResource, ConfigSource, OffsetResult, OffsetSpec, ResourceType
 from tidelog.errors import KafkaError
@@ -45,7 +45,7 @@ async def describe_topics(
     cluster: Cluster, names: list[str]
 ) -> tuple[list[DescribedTopic], list[KafkaError]]:
     """The topics that exist, and why the others cannot be described."""
-    admin = Admin(cluster)
+    admin = AsyncAdmin.of(cluster)
     described = await admin.describe_topics(names)
     errors = [topic for topic in described.values() if isinstance(topic, KafkaError)]
     topics = [topic for topic in described.values() if not isinstance(topic, KafkaError)]

@@ -12,7 +12,7 @@ from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.suggest import with_suggestion
 from tidelog.cli.topic_description import describe_topics, print_description
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
     AlterConfigOp,
@@ -82,7 +82,7 @@ def create(
 async def _create(
     cluster: Cluster, wanted: list[NewTopic], configs: Mapping[str, str]
 ) -> tuple[list[TopicResult], list[KafkaError]]:
-    admin = Admin(cluster)
+    admin = AsyncAdmin.of(cluster)
     results = await admin.create_topics(wanted)
     errors = [await with_suggestion(admin, result.error, None, configs) for result in results if result.error]
     return [result for result in results if result.error is None], errors
@@ -95,7 +95,9 @@ def list_topics(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List topics."""
-    topics = with_cluster(bootstrap, lambda cluster: Admin(cluster).list_topics(include_internal=internal))
+    topics = with_cluster(
+        bootstrap, lambda cluster: AsyncAdmin.of(cluster).list_topics(include_internal=internal)
+    )
     if json:
         print_json(
             [
@@ -156,7 +158,7 @@ def alter(
         raise WrongUsage("nothing to alter: give --partitions, --config or --delete-config")
 
     async def action(cluster: Cluster) -> None:
-        admin = Admin(cluster)
+        admin = AsyncAdmin.of(cluster)
         if ops:
             resource = ConfigResource(ResourceType.TOPIC, topic)
             for change in await admin.alter_configs({resource: ops}):
@@ -185,7 +187,7 @@ def delete(
         question = f"Delete {', '.join(topics)} with all records?"
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
-    results = with_cluster(bootstrap, lambda cluster: Admin(cluster).delete_topics(topics))
+    results = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).delete_topics(topics))
     for result in results:
         if result.error is None:
             print(f"deleted topic {result.name}")

@@ -14,8 +14,8 @@ from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups_topics import assignment_text
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark, time_text
 from tidelog.cli.values import duration_text, parse_choices, parse_duration_ms
-from tidelog.client.admin import Admin
-from tidelog.client.transaction_resources import (
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.transaction_resources import (
     PartitionProducers,
     TransactionDescription,
     TransactionState,
@@ -70,7 +70,7 @@ def list_transactions(
     _check_pattern(pattern)
     listed = with_cluster(
         bootstrap,
-        lambda cluster: Admin(cluster).list_transactions(
+        lambda cluster: AsyncAdmin.of(cluster).list_transactions(
             states=states,
             producer_ids=producer_id or (),
             running_longer_than_ms=longer_than_ms,
@@ -120,7 +120,7 @@ def describe(
 ) -> None:
     """Describe transactional ids: producer, epoch, state, and the partitions of an open transaction."""
     described = with_cluster(
-        bootstrap, lambda cluster: Admin(cluster).describe_transactions(transactional_ids)
+        bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_transactions(transactional_ids)
     ).values()
     found = [each for each in described if each.error is None]
     if json:
@@ -192,7 +192,7 @@ def describe_producers(
     """Show the producers that a partition knows, and where their open transactions begin."""
     wanted = TopicPartition(topic, partition)
     found = with_cluster(
-        bootstrap, lambda cluster: Admin(cluster).describe_producers([wanted], broker_id=broker)
+        bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_producers([wanted], broker_id=broker)
     )[wanted]
     found.raise_for_error()
     if json:

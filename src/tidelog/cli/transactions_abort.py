@@ -15,8 +15,8 @@ from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, with_cluster
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.groups_topics import assignment_text
 from tidelog.cli.output import examples, is_terminal, remark
-from tidelog.client.admin import Admin
-from tidelog.client.transaction_resources import AbortMarker, TransactionDescription, TransactionState
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.transaction_resources import AbortMarker, TransactionDescription, TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
@@ -84,10 +84,10 @@ def command(
 
 
 def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str) -> None:
-    async def look(admin: Admin) -> TransactionDescription:
+    async def look(admin: AsyncAdmin) -> TransactionDescription:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
 
-    described = with_cluster(bootstrap, lambda cluster: look(Admin(cluster)))
+    described = with_cluster(bootstrap, lambda cluster: look(AsyncAdmin.of(cluster)))
     described.raise_for_error()
     if described.state is not TransactionState.ONGOING:
         raise Failure(
@@ -101,13 +101,15 @@ def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str) -> None:
     _ask("Abort it and fence its producer?", yes)
     with_cluster(
         bootstrap,
-        lambda cluster: Admin(cluster).fence_producer(transactional_id, timeout_ms=described.timeout_ms),
+        lambda cluster: AsyncAdmin.of(cluster).fence_producer(
+            transactional_id, timeout_ms=described.timeout_ms
+        ),
     )
     print(f"aborted the transaction of {transactional_id}")
 
 
 def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: str) -> None:
-    found = with_cluster(bootstrap, lambda cluster: Admin(cluster).describe_producers([place]))[place]
+    found = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_producers([place]))[place]
     found.raise_for_error()
     for each in found.producers:
         if each.txn_start_offset == start_offset:
@@ -126,18 +128,18 @@ def _write(marker: AbortMarker, yes: bool, bootstrap: str) -> None:
         f"transaction in {marker.partition} of producer {marker.producer_id} epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}"
     )
-    owner = with_cluster(bootstrap, lambda cluster: _owner(Admin(cluster), marker))
+    owner = with_cluster(bootstrap, lambda cluster: _owner(AsyncAdmin.of(cluster), marker))
     if owner is not None:
         remark(
             f"it does not hang: transactional id {owner!r} has it open, and "
             f"`tidelog transactions abort --transactional-id {owner}` ends it in all partitions"
         )
     _ask("Write an abort marker, past its coordinator?", yes)
-    with_cluster(bootstrap, lambda cluster: Admin(cluster).abort_transaction(marker))
+    with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))
     print(f"aborted the transaction in {marker.partition}")
 
 
-async def _owner(admin: Admin, marker: AbortMarker) -> str | None:
+async def _owner(admin: AsyncAdmin, marker: AbortMarker) -> str | None:
     """The transactional id whose coordinator will end the transaction; None if it hangs."""
     try:
         listed = await admin.list_transactions(producer_ids=[marker.producer_id])

@@ -14,8 +14,8 @@ from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, with_c
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.values import duration_text, parse_duration_ms
-from tidelog.client.admin import Admin
-from tidelog.client.transaction_resources import HangingTransactions, OpenTransaction
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.transaction_resources import HangingTransactions, OpenTransaction
 
 EPILOG = examples(
     "tidelog transactions find-hanging",
@@ -50,7 +50,7 @@ def command(
     idle_ms = parse_duration_ms(idle, "--idle")
     found = with_cluster(
         bootstrap,
-        lambda cluster: Admin(cluster).find_hanging_transactions(
+        lambda cluster: AsyncAdmin.of(cluster).find_hanging_transactions(
             topic=topic, partition=partition, broker_id=broker, idle_longer_than_ms=idle_ms
         ),
     )

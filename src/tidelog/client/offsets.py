@@ -1,6 +1,6 @@
 """Offsets by time, and deletion of records: requests that go to the leader of each partition.
 
-Called by ``Admin`` and the consumer.
+Called by ``AsyncAdmin`` and the consumer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def list_offsets(
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, OffsetResult]:
-    """See :meth:`tidelog.client.admin.Admin.list_offsets`."""
+    """See :meth:`AsyncAdmin.list_offsets`."""
     within = deadline or cluster.deadline()
 
     async def ask(node: Node, wanted: dict[TopicPartition, int]) -> list[OffsetResult]:
@@ -97,7 +97,7 @@ def _require_specs(wanted: Mapping[TopicPartition, int], version: int) -> None:
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, DeletedRecords]:
-    """See :meth:`tidelog.client.admin.Admin.delete_records`."""
+    """See :meth:`AsyncAdmin.delete_records`."""
     within = cluster.deadline()
 
     async def ask(node: Node, wanted: dict[TopicPartition, int]) -> list[DeletedRecords]:

@@ -1,4 +1,4 @@
-"""What goes into and comes out of :class:`tidelog.client.admin.Admin`: topics, configs, offsets.
+"""What goes into and comes out of :class:`AsyncAdmin`: topics, configs, offsets.
 
 Results of calls that act on several things carry their own ``error``, so that one bad name does not hide
 the others; ``raise_for_error`` turns it into an exception.
@@ -35,6 +35,14 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic shall have, and the brokers of each new one unless the cluster chooses."""
+
+    total: int
+    assignments: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

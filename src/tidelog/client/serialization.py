@@ -186,7 +186,7 @@ def serializer_for(spec: object, option: str = "value.serializer") -> SerializeF
         if name not in _SERIALIZERS:
             raise ConfigError(f"{option}={spec!r}: there is {', '.join(_SERIALIZERS)}; or pass an instance")
         spec = _SERIALIZERS[name]()
-    elif isinstance(spec, type):
+    elif isinstance(spec, type) and hasattr(spec, "serialize"):
         spec = spec()
     if spec is None or type(spec) is BytesSerializer:
         return None
@@ -204,7 +204,7 @@ def deserializer_for(spec: object, option: str = "value.deserializer") -> Deseri
         if name not in _DESERIALIZERS:
             raise ConfigError(f"{option}={spec!r}: there is {', '.join(_DESERIALIZERS)}; or pass an instance")
         spec = _DESERIALIZERS[name]()
-    elif isinstance(spec, type):
+    elif isinstance(spec, type) and hasattr(spec, "deserialize"):
         spec = spec()
     if spec is None or type(spec) is BytesDeserializer:
         return None

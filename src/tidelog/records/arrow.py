@@ -10,6 +10,7 @@ milliseconds. Other types are converted by Arrow first. Called by the clients' `
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -59,10 +60,12 @@ def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
     pa = load_pyarrow()
     rows = columns.rows
     schema = arrow_schema(with_headers=columns.with_headers)
-    indices = _numbers(pa, pa.int32(), rows, memoryview(bytes(4 * rows)))
+    zeros = pa.py_buffer(bytes(4 * rows))
     arrays = [
-        pa.DictionaryArray.from_arrays(indices, pa.array([topic]), safe=False),
-        pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        pa.DictionaryArray.from_buffers(
+            schema.field("topic").type, rows, [None, zeros], _dictionary(topic), 0
+        ),
+        _numbers(pa, pa.int32(), rows, partition.to_bytes(4, sys.byteorder, signed=True) * rows),
         _numbers(pa, schema.field("offset").type, rows, columns.offsets),
         _numbers(pa, schema.field("timestamp").type, rows, columns.timestamps),
         _numbers(pa, schema.field("timestamp_type").type, rows, columns.timestamp_types),
@@ -80,7 +83,12 @@ def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _numbers(pa: ModuleType, kind: Any, rows: int, buffer: memoryview) -> Any:
+@functools.lru_cache(maxsize=256)
+def _dictionary(topic: str) -> Any:
+    return load_pyarrow().array([topic])
+
+
+def _numbers(pa: ModuleType, kind: Any, rows: int, buffer: bytes | memoryview) -> Any:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffer)], 0)
 
 

@@ -398,6 +398,8 @@ def decode_columns(
 ) -> RecordColumns:
     """The records of all whole batches in ``data`` from ``start_offset`` on, but for control batches."""
     columns = RecordColumns(with_headers=with_headers)
+    # Enough unless something is compressed, and cheaper than to grow into it.
+    columns.values.reserve(0, min(len(data), _MAX_BYTES))
     for pos, header in iter_batches(data):
         if not header.is_control:
             columns.append_batch(data, start_offset, pos=pos, check_crc=check_crc, max_size=max_size)

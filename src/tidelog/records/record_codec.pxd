@@ -29,7 +29,6 @@ cdef class BatchBuilder:
     cdef readonly long long base_timestamp
     cdef readonly long long max_timestamp
     cdef bytearray _buffer
-    cdef Py_ssize_t _capacity
     cdef Py_ssize_t _end
     cdef Py_ssize_t _size_closed
     cdef Py_ssize_t put_record(
@@ -45,7 +44,7 @@ cdef class BatchBuilder:
         Py_ssize_t headers_length,
     ) except -2
     cdef Py_ssize_t _estimate(self) noexcept
-    cdef object _grow(self, Py_ssize_t needed)
+    cdef Py_ssize_t _make_room(self, Py_ssize_t size) except -1
 
 
 cdef class RecordCursor:

@@ -185,12 +185,13 @@ class BatchBuilder:
     """One batch in the making: records go straight into its bytes, header and checksum follow at the end.
 
     ``limit_bytes`` is the size that the batch should not pass; ``compression_ratio`` is what its records are
-    expected to shrink to (1.0: not at all), and only guides how many of them fit.
+    expected to shrink to (1.0: not at all), and only guides how many of them fit. A ``buffer`` that is given
+    is filled in place and is the caller's again once the view of :meth:`close_view` is: fresh memory costs
+    more than filling it.
     """
 
     __slots__ = (
         "_buffer",
-        "_capacity",
         "_end",
         "_size_closed",
         "base_timestamp",
@@ -210,6 +211,7 @@ class BatchBuilder:
         level: int | None = None,
         *,
         compression_ratio: float = 1.0,
+        buffer: bytearray | None = None,
     ) -> None:
         self.limit_bytes = limit_bytes
         self.codec = codec
@@ -219,8 +221,9 @@ class BatchBuilder:
         self.closed = False
         self.base_timestamp = 0
         self.max_timestamp = 0
-        self._capacity = max(min(limit_bytes, _FIRST_CAPACITY), HEADER_SIZE)
-        self._buffer = bytearray(self._capacity)
+        if buffer is None or len(buffer) < HEADER_SIZE:
+            buffer = bytearray(max(min(limit_bytes, _FIRST_CAPACITY), HEADER_SIZE))
+        self._buffer = buffer
         self._end = HEADER_SIZE
         self._size_closed = 0
 
@@ -262,6 +265,7 @@ class BatchBuilder:
         headers: cython.p_const_uchar,
         headers_length: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
+        """:meth:`append` for key and value wherever they lie; a negative length means null."""
         count: cython.Py_ssize_t = self.record_count
         if self.closed or timestamp < -1 or timestamp > _MAX_TIMESTAMP:
             raise ValueError(
@@ -286,14 +290,8 @@ class BatchBuilder:
             length += value_length
         prefix: cython.ulonglong = length << 1
         size: cython.Py_ssize_t = length + (2 if 0x80 <= prefix < 0x4000 else _varint_size(prefix))
-        if count and (self._estimate() + size > self.limit_bytes or count >= _MAX_COUNT):
+        if not self._make_room(size):
             return -1
-        if self._end + size > _MAX_SIZE:
-            if count:
-                return -1
-            raise ValueError(f"a record of {size} bytes does not fit any batch")
-        if self._end + size > self._capacity:
-            self._grow(self._end + size)
         buffer: cython.p_uchar = self._buffer
         at: cython.Py_ssize_t = _put_varint(buffer, self._end, prefix)
         buffer[at] = 0
@@ -328,21 +326,32 @@ class BatchBuilder:
         return count
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _make_room(self, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Whether a record of ``size`` bytes may be added; if so there is room for it."""
+        needed: cython.Py_ssize_t = self._end + size
+        if self.record_count:
+            if self._estimate() + size > self.limit_bytes:
+                return 0
+            if needed > _MAX_SIZE or self.record_count >= _MAX_COUNT:
+                return 0
+        elif needed > _MAX_SIZE:
+            raise ValueError(f"a record of {size} bytes does not fit any batch")
+        # Looked at every time: the buffer may be somebody else's, who may have changed its length.
+        capacity: cython.Py_ssize_t = len(self._buffer)
+        if needed > capacity:
+            capacity = max(needed, 2 * capacity)
+            if self.compression_ratio == 1.0 and needed <= self.limit_bytes < capacity:
+                capacity = self.limit_bytes
+            resize(self._buffer, capacity)
+        return 1
+
+    @cython.cfunc
     @cython.exceptval(check=False)
     def _estimate(self) -> cython.Py_ssize_t:
         if self.compression_ratio == 1.0:
             return self._end
         return _HEADER_SIZE + int((self._end - _HEADER_SIZE) * self.compression_ratio * _RATIO_MARGIN)
-
-    @cython.cfunc
-    def _grow(self, needed: cython.Py_ssize_t) -> None:
-        capacity: cython.Py_ssize_t = self._capacity * 2
-        if capacity > self.limit_bytes and self.compression_ratio == 1.0:
-            capacity = self.limit_bytes
-        if capacity < needed:
-            capacity = needed
-        resize(self._buffer, capacity)
-        self._capacity = capacity
 
     def close(
         self,
@@ -352,22 +361,32 @@ class BatchBuilder:
         transactional: bool = False,
     ) -> bytes:
         """The batch's bytes, compressed and with its checksum. The builder lets go of its memory."""
+        return bytes(self.close_view(producer_id, producer_epoch, base_sequence, transactional))
+
+    def close_view(
+        self,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+    ) -> memoryview:
+        """As :meth:`close`, uncopied: uncompressed records stay in the buffer that they were put into."""
         if self.closed or not self.record_count:
             raise ValueError(
                 f"a batch that {'is closed' if self.closed else 'holds no record'} cannot be closed"
             )
         batch: bytearray = self._buffer
+        size: cython.Py_ssize_t = self._end
         if self.codec:
             with memoryview(batch) as view, view[HEADER_SIZE : self._end] as body:
                 payload = compress(self.codec, body, self.level)
             batch = bytearray(HEADER_SIZE)
             batch += payload
-        else:
-            resize(batch, self._end)
+            size = len(batch)
         pack_header(
             batch,
             0,
-            len(batch),
+            size,
             base_offset=0,
             leader_epoch=-1,
             attributes=int(self.codec) | (TRANSACTIONAL_BIT if transactional else 0),
@@ -380,9 +399,9 @@ class BatchBuilder:
             record_count=self.record_count,
         )
         self.closed = True
-        self._size_closed = len(batch)
+        self._size_closed = size
         self._buffer = bytearray()
-        return bytes(batch)
+        return memoryview(batch)[:size]
 
 
 @cython.cfunc

@@ -1,1 +1,12 @@
-"""Tools for testing with Tidelog: a clock that tests move by hand, a broker inside the test process."""
+"""Tests with a real broker: ``with broker() as b:``, ``async with async_broker() as b:``, pytest's fixtures.
+
+Public: what is named here, and the fixtures of ``testing.pytest_plugin``. The other modules serve Tidelog's
+own tests: brokers to kill, raw requests, a clock moved by hand, disks that fail.
+"""
+
+from __future__ import annotations
+
+# The function, and not the module of the same name, is what ``from tidelog.testing import broker`` means.
+from tidelog.testing.broker import LocalBroker, async_broker, broker
+
+__all__ = ["LocalBroker", "async_broker", "broker"]

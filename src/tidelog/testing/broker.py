@@ -1,186 +1,185 @@
-"""A real broker for tests: a process of its own, on a free port, ready in a fraction of a second.
+"""A real broker for anybody's tests: started in a fraction of a second, gone at the end of the block.
 
-    with BrokerProcess(tmp_path / "data") as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
+    from tidelog import Producer
+    from tidelog.testing import broker
 
-``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port
-and data. What the broker prints goes to a file beside its data and is shown when it does not start.
+    with broker(topics={"orders": 3}) as b:
+        producer = Producer(bootstrap_servers=b.bootstrap_servers)
 
-For tests that harm it: ``launch`` does not wait for the broker to be ready, ``refusal`` is what a broker says
-that must not start, ``send_signal`` and ``wait`` are those of the process.
+It is a process of its own on a free port of the loopback interface, with its data in a temporary directory:
+nothing is left behind, and many can run at once. ``async_broker`` is the same for ``async with``, and
+``testing.pytest_plugin`` has fixtures. ``BrokerProcess`` (``testing.broker_process``) is what Tidelog's own
+tests use; it is importable from here too.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from typing import TYPE_CHECKING
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+from tidelog.testing.broker_process import START_TIMEOUT_S as START_TIMEOUT_S
+from tidelog.testing.broker_process import STOP_TIMEOUT_S as STOP_TIMEOUT_S
+from tidelog.testing.broker_process import BrokerProcess as BrokerProcess
 
-_READY = re.compile(r"^Tidelog is ready on .*:(?P<port>\d+)$", re.MULTILINE)
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin import Admin
+    from tidelog.client.resources import NewTopic
+    from tidelog.testing.broker_thread import BrokerThread
+
+Topics = Mapping[str, int] | Iterable["str | NewTopic"]
+"""Topics to create: names with numbers of partitions, or names (one partition each) and ``NewTopic``."""
+
+Options = Mapping[str, str | int | float | bool]
+"""Broker options in Kafka's names."""
+
+QUICK_OPTIONS: Options = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+"""Where a broker for tests differs from Kafka's defaults unless told otherwise: groups begin at once."""
 
 
-class BrokerProcess:
-    """``tidelog start`` as a child process."""
+class LocalBroker:
+    """A running broker; made by :func:`broker` and :func:`async_broker`."""
 
-    def __init__(
-        self,
-        data_dir: Path,
-        *,
-        options: Mapping[str, str] | None = None,
-        host: str = "127.0.0.1",
-        port: int | None = None,
-        properties: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        log_dirs: Sequence[Path] | None = None,
-    ) -> None:
-        """``log_dirs``: several, or others than ``data_dir``, which then only names the log file."""
+    def __init__(self, server: BrokerProcess | BrokerThread, data_dir: Path) -> None:
+        self._server = server
+        self._admin: Admin | None = None
         self.data_dir = data_dir
-        self.log_dirs = list(log_dirs or [data_dir])
-        self.options = dict(options or {})
-        self.host = host
-        self.port = port or 0
-        self.log_file = data_dir.with_name(data_dir.name + ".log")
-        self._properties = properties
-        self._environment = dict(environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap_servers(self) -> str:
         """``host:port``, for clients."""
-        return f"{self.host}:{self.port}"
+        return self._server.bootstrap
 
     @property
-    def pid(self) -> int:
-        """The process id of the running broker."""
-        return self._running().pid
+    def admin(self) -> Admin:
+        """A client that administers this broker."""
+        if self._admin is None:
+            from tidelog.client.admin.admin import Admin
+
+            self._admin = Admin(bootstrap_servers=self.bootstrap_servers)
+        return self._admin
+
+    def create_topics(self, topics: Topics) -> None:
+        """Create topics; raises if one of them cannot be created."""
+        from tidelog.client.resources import NewTopic
+
+        wanted = topics.items() if isinstance(topics, Mapping) else ((each, 1) for each in topics)
+        new = [name if isinstance(name, NewTopic) else NewTopic(name, count) for name, count in wanted]
+        for result in self.admin.create_topics(new) if new else ():
+            result.raise_for_error()
+
+    def create_topic(
+        self, name: str | None = None, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic, with a name that is not taken unless one is given; returns the name."""
+        from tidelog.client.resources import NewTopic
+
+        chosen = name or f"topic-{uuid.uuid4().hex[:12]}"
+        self.create_topics([NewTopic(chosen, partitions, configs=configs or {})])
+        return chosen
 
     @property
     def log(self) -> str:
         """What the broker has printed since its last start."""
-        with self.log_file.open("rb") as file:
-            file.seek(self._log_start)
-            return file.read().decode("utf-8", "replace")
-
-    @property
-    def rss_bytes(self) -> int:
-        """Resident memory of the broker now."""
-        with Path(f"/proc/{self.pid}/statm").open() as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    @property
-    def peak_rss_bytes(self) -> int:
-        """The most resident memory that the broker has had since its start."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-
-    @property
-    def open_files(self) -> int:
-        """How many file descriptors the broker has open now."""
-        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process is running."""
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> BrokerProcess:
-        """Start the broker and wait until it is ready."""
-        self.launch()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while (ready := _READY.search(self.log)) is None:
-            if not self.alive or time.monotonic() > deadline:
-                raise RuntimeError(f"the broker did not start; it said:\n{self.log}")
-            time.sleep(0.005)
-        self.port = int(ready["port"])
-        return self
-
-    def launch(self) -> BrokerProcess:
-        """Start the process and wait for nothing."""
-        assert not self.alive, "the broker is running already"
-        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_file.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env()
-            )
-        return self
-
-    def refusal(self) -> str:
-        """What the broker says, and ends with exit code 1, because it cannot start."""
-        code = self.launch().wait(START_TIMEOUT_S)
-        assert code == 1, f"the broker ended with code {code}; it said:\n{self.log}"
-        return self.log
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send any signal."""
-        self._running().send_signal(number)
-
-    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Wait for the process to end; returns the exit code."""
-        code = self._running().wait(timeout_s)
-        self._process = None
-        return code
-
-    def stop(self) -> int:
-        """Shut down cleanly (SIGTERM); returns the exit code."""
-        self.send_signal(signal.SIGTERM)
-        return self.wait()
+        return self._process().log
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye."""
-        self._running().kill()
-        self.wait()
+        """End the broker the hard way (SIGKILL); ``restart`` brings it back."""
+        self._process().kill()
 
-    def restart(self) -> BrokerProcess:
+    def restart(self) -> None:
         """Start again on the same port and data, after a clean stop if it was still running."""
-        if self.alive:
-            self.stop()
-        return self.start()
+        self._process().restart()
 
     def close(self) -> None:
-        """Stop the broker, by force if it does not listen."""
-        if self._process is None:
-            return
+        """Stop the broker; the end of the ``with`` block does it."""
+        if self._admin is not None:
+            self._admin.close()
+        if isinstance(self._server, BrokerProcess):
+            self._server.close()
+        else:
+            self._server.stop()
+
+    def _process(self) -> BrokerProcess:
+        if not isinstance(self._server, BrokerProcess):
+            raise RuntimeError("this broker runs inside the test's own process: leave out in_process=True")
+        return self._server
+
+
+@contextlib.contextmanager
+def broker(
+    *,
+    topics: Topics = (),
+    options: Options | None = None,
+    data_dir: Path | str | None = None,
+    port: int | None = None,
+    in_process: bool = False,
+) -> Iterator[LocalBroker]:
+    """A broker for the time of a ``with`` block.
+
+    ``options`` are the broker's, in Kafka's names, on top of ``QUICK_OPTIONS``. ``data_dir`` keeps the data
+    there (and a log file beside it) instead of in a temporary directory. ``in_process`` runs the broker in a
+    thread of this process: faster to start, but it shares the interpreter with the test.
+    """
+    settings = {name: _text(value) for name, value in {**QUICK_OPTIONS, **(options or {})}.items()}
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            temporary = tempfile.TemporaryDirectory(prefix="tidelog-", ignore_cleanup_errors=True)
+            data_dir = Path(stack.enter_context(temporary)) / "data"
+        running = LocalBroker(_started(Path(data_dir), settings, port, in_process), Path(data_dir))
+        stack.callback(running.close)
+        running.create_topics(topics)
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def async_broker(
+    *,
+    topics: Topics = (),
+    options: Options | None = None,
+    data_dir: Path | str | None = None,
+    port: int | None = None,
+    in_process: bool = False,
+) -> AsyncIterator[LocalBroker]:
+    """:func:`broker` for ``async with``: the loop goes on while it starts and stops."""
+    manager = broker(topics=topics, options=options, data_dir=data_dir, port=port, in_process=in_process)
+    start = asyncio.ensure_future(asyncio.to_thread(manager.__enter__))
+    try:
+        running = await asyncio.shield(start)
+    except asyncio.CancelledError:
+        await start
+        await asyncio.to_thread(manager.__exit__, None, None, None)
+        raise
+    try:
+        yield running
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)
+
+
+def _started(
+    data_dir: Path, options: Mapping[str, str], port: int | None, in_process: bool
+) -> BrokerProcess | BrokerThread:
+    if not in_process:
+        server = BrokerProcess(data_dir, options=options, port=port)
         try:
-            if self.alive:
-                self.stop()
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self._process = None
+            return server.start()
+        except BaseException:
+            server.close()
+            raise
+    from tidelog.testing.broker_thread import BrokerThread
 
-    def __enter__(self) -> BrokerProcess:
-        return self.start()
+    return BrokerThread(
+        data_dir, options={"listeners": f"PLAINTEXT://127.0.0.1:{port or 0}", **options}
+    ).start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "the broker is not running"
-        return self._process
-
-    def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "tidelog.cli.main", "start"]
-        if self._properties is not None:
-            command.append(str(self._properties))
-        command += ["--listen", self.bootstrap, "--data-dir", ",".join(map(str, self.log_dirs))]
-        for name, value in self.options.items():
-            command += ["--set", f"{name}={value}"]
-        return command
-
-    def _env(self) -> dict[str, str]:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
-        # Compiling every module anew would take longer than the rest of the start.
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        return environment
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.groups_plan import read_plan, write_plan
-from tidelog.client.offset_reset import PlannedOffset, ResetPlan
+from tidelog.client.admin.offset_reset import PlannedOffset, ResetPlan
 from tidelog.ids import TopicPartition
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.group_resources import GroupState, GroupType
 from tidelog.client.cluster import Cluster
-from tidelog.client.group_resources import GroupState, GroupType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.api import ApiKey
@@ -67,10 +67,10 @@ def broker(scripted_broker: Any) -> Any:
     return scripted_broker
 
 
-def run(broker: Any, action: Callable[[Admin], Awaitable[None]]) -> None:
+def run(broker: Any, action: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
     async def main() -> None:
         async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
-            await action(Admin(cluster))
+            await action(AsyncAdmin.of(cluster))
 
     asyncio.run(main())
 
@@ -141,7 +141,7 @@ def test_groups_are_listed_with_filters_that_the_broker_understands(broker: Any)
         ]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         listed = await admin.list_groups(states=[GroupState.STABLE, GroupState.EMPTY])
         assert [(each.group_id, each.state, each.type) for each in listed.groups] == [
             ("a", GroupState.EMPTY, GroupType.CLASSIC),
@@ -161,7 +161,7 @@ def test_a_broker_that_knows_no_types_has_classic_groups(broker: Any) -> None:
         groups=[ListedGroup(group_id="a", protocol_type="consumer", group_state="Stable")]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         assert len((await admin.list_groups(types=[GroupType.CLASSIC])).groups) == 1
         assert (await admin.list_groups(types=[GroupType.CONSUMER])).groups == ()
 
@@ -171,7 +171,7 @@ def test_a_broker_that_knows_no_types_has_classic_groups(broker: Any) -> None:
 def test_what_a_broker_cannot_list_is_an_error_beside_the_others_groups(broker: Any) -> None:
     broker.versions[ApiKey.LIST_GROUPS] = (0, 3)
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         listed = await admin.list_groups(states=[GroupState.EMPTY])
         [error] = listed.errors
         assert listed.groups == ()
@@ -207,7 +207,7 @@ def test_a_group_is_described_as_consumer_group_first(broker: Any) -> None:
         )
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         group = (await admin.describe_groups(["g"]))["g"]
         assert (group.type, group.state, group.epoch) == (GroupType.CONSUMER, GroupState.RECONCILING, 4)
         assert group.state.is_rebalancing
@@ -235,7 +235,7 @@ def test_a_classic_group_is_described_where_it_is_no_consumer_group(broker: Any,
         groups=[classic_group(name) for name in request.groups]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         groups = await admin.describe_groups(["a", "b"])
         assert list(groups) == ["a", "b"]
         group = groups["b"]
@@ -261,7 +261,7 @@ def test_a_group_that_is_nowhere_keeps_the_more_telling_refusal(broker: Any) -> 
         groups=[DescribedGroup(group_id="g", error_code=missing, error_message="no g", group_state="Dead")]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="g is a share group"):
             (await admin.describe_groups(["g"]))["g"].raise_for_error()
 
@@ -285,7 +285,7 @@ def test_assignments_that_cannot_be_read_are_unknown(
         groups=[classic_group("g", **fields)]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         [member] = (await admin.describe_groups(["g"]))["g"].members
         assert member.assignment == assignment
 
@@ -306,7 +306,7 @@ def test_only_groups_whose_coordinator_moved_are_asked_for_again(broker: Any) ->
 
     broker.handlers[ApiKey.DELETE_GROUPS] = delete
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         results = await admin.delete_groups(["a", "b"])
         assert [(each.group_id, each.error) for each in results] == [("a", None), ("b", None)]
 
@@ -322,7 +322,7 @@ def test_old_brokers_are_asked_for_one_group_at_a_time(broker: Any) -> None:
     broker.versions[ApiKey.OFFSET_FETCH] = (1, 7)
     broker.handlers[ApiKey.OFFSET_FETCH] = offset_fetch({"a": {ORDERS_0: 5}, "b": {ORDERS_1: -1}})
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.list_group_offsets(["a", "b"])
         assert found["a"].offsets[ORDERS_0].offset == 5
         assert found["b"].offsets == {}
@@ -347,7 +347,7 @@ def test_offsets_go_by_topic_name_on_the_newest_brokers_too(broker: Any) -> None
         ]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.list_group_offsets(["a", "b"])
         assert {name: each.offsets.keys() for name, each in found.items()} == {
             "a": {ORDERS_0},
@@ -374,7 +374,7 @@ def test_a_commit_that_a_loading_coordinator_refused_is_sent_again(broker: Any) 
         ]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         [result] = await admin.alter_group_offsets("a", {ORDERS_0: 1})
         assert result.error is not None
         assert result.error.code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -387,7 +387,7 @@ def test_deleting_offsets_of_a_group_that_is_refused_raises_its_error(broker: An
         error_code=ErrorCode.GROUP_ID_NOT_FOUND
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="group 'a' does not exist"):
             await admin.delete_group_offsets("a", [ORDERS_0])
 
@@ -417,7 +417,7 @@ def test_lag_covers_assigned_committed_and_vanished_partitions(broker: Any) -> N
         ]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         lag = (await admin.describe_group_lag(["g"]))["g"]
         rows = [
             (row.partition, row.committed, row.end_offset, row.lag, row.member is not None)
@@ -440,7 +440,7 @@ def test_a_group_that_its_coordinator_passes_over_in_silence_is_an_error(broker:
 
     async def main() -> None:
         async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=500) as cluster:
-            [result] = await Admin(cluster).delete_groups(["a"])
+            [result] = await AsyncAdmin.of(cluster).delete_groups(["a"])
             assert "coordinator of 'a' has not answered" in str(result.error)
 
     asyncio.run(main())

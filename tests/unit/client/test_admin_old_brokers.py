@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
     AlterConfigOp,
@@ -41,7 +41,7 @@ TOPIC = ConfigResource(ResourceType.TOPIC, "a")
 def run(broker: Any, action: Any) -> None:
     async def main() -> None:
         async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
-            await action(Admin(cluster))
+            await action(AsyncAdmin.of(cluster))
 
     asyncio.run(main())
 
@@ -75,7 +75,7 @@ def test_one_config_is_changed_by_writing_all_that_were_set_back(scripted_broker
         ),
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         ops = [
             AlterConfigOp("retention.ms", "6"),
             AlterConfigOp("segment.bytes", None, AlterConfigOpType.DELETE),
@@ -95,7 +95,7 @@ def test_subtracting_takes_items_out_of_a_list(scripted_broker: Any) -> None:
         described(("cleanup.policy", "delete,compact", ConfigSource.DYNAMIC_TOPIC_CONFIG, False)),
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         op = AlterConfigOp("cleanup.policy", "delete", AlterConfigOpType.SUBTRACT)
         await admin.alter_configs({TOPIC: [op]})
 
@@ -109,7 +109,7 @@ def test_a_secret_that_would_be_erased_stops_the_change(scripted_broker: Any) ->
         scripted_broker, described(("secret", None, ConfigSource.DYNAMIC_TOPIC_CONFIG, True))
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="erase the secret secret"):
             await admin.alter_configs({TOPIC: [AlterConfigOp("retention.ms", "6")]})
 
@@ -123,7 +123,7 @@ def test_topics_are_deleted_by_name_where_the_request_has_no_ids_yet(scripted_br
         responses=[DeletableTopicResult(name=name) for name in request.topic_names]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         assert [result.name for result in await admin.delete_topics(["a", "b"])] == ["a", "b"]
 
     run(scripted_broker, action)
@@ -135,7 +135,7 @@ def test_a_broker_without_defaults_for_new_topics_is_given_numbers(scripted_brok
         topics=[CreatableTopicResult(name=topic.name) for topic in request.topics]
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="partitions and the replication factor of 'a'") as refused:
             await admin.create_topics([NewTopic("a")])
         assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
@@ -149,7 +149,7 @@ def test_a_place_in_the_log_that_an_old_broker_cannot_find_is_refused(scripted_b
     scripted_broker.versions[ApiKey.LIST_OFFSETS] = (1, 5)
     scripted_broker.add_topic("a")
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="too old to find max timestamp"):
             await admin.list_offsets({TopicPartition("a", 0): OffsetSpec.MAX_TIMESTAMP})
 
@@ -179,7 +179,7 @@ def test_only_partitions_whose_leader_moved_are_asked_for_again(scripted_broker:
 
     scripted_broker.handlers[ApiKey.LIST_OFFSETS] = answer
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         wanted = {TopicPartition("a", index): OffsetSpec.LATEST for index in (0, 1)}
         found = await admin.list_offsets(wanted)
         assert [(result.offset, result.error) for result in found.values()] == [(42, None), (42, None)]
@@ -193,7 +193,7 @@ def test_only_partitions_whose_leader_moved_are_asked_for_again(scripted_broker:
 
 
 def test_results_come_with_the_error_of_each_thing(scripted_broker: Any) -> None:
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         missing = TopicPartition("a", 9)
         scripted_broker.add_topic("a")
         found = (await admin.delete_records({missing: 5}))[missing]

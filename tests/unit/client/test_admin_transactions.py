@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.admin import Admin
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.transaction_resources import AbortMarker, TransactionState
 from tidelog.client.cluster import Cluster
-from tidelog.client.transaction_resources import AbortMarker, TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.api import ApiKey
@@ -46,10 +46,10 @@ def broker(scripted_broker: Any) -> Any:
     return scripted_broker
 
 
-def run(broker: Any, action: Callable[[Admin], Awaitable[None]]) -> None:
+def run(broker: Any, action: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
     async def main() -> None:
         async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
-            await action(Admin(cluster))
+            await action(AsyncAdmin.of(cluster))
 
     asyncio.run(main())
 
@@ -66,7 +66,7 @@ def listing(*names: str) -> Callable[[Any, int], listed.ListTransactionsResponse
 def test_the_newest_brokers_filter_by_themselves(broker: Any) -> None:
     broker.handlers[ApiKey.LIST_TRANSACTIONS] = listing("pay-2", "pay-1")
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.list_transactions(
             states=[TransactionState.ONGOING],
             producer_ids=[0, 1],
@@ -86,7 +86,7 @@ def test_patterns_work_on_brokers_that_know_none(broker: Any) -> None:
     broker.versions[ApiKey.LIST_TRANSACTIONS] = (0, 1)
     broker.handlers[ApiKey.LIST_TRANSACTIONS] = listing("pay-1", "prepay-1", "other")
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.list_transactions(pattern="pay-.*")
         assert [each.transactional_id for each in found.transactions] == ["pay-1"]
 
@@ -96,7 +96,7 @@ def test_patterns_work_on_brokers_that_know_none(broker: Any) -> None:
 def test_durations_are_refused_by_brokers_that_cannot_tell(broker: Any) -> None:
     broker.versions[ApiKey.LIST_TRANSACTIONS] = (0, 0)
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.list_transactions(running_longer_than_ms=5)
         [error] = found.errors
         assert "older than Kafka 3.8" in str(error)
@@ -121,7 +121,7 @@ def test_transactional_ids_are_described_each_with_its_own_error(broker: Any) ->
         )
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.describe_transactions(["a", "b"])
         assert found["a"].error is None
         assert (found["a"].partitions, found["a"].start_time_ms) == ((A0, A1), None)
@@ -194,7 +194,7 @@ def test_a_transaction_hangs_when_no_coordinator_will_end_it(
 ) -> None:
     hanging_broker(broker, known=known, expected=expected)
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.find_hanging_transactions(topic="a")
         assert [each.producer.producer_id for each in found.hanging] == hanging
         assert {each.partition for each in found.hanging} <= {A0}
@@ -209,7 +209,7 @@ def test_a_silent_coordinator_makes_no_transaction_hang(broker: Any) -> None:
         error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError):
             await admin.find_hanging_transactions(topic="a")
 
@@ -219,7 +219,7 @@ def test_a_silent_coordinator_makes_no_transaction_hang(broker: Any) -> None:
 def test_one_partition_of_a_replica_can_be_asked(broker: Any) -> None:
     hanging_broker(broker, known={}, expected=[])
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         found = await admin.describe_producers([A0], broker_id=7)
         assert [each.txn_start_offset for each in found[A0].producers] == [5, 6, 7, None]
         with pytest.raises(KafkaError, match="topic 'b' does not exist"):
@@ -238,7 +238,7 @@ def test_an_abort_marker_goes_to_the_leader_until_it_takes_it(broker: Any) -> No
     codes = iter([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
     broker.handlers[ApiKey.WRITE_TXN_MARKERS] = lambda request, version: markers(next(codes))
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         await admin.abort_transaction(AbortMarker(A0, 5, 2, 3))
 
     run(broker, action)
@@ -253,7 +253,7 @@ def test_a_refused_marker_raises(broker: Any) -> None:
         ErrorCode.INVALID_PRODUCER_EPOCH
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         with pytest.raises(KafkaError, match="producer 5"):
             await admin.abort_transaction(AbortMarker(A0, 5, 2, 3))
 
@@ -266,7 +266,7 @@ def test_fencing_waits_for_the_transaction_that_is_being_ended(broker: Any) -> N
         error_code=next(codes)
     )
 
-    async def action(admin: Admin) -> None:
+    async def action(admin: AsyncAdmin) -> None:
         await admin.fence_producer("pay-1", timeout_ms=1234)
 
     run(broker, action)

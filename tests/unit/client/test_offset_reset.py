@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.admin import Admin
-from tidelog.client.cluster import Cluster
-from tidelog.client.offset_reset import (
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.offset_reset import (
     Adjustment,
     NothingCommittedError,
     ResetPlan,
@@ -21,6 +20,7 @@ from tidelog.client.offset_reset import (
     ToPlace,
     ToTime,
 )
+from tidelog.client.cluster import Cluster
 from tidelog.client.resources import OffsetSpec
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
@@ -91,7 +91,7 @@ def broker(scripted_broker: Any) -> Any:
 def plan(broker: Any, partitions: list[TopicPartition] | None, target: ResetTarget) -> ResetPlan:
     async def main() -> ResetPlan:
         async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
-            return await Admin(cluster).plan_offset_reset("g", partitions, target)
+            return await AsyncAdmin.of(cluster).plan_offset_reset("g", partitions, target)
 
     return asyncio.run(main())
 

@@ -187,6 +187,33 @@ def test_the_level_reaches_the_codec(codec: CodecModules) -> None:
     assert sizes[1] < sizes[0]
 
 
+@pytest.mark.parametrize("compression", [Codec.NONE, Codec.LZ4])
+def test_a_given_buffer_is_filled_in_place_and_can_be_used_again(
+    codec: CodecModules, compression: Codec
+) -> None:
+    for size in (0, 61, 1000, 10_000):
+        buffer = bytearray(b"\xff" * size)
+        for _ in range(2):
+            builder = codec.records.BatchBuilder(10_000, compression, buffer=buffer)
+            for record in SAMPLE:
+                builder.append(record.timestamp, *record[2:])
+            batch = builder.close_view(producer_id=4)
+            assert batch == built(codec, SAMPLE, compression, producer_id=4)
+            assert builder.size_bytes == len(batch)
+            if size and not compression:
+                assert buffer[: len(batch)] == batch
+            batch.release()
+
+
+def test_a_buffer_that_its_owner_shortens_is_not_written_past_its_end(codec: CodecModules) -> None:
+    buffer = bytearray(5000)
+    builder = codec.records.BatchBuilder(5000, buffer=buffer)
+    assert builder.append(1, None, b"x" * 100) == 0
+    del buffer[200:]
+    assert builder.append(1, None, b"x" * 1000) == 1
+    assert len(decode_batch(builder.close())) == 2
+
+
 @pytest.mark.parametrize("compression", list(Codec))
 def test_restamping_changes_the_producer_and_nothing_else(codec: CodecModules, compression: Codec) -> None:
     first = built(codec, SAMPLE, compression, producer_id=5, producer_epoch=1, base_sequence=9)

@@ -1,8 +1,6 @@
 """``AsyncConsumer``: reads records on an asyncio loop. ``Consumer`` is the same for programs without one.
 
-The way of a poll: the group (join, rebalance, listeners) → positions (committed offsets, resets,
-validation) → what is buffered; if that is nothing, wait for news until the deadline. Fetching goes on
-between polls, up to the bounds of the fetch buffer.
+``consumer.polling`` is its inside.
 
 One task polls at a time. The other methods may be called from any task of the loop, also from a listener
 that runs inside a poll.
@@ -10,92 +8,37 @@ that runs inside a poll.
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from typing import Self
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Self, TypeVar
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer.commits import CommitCallback, Commits, OffsetsToCommit
-from tidelog.client.consumer.errors import ConsumerTimeoutError, IllegalStateError, WakeupError
-from tidelog.client.consumer.fetch_config import fetch_config
-from tidelog.client.consumer.fetcher import Fetcher
-from tidelog.client.consumer.hand_out import HandOut
-from tidelog.client.consumer.interceptors import ConsumerInterceptors
-from tidelog.client.consumer.listener import RebalanceCallbacks, RebalanceListener, Runner, run_here
-from tidelog.client.consumer.metrics import consumer_metrics
-from tidelog.client.consumer.news import News
+from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
+from tidelog.client.consumer.errors import IllegalStateError
+from tidelog.client.consumer.listener import RebalanceListener
 from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata
-from tidelog.client.consumer.positions import Positions
-from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST, parse_reset_strategy
+from tidelog.client.consumer.polling import Partitions, Polling
+from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST
 from tidelog.client.consumer.subscription_state import (
     SubscriptionPattern,
-    SubscriptionState,
-    SubscriptionType,
 )
-from tidelog.client.errors import ClientClosedError
-from tidelog.client.group.membership import ConsumerGroupMetadata, Membership, NoGroup, membership_for
-from tidelog.client.metadata import ClusterMetadata
+from tidelog.client.group.membership import ConsumerGroupMetadata, NoGroup
 from tidelog.client.offsets import list_offsets
-from tidelog.client.options import CONSUMER, ClientConfig
-from tidelog.client.options.network import network_settings
 from tidelog.client.resources import OffsetResult, OffsetSpec
-from tidelog.client.retry import Deadline
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
-Partitions = Collection[TopicPartition]
 _NO_OFFSET = -1
 _POLL_ON_LOOP_S = 0.1
+_FOR_EVER_MS = 1000.0 * 3600 * 24 * 365
+
+T = TypeVar("T")
 
 
-class AsyncConsumer:
+class AsyncConsumer(Polling):
     """Reads records; ``async with AsyncConsumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
 
     Options are Kafka's, as a mapping or as keyword arguments with underscores. Times are in seconds.
     """
-
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self.config = ClientConfig.parse(CONSUMER, options, **keywords)
-        self._fetch_config = fetch_config(self.config)
-        self._subscription = SubscriptionState(parse_reset_strategy(self.config.str("auto.offset.reset")))
-        self._membership: Membership = membership_for(self.config)
-        self._interceptors = ConsumerInterceptors(self.config.list("interceptor.classes"))
-        self._run_callback: Runner = run_here
-        self._hand_out = HandOut()
-        self._started = False
-        self._closed = False
-        self._leaving = False
-        self._polling = False
-        self._wakeup = False
-        self._all_settled = False
-        self._polled_at = 0.0
-
-    async def start(self) -> None:
-        """Begin to talk to the cluster; ``poll`` and ``async with`` do it by themselves."""
-        if self._closed:
-            raise ClientClosedError("the consumer is closed")
-        if self._started:
-            return
-        self._started = True
-        self._loop = asyncio.get_running_loop()
-        self._news = News(self._loop)
-        self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
-        subscription, news = self._subscription, self._news.tell
-        self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, news)
-        has_group = not isinstance(self._membership, NoGroup)
-        committed = self._membership.fetch_committed if has_group else None
-        self._positions = Positions(self._cluster, subscription, self._fetch_config, committed, news)
-        self._commits = Commits(self._membership, subscription, self._interceptors, self._call_back, news)
-        self._membership.start(
-            subscription, self._cluster, self.config, RebalanceCallbacks(subscription, self._call_back)
-        )
-        self._membership.subscribe_wakeups(news)
-        subscription.on_position_change = self._positions_changed
-        self._cluster.subscribe_updates(self._metadata_changed)
-        await self._cluster.start()
-        self._subscription_changed()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -161,9 +104,21 @@ class AsyncConsumer:
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
         rest = self._take_rest()
-        if rest:
-            return rest
-        return await self._poll(timeout, max_records)
+        return rest or await self._poll_records(timeout, max_records)
+
+    async def poll_arrow(self, timeout: float = 1.0, *, with_headers: bool = False) -> Any:
+        """All records that are there as one ``pyarrow.Table``, without a Python object for each.
+
+        Waits up to ``timeout`` seconds for the first; then the table may be empty. Its columns are those of
+        ``tidelog.records.arrow.arrow_schema``; keys and values are bytes, deserializers are not applied.
+        """
+        from tidelog.records.arrow import arrow_schema, load_pyarrow, to_arrow
+
+        self._put_back()
+        pyarrow = load_pyarrow()
+        found = await self._poll(timeout, lambda: self._fetcher.collect_columns(with_headers=with_headers))
+        batches = [to_arrow(*partition, columns) for partition, columns in found]
+        return pyarrow.Table.from_batches(batches, arrow_schema(with_headers=with_headers))
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self.records(None)
@@ -174,7 +129,7 @@ class AsyncConsumer:
         Offsets are committed as far as the loop has got.
         """
         while not self._closed:
-            records = self._take_rest() or await self._poll(3600.0 if timeout is None else timeout, None)
+            records = self._take_rest() or await self._poll_records(timeout, None)
             if not records and timeout is not None:
                 return
             for record in self._begin_hand_out(records):
@@ -289,154 +244,7 @@ class AsyncConsumer:
 
     def metrics(self) -> dict[str, float]:
         """Figures of this consumer and its connections, by Kafka's names; times in ms."""
-        if not self._started:
-            return {}
-        fetching = consumer_metrics(self._fetcher, self._subscription, self._fetch_config.isolation_level)
-        return self._cluster.metrics.snapshot() | fetching
-
-    # Ending
-
-    async def close(self, timeout: float = 30.0) -> None:
-        """Commit if that is automatic, leave the group, close all connections; within ``timeout`` seconds."""
-        if self._closed:
-            return
-        self._closed = True
-        self._settle()
-        if not self._started:
-            return
-        deadline = Deadline(timeout * 1000)
-        self._news.tell()
-        try:
-            await self._commits.flush(deadline)
-            if self._subscription.is_auto_assigned:
-                self._leaving = True
-                await self._membership.leave(deadline)
-            else:
-                await self._commits.close(deadline, self.config.bool("enable.auto.commit"))
-        finally:
-            self._leaving = False
-            await self._membership.close()
-            await self._positions.close()
-            await self._fetcher.close(deadline.remaining)
-            await self._cluster.close()
-            self._interceptors.close()
-
-    # Inside
-
-    async def _poll(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
-        if not self._started or self._closed:
-            await self.start()
-        if self._polling:
-            raise IllegalStateError("another task polls this consumer already: one consumer, one poller")
-        if self._subscription.type is SubscriptionType.NONE:
-            raise IllegalStateError(
-                "the consumer reads nothing: subscribe to topics or assign partitions first"
-            )
-        self._polling = True
-        try:
-            deadline = Deadline(timeout * 1000)
-            limit = max_records or self._fetch_config.max_poll_records
-            while True:
-                self._news.clear()
-                records = await self._poll_once(deadline, limit)
-                if records:
-                    return self._interceptors.on_consume(records) if self._interceptors else records
-                if deadline.expired or self._closed:
-                    return records
-                await self._news.wait(deadline.remaining)
-        finally:
-            self._polling = False
-
-    def _poll_buffered(self, max_records: int | None) -> list[ConsumerRecord]:
-        """For ``Consumer``, in the application's thread: what is buffered, if nothing else is to be done.
-
-        A poll on the loop comes first, and again every tenth of a second: the group has its share in it.
-        """
-        if (
-            not self._started
-            or self._closed
-            or self._polling
-            or self._wakeup
-            or not self._all_settled
-            or self._membership.needs_poll
-            or self._commits.has_callbacks
-            or time.monotonic() - self._polled_at > _POLL_ON_LOOP_S
-        ):
-            return []
-        limit = max_records or self._fetch_config.max_poll_records
-        records = self._fetcher.collect_buffered(limit)
-        return self._interceptors.on_consume(records) if self._interceptors else records
-
-    async def _poll_once(self, deadline: Deadline, limit: int) -> list[ConsumerRecord]:
-        if self._wakeup:
-            self._wakeup = False
-            raise WakeupError("poll was woken up")
-        if self._commits.has_callbacks:
-            await self._commits.run_callbacks()
-        subscription = self._subscription
-        if subscription.is_auto_assigned:
-            if subscription.pattern is not None and not self._cluster.updates.version:
-                await self._first_metadata(deadline)
-            await self._membership.ensure_active(deadline)
-        self._membership.poll(self._loop.time() * 1000)
-        self._polled_at = time.monotonic()
-        if not self._all_settled:
-            self._update_positions()
-        return self._fetcher.collect(limit)
-
-    def _update_positions(self) -> None:
-        self._positions.update()
-        error = self._positions.take_error()
-        if error is not None:
-            raise error
-        self._all_settled = self._subscription.has_all_positions
-
-    async def _first_metadata(self, deadline: Deadline) -> None:
-        """A pattern needs the names of all topics before the group can be joined."""
-        if not deadline.expired:
-            await self._cluster.wait_for_update(0, deadline, "all topics")
-
-    async def _wait_for_position(self, partition: TopicPartition, deadline: Deadline) -> None:
-        self._news.clear()
-        self._update_positions()
-        state = self._subscription.state(partition)
-        if state.has_valid_position:
-            return
-        if deadline.expired:
-            raise ConsumerTimeoutError(
-                f"the position of {partition} was not found within {deadline.timeout_ms / 1000:g} s: "
-                f"it is {state.fetch_state.value}; {self._reason()}"
-            )
-        await self._news.wait(deadline.remaining)
-
-    def _reason(self) -> str:
-        error = self._cluster.updates.last_error
-        return "no broker has answered for it" if error is None else str(error)
-
-    def _positions_changed(self) -> None:
-        self._all_settled = False
-        self._fetcher.positions_changed()
-        self._news.tell()
-
-    def _metadata_changed(self, metadata: ClusterMetadata) -> None:
-        self._all_settled = False
-        if self._subscription.pattern is not None:
-            hidden = self.config.bool("exclude.internal.topics")
-            names = [name for name, topic in metadata.topics.items() if not (hidden and topic.is_internal)]
-            self._subscription.match_topics(names)
-
-    def _subscription_changed(self) -> None:
-        if not self._started:
-            return
-        self._all_settled = False
-        self._cluster.updates.use_all_topics(self._subscription.type is SubscriptionType.PATTERN)
-        self._cluster.updates.retain_topics(self._subscription.metadata_topics)
-        if self._subscription.pattern is not None and self._cluster.updates.version:
-            self._metadata_changed(self._cluster.metadata)
-        self._positions_changed()
-
-    async def _call_back(self, call: Callable[[], object]) -> None:
-        await self._run_callback(call)
+        return self._cluster.metrics.snapshot() if self._started else {}
 
     async def _offsets(
         self, wanted: Mapping[TopicPartition, int], timeout: float | None
@@ -454,42 +262,3 @@ class AsyncConsumer:
         for partition in wanted:
             self._subscription.request_reset(partition, EARLIEST if earliest else LATEST)
         self._hand_out.drop_partitions(wanted)
-
-    # Iteration
-
-    def _begin_hand_out(self, records: list[ConsumerRecord]) -> Iterable[ConsumerRecord]:
-        before = self._fetcher.collected
-        self._subscription.held_back = dict(before)
-        return self._hand_out.start(records, before)
-
-    def _settle(self) -> None:
-        """Iteration may have got further since: make the positions say how far."""
-        if self._subscription.held_back:
-            self._subscription.held_back = self._hand_out.positions()
-
-    def _take_rest(self) -> list[ConsumerRecord]:
-        """What an iteration has left behind; also ends it."""
-        self._subscription.held_back = {}
-        return self._hand_out.take_rest() if len(self._hand_out) else []
-
-    def _put_back(self, partitions: Partitions | None = None) -> None:
-        """Records that iteration has not handed out yet will be fetched again."""
-        self._settle()
-        for partition, position in self._hand_out.positions().items():
-            if partitions is None or partition in partitions:
-                self._subscription.seek(partition, position)
-                self._hand_out.drop_partitions([partition])
-
-    async def _begin(self, timeout: float | None) -> Deadline:
-        self._require_open()
-        if not self._started:
-            await self.start()
-        return self._deadline(timeout)
-
-    def _deadline(self, timeout: float | None) -> Deadline:
-        api_timeout_ms = self.config.int("default.api.timeout.ms")
-        return Deadline(api_timeout_ms if timeout is None else timeout * 1000)
-
-    def _require_open(self) -> None:
-        if self._closed and not self._leaving:  # listeners that run while the group is left may still commit
-            raise ClientClosedError("the consumer is closed")

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.partition_state import PartitionState
-from tidelog.errors import CorruptRecordError, TidelogError
+from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.records.batch import (
     CONTROL_BIT,
@@ -28,6 +28,7 @@ from tidelog.records.batch import (
     MAGIC_V2,
     TRANSACTIONAL_BIT,
 )
+from tidelog.records.column_codec import RecordColumns
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.legacy import parse_legacy, unwrap_legacy
 from tidelog.records.record_codec import ConsumerRecord, decode_consumer_records, decode_records
@@ -144,6 +145,45 @@ class CompletedFetch:
                     return taken
                 raise
 
+    def take_columns(self, *, with_headers: bool) -> RecordColumns:
+        """All records that are left, column by column, and move on; keys and values stay bytes."""
+        columns = RecordColumns(with_headers=with_headers)
+        if self._ready_at < len(self._ready):
+            # Some of the last batch's records were taken one by one: read it again from the next one on.
+            self._next_batch -= 1
+            self._ready, self._ready_at, self._ready_end = [], 0, self.next_offset
+        while self._next_batch < len(self._batches):
+            start, _, epoch, attributes, after, producer_id = self._batches[self._next_batch]
+            try:
+                if attributes == _LEGACY:
+                    raise KafkaError(
+                        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                        f"partition {self.partition} holds messages of a format before Kafka 0.11, which "
+                        "poll_arrow does not read: use poll",
+                    )
+                if attributes & CONTROL_BIT:
+                    self._marker_seen(start, after - 1, producer_id)
+                elif not self._hides(attributes, after, producer_id):
+                    columns.append_batch(
+                        self._data, self._ready_end, pos=start, check_crc=self._config.check_crcs
+                    )
+            except TidelogError as error:
+                if columns.rows:
+                    break
+                raise self._where(error) from error
+            self._ready_end, self._ready_epoch = max(after, self._ready_end), epoch
+            self._next_batch += 1
+        self.next_offset, self.last_epoch = self._ready_end, self._ready_epoch
+        return columns
+
+    def _where(self, error: TidelogError) -> TidelogError:
+        if not isinstance(error, CorruptRecordError):
+            return error
+        return CorruptRecordError(
+            f"partition {self.partition}, offset {self._ready_end}: {error}; seek past it to go on, "
+            "and see `tidelog log verify` on the broker's data directory"
+        )
+
     def _read_next(self) -> None:
         """Decode the next batch into ``_ready``, or pass over it."""
         start, stop, epoch, attributes, after, producer_id = self._batches[self._next_batch]
@@ -165,10 +205,7 @@ class CompletedFetch:
                     check_crc=self._config.check_crcs,
                 )
         except CorruptRecordError as error:
-            raise CorruptRecordError(
-                f"partition {self.partition}, offset {self._ready_end}: {error}; seek past it to go on, "
-                "and see `tidelog log verify` on the broker's data directory"
-            ) from error
+            raise self._where(error) from error
         self._ready_epoch = epoch
         if records and (self._config.key_deserializer or self._config.value_deserializer):
             good = self._deserialize(records)

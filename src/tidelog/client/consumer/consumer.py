@@ -19,11 +19,12 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
-from tidelog.client.consumer.async_consumer import AsyncConsumer, Partitions
+from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.listener import Call, RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
+from tidelog.client.consumer.polling import Partitions
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.loop_thread import LoopThread
@@ -33,6 +34,8 @@ from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
 T = TypeVar("T")
+
+_A_YEAR_S = 3600.0 * 24 * 365
 
 
 class Consumer:
@@ -100,6 +103,10 @@ class Consumer:
         records = core._take_rest() or core._poll_buffered(max_records)
         return records or self._call(core.poll(timeout, max_records))
 
+    def poll_arrow(self, timeout: float = 1.0, *, with_headers: bool = False) -> Any:
+        """See :meth:`AsyncConsumer.poll_arrow`."""
+        return self._call(self._core.poll_arrow(timeout, with_headers=with_headers))
+
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self.records(None)
 
@@ -107,7 +114,7 @@ class Consumer:
         """See :meth:`AsyncConsumer.records`."""
         core = self._core
         while not core._closed:
-            records = self.poll(3600.0 if timeout is None else timeout)
+            records = self.poll(_A_YEAR_S if timeout is None else timeout)
             if not records and timeout is not None:
                 return
             yield from core._begin_hand_out(records)
@@ -189,7 +196,7 @@ class Consumer:
 
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`AsyncConsumer.metrics`."""
-        return self._core.metrics()
+        return self._do(self._core.metrics)
 
     def close(self, timeout: float = 30.0) -> None:
         """See :meth:`AsyncConsumer.close`."""

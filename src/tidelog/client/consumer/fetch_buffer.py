@@ -73,7 +73,10 @@ class FetchBuffer:
         buffered = self._partitions.get(partition)
         if buffered is None or not buffered.is_for(state):
             return True
-        return buffered.size_bytes < self._config.max_partition_bytes and buffered.fetches[-1].error is None
+        if buffered.fetches[-1].error is not None:
+            return False
+        # One answer in work and one behind it, or small ones up to the size of one.
+        return len(buffered.fetches) < 2 or buffered.size_bytes < self._config.max_partition_bytes
 
     def next_fetch(self) -> CompletedFetch | None:
         """The one whose turn it is among those that are still wanted and not paused."""

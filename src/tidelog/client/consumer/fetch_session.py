@@ -73,6 +73,12 @@ class FetchSession:
         self.partitions = dict(wanted)
         return SessionRequest(self.session_id, self._epoch, to_send, to_forget, has_ids)
 
+    def build_once(self, wanted: Mapping[TopicPartition, PartitionAsk]) -> SessionRequest:
+        """A request without a session: the broker remembers nothing."""
+        self.topic_names = {ask.topic_id: partition.topic for partition, ask in wanted.items()}
+        self.partitions = dict(wanted)
+        return SessionRequest(NO_SESSION, FINAL_EPOCH, self.partitions, (), ZERO_UUID not in self.topic_names)
+
     def build_close(self) -> SessionRequest | None:
         """The request that ends the session, None where there is none."""
         if self.session_id == NO_SESSION:

@@ -6,10 +6,11 @@ while the application works on the last ones. A broker with a full partition is 
 that partition the request would wait for records of the others (``fetch.max.wait.ms``) when the full one
 needs more.
 
+A partition that can be fetched while its broker already holds a long poll without it (a seek, a new
+assignment) does not wait for that: it is asked for aside, on another connection and without a session.
+
 Where a partition is fetched is said by its position's leader, or by the follower that the leader named
-(KIP-392). Answers about partitions that have moved make their position wait for newer metadata; positions
-outside of the log go to ``auto.offset.reset``; what the application must know is raised by ``collect`` when
-its turn comes.
+(KIP-392). ``fetch_answers`` takes answers apart, ``fetch_collector`` hands out what is buffered.
 
 Everything runs on the loop of ``AsyncConsumer``, the only caller, but for ``collect_buffered``; ``on_news``
 tells it that there is something to do.
@@ -20,62 +21,65 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Body
-from tidelog.client.consumer.completed_fetch import CompletedFetch
-from tidelog.client.consumer.errors import OffsetOutOfRangeError
+from tidelog.client.consumer.fetch_answers import FetchAnswers
 from tidelog.client.consumer.fetch_buffer import FetchBuffer
+from tidelog.client.consumer.fetch_collector import FetchCollector
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.fetch_request import LOWEST_VERSION, NAMES_UNTIL, encode_fetch_request
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk, SessionRequest
-from tidelog.client.consumer.partition_state import FetchPosition, LeaderAndEpoch, PartitionState
-from tidelog.client.consumer.reset_strategy import NONE
+from tidelog.client.consumer.partition_state import LeaderAndEpoch, PartitionState
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.errors import AuthenticationError, ClientError, error_code, is_retriable
-from tidelog.client.metadata import ClusterMetadata, LeaderHint, Node
-from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError, WireError
+from tidelog.client.consumer.trouble import Trouble
+from tidelog.client.errors import ClientError, is_retriable
+from tidelog.client.metadata import ClusterMetadata
+from tidelog.client.metrics import Latency
+from tidelog.client.peers import MAIN
+from tidelog.errors import KafkaError, TidelogError, WireError
 from tidelog.ids import ZERO_UUID, TopicPartition
+from tidelog.records.column_codec import RecordColumns
 from tidelog.records.record_codec import ConsumerRecord
 from tidelog.wire.api import ApiKey
-from tidelog.wire.fetch import FetchedPartition, FetchResult, decode_fetch_response
+from tidelog.wire.fetch import decode_fetch_response
 from tidelog.wire.messages.fetch import FetchRequest
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _HIGHEST_VERSION = FetchRequest.VERSIONS[1]
 _VALIDATION_SINCE = 3
-# A partition that has moved or is about to exist: newer metadata will tell.
-_STALE_METADATA = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
-_TRY_AGAIN = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+_CLOSE_WAIT_S = 0.05
+_ASIDE = "fetch aside"
+
+
+class _Sent(NamedTuple):
+    """A request under way."""
+
+    node: int
+    channel: str
+    session: FetchSession
+    asked: dict[TopicPartition, PartitionAsk]
+    version: int
+    sent_at: float
+    answer: asyncio.Future[Body]
 
 
 class FetchStats:
     """What the fetcher has done, for metrics."""
 
-    __slots__ = ("bytes_fetched", "failed", "latency_max", "latency_sum", "records", "requests", "responses")
+    __slots__ = ("bytes_fetched", "failed", "latency_ms", "requests", "responses")
 
     def __init__(self) -> None:
         self.requests = 0
         self.responses = 0
         self.failed = 0
         self.bytes_fetched = 0
-        self.records = 0
-        self.latency_sum = 0.0
-        self.latency_max = 0.0
+        self.latency_ms = Latency()
 
 
 class Fetcher:
@@ -87,11 +91,13 @@ class Fetcher:
         subscription: SubscriptionState,
         config: FetchConfig,
         on_news: Callable[[], None],
+        trouble: Trouble | None = None,
     ) -> None:
+        self._trouble = trouble or Trouble()
         self.buffer = FetchBuffer(config)
         self.stats = FetchStats()
-        self.collected: dict[TopicPartition, FetchPosition] = {}
-        """Where the partitions of the last ``collect`` stood before it."""
+        self.collector = FetchCollector(subscription, self.buffer)
+        self._answers = FetchAnswers(cluster, subscription, config, self.buffer, self.collector)
         self._cluster = cluster
         self._subscription = subscription
         self._config = config
@@ -101,9 +107,8 @@ class Fetcher:
         # entered again where an answer's leader hint makes new metadata.
         self._lock = threading.RLock()
         self._sessions: dict[int, FetchSession] = {}
-        self._in_flight: dict[int, asyncio.Future[Body]] = {}
-        self._connecting: dict[int, asyncio.Task[None]] = {}
-        self._errors: deque[Exception] = deque()
+        self._in_flight: dict[tuple[int, str], _Sent] = {}
+        self._connecting: dict[tuple[int, str], asyncio.Task[None]] = {}
         self._retry_timer: asyncio.TimerHandle | None = None
         self._look_scheduled = False
         self._closed = False
@@ -121,13 +126,20 @@ class Fetcher:
 
     def collect(self, max_records: int) -> list[ConsumerRecord]:
         """Up to ``max_records`` buffered records, moving positions behind them; raises what must be told."""
+        return self._collecting(lambda: self.collector.take(max_records))
+
+    def collect_columns(self, *, with_headers: bool) -> list[tuple[TopicPartition, RecordColumns]]:
+        """Everything that is buffered, column by column, an answer each; raises what must be told."""
+        return self._collecting(lambda: self.collector.take_columns(with_headers=with_headers))
+
+    def _collecting(self, take: Callable[[], list[T]]) -> list[T]:
         with self._lock:
-            if self._errors:
-                raise self._errors.popleft()
-            records, has_room = self._collect(max_records)
-            if has_room:
-                self._send_fetches()
-        return records
+            self.collector.raise_errors()
+            try:
+                return take()
+            finally:
+                if self.collector.has_room:
+                    self._send_fetches()
 
     def collect_buffered(self, max_records: int) -> list[ConsumerRecord]:
         """As :meth:`collect`, from another thread than the loop's and for good records only.
@@ -136,56 +148,13 @@ class Fetcher:
         partitions wait for ``collect``.
         """
         with self._lock:
-            if self._errors:
+            if self.collector.has_errors:
                 return []
-            records, has_room = self._collect(max_records, only_records=True)
+            records = self.collector.take(max_records, only_records=True)
+            has_room = self.collector.has_room
         if has_room:
             self._loop.call_soon_threadsafe(self.send_fetches)
         return records
-
-    def _collect(self, max_records: int, only_records: bool = False) -> tuple[list[ConsumerRecord], bool]:
-        """The records, and whether something was used up, so that there is room for more."""
-        records: list[ConsumerRecord] = []
-        has_room = False
-        collected = self.collected = {}
-        while len(records) < max_records:
-            fetch = self.buffer.next_fetch()
-            if fetch is None or (only_records and fetch.error is not None):
-                break
-            if fetch.partition not in collected:
-                collected[fetch.partition] = fetch.state.require_position()
-            try:
-                taken = self._take(fetch, max_records - len(records))
-            except TidelogError:
-                if records:
-                    break  # what is good goes out first; the next call meets the error again
-                raise
-            if records:
-                records += taken
-            else:
-                records = taken
-            if fetch.is_drained:
-                self.buffer.remove(fetch)
-                has_room = True
-        self.stats.records += len(records)
-        return records, has_room
-
-    def next_fetch(self) -> CompletedFetch | None:
-        """For readers of whole batches: the answer whose turn it is; raises what must be told."""
-        with self._lock:
-            if self._errors:
-                raise self._errors.popleft()
-            while (fetch := self.buffer.next_fetch()) is not None and fetch.error is not None:
-                self._raise_or_reset(fetch)
-            return fetch
-
-    def finish(self, fetch: CompletedFetch, records: int) -> None:
-        """Records of ``fetch`` were handed out: move the position behind them, make room if it is used up."""
-        fetch.state.advance(fetch.next_offset, fetch.last_epoch)
-        self.stats.records += records
-        if fetch.is_drained:
-            self.buffer.remove(fetch)
-            self.send_fetches()
 
     def send_fetches(self) -> None:
         """Ask every broker that has partitions to fetch, is not asked already and has room for its answer."""
@@ -193,10 +162,12 @@ class Fetcher:
             self._send_fetches()
 
     def _send_fetches(self) -> None:
+        self.collector.has_room = False
         if self._closed or self.buffer.is_full:
             return
         now = self._now()
         wanted: dict[int, dict[TopicPartition, PartitionAsk]] = {}
+        aside: dict[int, dict[TopicPartition, PartitionAsk]] = {}
         held_back: set[int] = set()
         retry_at = 0.0
         for partition, state in self._subscription.states():
@@ -206,17 +177,25 @@ class Fetcher:
                 retry_at = min(retry_at or state.retry_at, state.retry_at)
                 continue
             node = self._node_for(partition, state, now)
-            if node is None or node in self._in_flight:
+            if node is None:
                 continue
             if not self.buffer.room_for(partition, state):
                 held_back.add(node)
                 continue
-            wanted.setdefault(node, {})[partition] = self._ask(partition, state)
+            ask = self._ask(partition, state)
+            under_way = self._in_flight.get((node, MAIN))
+            if under_way is None:
+                wanted.setdefault(node, {})[partition] = ask
+            elif under_way.asked.get(partition) != ask:
+                aside.setdefault(node, {})[partition] = ask
         if retry_at:
             self._retry_at(retry_at)
         for node, asks in wanted.items():
             if node not in held_back:
-                self._send(node, asks)
+                self._send(node, MAIN, asks)
+        for node, asks in aside.items():
+            if (node, _ASIDE) not in self._in_flight:
+                self._send(node, _ASIDE, asks)
 
     async def close(self, timeout_s: float) -> None:
         """Stop fetching and tell brokers to forget their sessions, as far as there is time."""
@@ -226,16 +205,17 @@ class Fetcher:
             self._retry_timer.cancel()
         for task in self._connecting.values():
             task.cancel()
-        for future in self._in_flight.values():
-            future.cancel()
+        for sent in self._in_flight.values():
+            sent.answer.cancel()
         self.buffer.clear()
         closing = [
-            self._exchange(node, request)
+            self._exchange(node, MAIN, request, self._version(node, request))
             for node, session in self._sessions.items()
             if self._cluster.ready(node) and (request := session.build_close()) is not None
         ]
         if closing and timeout_s > 0:
-            await asyncio.wait(closing, timeout=min(timeout_s, 1.0))
+            # A broker that holds a long poll answers this one after it; politeness is not worth that wait.
+            await asyncio.wait(closing, timeout=min(timeout_s, _CLOSE_WAIT_S))
         for future in closing:
             if future.done() and not future.cancelled():
                 future.exception()
@@ -266,246 +246,103 @@ class Fetcher:
             return None
         return leader
 
-    def _send(self, node: int, wanted: dict[TopicPartition, PartitionAsk]) -> None:
-        if not self._cluster.ready(node):
-            self._connect(node)
+    def _send(self, node: int, channel: str, wanted: dict[TopicPartition, PartitionAsk]) -> None:
+        if not self._cluster.ready(node, channel):
+            self._connect(node, channel)
             return
-        session = self._sessions.setdefault(node, FetchSession())
-        try:
+        if channel == MAIN:
+            session = self._sessions.setdefault(node, FetchSession())
             request = session.build(wanted)
+        else:
+            session = FetchSession()
+            request = session.build_once(wanted)
+        try:
             version = self._version(node, request)
-            answer = self._exchange(node, request, version)
+            answer = self._exchange(node, channel, request, version)
         except TidelogError as error:
             self._failed(node, session, error)
             return
         self.stats.requests += 1
-        self._in_flight[node] = answer
-        asked = session.partitions
-        sent_at = self._loop.time()
-        answer.add_done_callback(lambda answer: self._done(node, session, asked, version, sent_at, answer))
+        sent = _Sent(node, channel, session, session.partitions, version, self._loop.time(), answer)
+        self._in_flight[node, channel] = sent
+        answer.add_done_callback(lambda _: self._done(sent))
 
     def _version(self, node: int, request: SessionRequest) -> int:
         highest = _HIGHEST_VERSION if request.has_topic_ids else NAMES_UNTIL
         return self._cluster.api_version(node, ApiKey.FETCH, LOWEST_VERSION, highest)
 
     def _exchange(
-        self, node: int, request: SessionRequest, version: int | None = None
+        self, node: int, channel: str, request: SessionRequest, version: int
     ) -> asyncio.Future[Body]:
-        version = self._version(node, request) if version is None else version
         body = encode_fetch_request(request, version, self._config)
         timeout_ms = self._config.request_timeout_ms
-        return self._cluster.send(node, ApiKey.FETCH, version, [body], timeout_ms=timeout_ms)
+        return self._cluster.send(node, ApiKey.FETCH, version, [body], timeout_ms=timeout_ms, channel=channel)
 
-    def _connect(self, node: int) -> None:
-        if node in self._connecting:
+    def _connect(self, node: int, channel: str) -> None:
+        if (node, channel) in self._connecting:
             return
 
         async def connect() -> None:
             try:
-                await self._cluster.connection_to(node)
+                await self._cluster.connection_to(node, channel=channel)
             except (ClientError, KafkaError) as error:
                 with self._lock:
                     self._failed(node, self._sessions.get(node), error)
                 self._on_news()
             finally:
-                del self._connecting[node]
+                del self._connecting[node, channel]
             self.send_fetches()
 
-        self._connecting[node] = self._loop.create_task(connect(), name=f"connect to broker {node} to fetch")
+        name = f"connect to broker {node} to fetch"
+        self._connecting[node, channel] = self._loop.create_task(connect(), name=name)
 
     # Answers
 
-    def _done(
-        self,
-        node: int,
-        session: FetchSession,
-        asked: dict[TopicPartition, PartitionAsk],
-        version: int,
-        sent_at: float,
-        answer: asyncio.Future[Body],
-    ) -> None:
+    def _done(self, sent: _Sent) -> None:
         with self._lock:
-            self._answered(node, session, asked, version, sent_at, answer)
+            self._in_flight.pop((sent.node, sent.channel), None)
+            if sent.answer.cancelled() or sent.answer.exception() is None:
+                if not self._closed and not sent.answer.cancelled():
+                    self._answered(sent, sent.answer.result())
+            elif not self._closed:
+                self._failed(sent.node, sent.session, sent.answer.exception())
         self._on_news()
 
-    def _answered(
-        self,
-        node: int,
-        session: FetchSession,
-        asked: dict[TopicPartition, PartitionAsk],
-        version: int,
-        sent_at: float,
-        answer: asyncio.Future[Body],
-    ) -> None:
-        self._in_flight.pop(node, None)
-        if self._closed or answer.cancelled():
-            if not answer.cancelled():
-                answer.exception()
-            return
+    def _answered(self, sent: _Sent, body: Body) -> None:
         try:
-            body = answer.result()
-            result = decode_fetch_response(version, memoryview(body))
-        except TidelogError as error:
-            self._failed(node, session, error)
+            result = decode_fetch_response(sent.version, memoryview(body))
+        except WireError as error:
+            self._failed(sent.node, sent.session, error)
             return
-        latency = self._loop.time() - sent_at
-        stats = self.stats
-        stats.responses += 1
-        stats.bytes_fetched += len(body)
-        stats.latency_sum += latency
-        stats.latency_max = max(stats.latency_max, latency)
-        self._cluster.throttle(node, result.throttle_time_ms)
-        if session.accept(result.error_code, result.session_id):
-            self._accept(session, asked, result)
+        self._trouble.over(f"fetching from broker {sent.node}")
+        self.stats.responses += 1
+        self.stats.bytes_fetched += len(body)
+        self.stats.latency_ms.record((self._loop.time() - sent.sent_at) * 1000)
+        self._cluster.throttle(sent.node, result.throttle_time_ms, sent.channel)
+        if sent.session.accept(result.error_code, result.session_id):
+            self._answers.accept(sent.session, sent.asked, result)
         else:
-            self._refused(node, result.error_code)
+            self._answers.refused(sent.node, sent.session, result.error_code)
         self._send_fetches()
 
-    def _accept(
-        self, session: FetchSession, asked: dict[TopicPartition, PartitionAsk], result: FetchResult
-    ) -> None:
-        hints: dict[TopicPartition, LeaderHint] = {}
-        for name, topic_id, partitions in result.topics:
-            topic = session.topic_names.get(topic_id) if topic_id is not None else name
-            if topic is None:
-                session.failed()
-                continue
-            for fetched in partitions:
-                partition = TopicPartition(topic, fetched.partition)
-                ask = asked.get(partition)
-                if ask is None:
-                    session.failed()
-                    continue
-                self._accept_partition(partition, ask, fetched)
-                if fetched.error_code and fetched.current_leader is not None:
-                    hints[partition] = LeaderHint(*fetched.current_leader)
-        if hints:
-            nodes = [Node(*endpoint) for endpoint in result.node_endpoints]
-            if self._cluster.note_leaders(hints, nodes):
-                for partition in hints:
-                    self._retry_now(partition)
-
-    def _accept_partition(
-        self, partition: TopicPartition, ask: PartitionAsk, fetched: FetchedPartition
-    ) -> None:
-        state = self._subscription.find(partition)
-        if state is None or not state.has_valid_position:
-            return
-        position = self.buffer.next_position(partition, state)
-        if position.offset != ask.fetch_offset or position.leader.epoch != ask.leader_epoch:
-            return  # the application has moved on since: a seek, or another leader
-        if fetched.error_code:
-            self._partition_failed(partition, state, ask, error_code(fetched.error_code))
-            return
-        state.succeeded()
-        if fetched.high_watermark >= 0:
-            state.high_watermark = fetched.high_watermark
-        if fetched.last_stable_offset >= 0:
-            state.last_stable_offset = fetched.last_stable_offset
-        if fetched.log_start_offset >= 0:
-            state.log_start_offset = fetched.log_start_offset
-        if fetched.preferred_read_replica >= 0:
-            until = self._now() + self._config.metadata_max_age_ms
-            state.prefer_replica(fetched.preferred_read_replica, until)
-        if fetched.diverging_epoch is not None:
-            epoch, end_offset = fetched.diverging_epoch
-            self._tell(self._subscription.diverged(partition, epoch, end_offset))
-            return
-        records = fetched.records
-        if records:
-            assert isinstance(records, memoryview | bytes)
-            self._keep(partition, state, ask, records, fetched, position.offset_epoch)
-
-    def _keep(
-        self,
-        partition: TopicPartition,
-        state: PartitionState,
-        ask: PartitionAsk,
-        records: memoryview | bytes,
-        fetched: FetchedPartition,
-        offset_epoch: int,
-    ) -> None:
-        aborted = fetched.aborted_transactions
-        try:
-            fetch = CompletedFetch(
-                partition, state, ask.fetch_offset, self._config, records, aborted, None, offset_epoch
-            )
-        except (CorruptRecordError, ClientError) as error:
-            fetch = CompletedFetch(partition, state, ask.fetch_offset, self._config, error=error)
-        self.buffer.add(fetch)
-
-    def _partition_failed(
-        self, partition: TopicPartition, state: PartitionState, ask: PartitionAsk, code: ErrorCode
-    ) -> None:
-        now = self._now()
-        follower, state.preferred_read_replica = state.preferred_read_replica, None
-        if code in _STALE_METADATA:
-            self._cluster.request_update()
-        elif code is ErrorCode.OFFSET_OUT_OF_RANGE and follower is not None:
-            return  # the follower may lag behind: the leader decides
-        elif code not in _TRY_AGAIN:
-            error = KafkaError(code, _problem(partition, ask.fetch_offset, code))
-            self.buffer.add(CompletedFetch(partition, state, ask.fetch_offset, self._config, error=error))
-            return
-        level = logging.WARNING if code is ErrorCode.UNKNOWN_SERVER_ERROR else logging.DEBUG
-        _log.log(level, "fetching %s from offset %s: %s", partition, ask.fetch_offset, code.name)
-        state.failed(now, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
-
-    def _refused(self, node: int, code: int) -> None:
-        """The whole request was refused; the next one is a full one."""
-        _log.debug("broker %s refused a fetch session request: %s", node, error_code(code).name)
-        error = KafkaError(error_code(code), f"broker {node} refuses to answer fetches")
-        if not error.code.retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
-            self._tell(error)
-        if error.code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-            if error.code in _STALE_METADATA or error.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
-                self._cluster.request_update()
-            self._back_off(self._sessions[node].partitions)
-
-    def _failed(self, node: int, session: FetchSession | None, error: Exception) -> None:
+    def _failed(self, node: int, session: FetchSession | None, error: BaseException | None) -> None:
         """No answer: the broker is gone, or this client and it do not understand one another."""
         self.stats.failed += 1
         _log.debug("fetching from broker %s failed: %s", node, error)
+        self._trouble.note(f"fetching from broker {node}", error)
         if session is not None:
             session.failed()
             for partition in session.partitions:
                 if (state := self._subscription.find(partition)) is not None:
                     state.preferred_read_replica = None
         self._cluster.request_update()
-        if not is_retriable(error) or isinstance(error, AuthenticationError | WireError):
-            self._tell(error)
+        if isinstance(error, Exception) and not is_retriable(error):
+            self.collector.tell(error)
         if session is not None:
-            self._back_off(session.partitions)
+            self._answers.back_off(session.partitions)
         self._retry_at(self._now() + self._config.retry_backoff_ms)
 
-    # Errors and time
-
-    def _take(self, fetch: CompletedFetch, max_records: int) -> list[ConsumerRecord]:
-        if fetch.error is not None:
-            self._raise_or_reset(fetch)
-            return []
-        records = fetch.take(max_records)
-        fetch.state.advance(fetch.next_offset, fetch.last_epoch)
-        return records
-
-    def _raise_or_reset(self, fetch: CompletedFetch) -> None:
-        """An answer without records has its turn: apply auto.offset.reset, or tell the application."""
-        self.buffer.remove(fetch)
-        error = fetch.error
-        assert error is not None
-        if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            if self._subscription.default_reset is NONE:
-                self._send_fetches()
-                raise OffsetOutOfRangeError({fetch.partition: fetch.fetch_offset})
-            _log.info("%s has no offset %s any more: resetting", fetch.partition, fetch.fetch_offset)
-            self._subscription.request_reset(fetch.partition)
-            return
-        self._send_fetches()  # to see whether it still holds by the next poll
-        raise error
-
-    def _tell(self, error: Exception | None) -> None:
-        if error is not None and not any(str(error) == str(known) for known in self._errors):
-            self._errors.append(error)
+    # Metadata and time
 
     def _metadata_changed(self, metadata: ClusterMetadata) -> None:
         if self._closed:
@@ -522,7 +359,9 @@ class Fetcher:
             if known is not None and state.position is not None:
                 leader = LeaderAndEpoch(known.leader, known.leader_epoch)
                 if state.position.leader != leader:
-                    state.leader_seen(leader, can_validate=self._can_validate(known.leader))
+                    can_validate = self._can_validate(known.leader)
+                    if state.leader_seen(leader, can_validate=can_validate):
+                        self._subscription.on_position_change()
 
     def _can_validate(self, leader: int | None) -> bool:
         """Whether the leader can be asked for the ends of its epochs; unknown counts as yes."""
@@ -535,16 +374,6 @@ class Fetcher:
         except ClientError:
             return True
         return True
-
-    def _back_off(self, partitions: Iterable[TopicPartition]) -> None:
-        now = self._now()
-        for partition in partitions:
-            if (state := self._subscription.find(partition)) is not None:
-                state.failed(now, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
-
-    def _retry_now(self, partition: TopicPartition) -> None:
-        if (state := self._subscription.find(partition)) is not None:
-            state.retry_at = 0.0
 
     def _retry_at(self, moment: float) -> None:
         when = moment / 1000
@@ -560,12 +389,3 @@ class Fetcher:
 
     def _now(self) -> float:
         return self._loop.time() * 1000
-
-
-def _problem(partition: TopicPartition, offset: int, code: ErrorCode) -> str:
-    match code:
-        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return f"this client may not read topic {partition.topic!r}"
-        case ErrorCode.CORRUPT_MESSAGE:
-            return f"the broker finds the batch at offset {offset} of {partition} corrupt"
-    return f"partition {partition} cannot be read at offset {offset}: {code.name}"

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from tidelog.client.consumer.fetcher import Fetcher
 from tidelog.client.consumer.subscription_state import SubscriptionState
+from tidelog.client.metrics import Metrics
 from tidelog.client.resources import IsolationLevel
 
 
 def consumer_metrics(
-    fetcher: Fetcher, subscription: SubscriptionState, isolation: IsolationLevel
-) -> dict[str, float]:
-    """What fetching has done so far, and how far behind the consumer is."""
+    metrics: Metrics, fetcher: Fetcher, subscription: SubscriptionState, isolation: IsolationLevel
+) -> None:
+    """Add what fetching does, and how far behind the consumer is, to a client's figures; times are in ms."""
+
+    def longest_lag() -> float:
+        lags = (subscription.lag(partition, isolation) for partition in subscription.assignment)
+        return max((lag for lag in lags if lag is not None), default=0)
+
     stats = fetcher.stats
-    lags = [lag for each in subscription.assignment if (lag := subscription.lag(each, isolation)) is not None]
-    return {
-        "assigned-partitions": len(subscription.assignment),
-        "records-consumed-total": stats.records,
-        "bytes-consumed-total": stats.bytes_fetched,
-        "fetch-total": stats.responses,
-        "fetch-failed-total": stats.failed,
-        "fetch-latency-avg": stats.latency_sum * 1000 / stats.responses if stats.responses else 0.0,
-        "fetch-latency-max": stats.latency_max * 1000,
-        "records-lag-max": max(lags, default=0),
-        "fetch-buffer-bytes": fetcher.buffer.size_bytes,
-    }
+    metrics.total("records-consumed", lambda: fetcher.collector.records)
+    metrics.total("bytes-consumed", lambda: stats.bytes_fetched)
+    metrics.total("fetch", lambda: stats.responses)
+    metrics.total("fetch-failed", lambda: stats.failed, rate=False)
+    stats.latency_ms = metrics.latency("fetch-latency")
+    metrics.gauge("records-lag-max", longest_lag)
+    metrics.gauge("assigned-partitions", lambda: len(subscription.assignment))
+    metrics.gauge("fetch-buffer-bytes", lambda: fetcher.buffer.size_bytes)

@@ -22,6 +22,7 @@ from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.partition_state import FetchPosition, FetchState, OffsetAndMetadata
 from tidelog.client.consumer.reset_strategy import LATEST, ResetStrategy
 from tidelog.client.consumer.subscription_state import SubscriptionState
+from tidelog.client.consumer.trouble import Trouble
 from tidelog.client.errors import error_from, is_retriable
 from tidelog.client.leaders import by_topic
 from tidelog.client.retry import Deadline
@@ -62,8 +63,10 @@ class Positions:
         config: FetchConfig,
         committed: CommittedOffsets | None,
         on_news: Callable[[], None],
+        trouble: Trouble,
         clock: Clock | None = None,
     ) -> None:
+        self._trouble = trouble
         self._cluster = cluster
         self._subscription = subscription
         self._config = config
@@ -113,6 +116,8 @@ class Positions:
             known = metadata.partition(partition)
             if known is None or known.leader is None or known.leader not in metadata.nodes:
                 self._cluster.request_update()
+                what = "is not known" if known is None else "has no leader"
+                self._trouble.note(f"finding the position of {partition}", f"the partition {what}")
             else:
                 groups.setdefault(known.leader, {})[partition] = value
         return groups
@@ -126,6 +131,8 @@ class Positions:
                 await work
             except Exception as error:
                 _log.debug("looking for positions failed: %s", error)
+                for partition in asked:
+                    self._trouble.note(f"finding the position of {partition}", error)
                 self._failed(asked)
                 if not is_retriable(error):
                     self._errors.append(error)
@@ -270,10 +277,11 @@ class Positions:
         """Whether the broker has answered for a partition; if not, it is tried again or the error kept."""
         error = error_from(code, None, f"partition {partition}")
         if error is None:
+            self._trouble.over(f"finding the position of {partition}")
             if (state := self._subscription.find(partition)) is not None:
                 state.succeeded()
             return True
-        _log.debug("looking for the position of %s: %s", partition, error)
+        self._trouble.note(f"finding the position of {partition}", error)
         self._failed([partition])
         if not is_retriable(error):
             self._errors.append(error)

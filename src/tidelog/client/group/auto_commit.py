@@ -26,14 +26,21 @@ CommitOnce = Callable[[Offsets, Deadline], Coroutine[Any, Any, None]]
 class AutoCommit:
     """The automatic commits of one consumer; does nothing where they are off."""
 
-    def __init__(self, config: ClientConfig, subscription: SubscriptionState, commit: CommitOnce) -> None:
-        """``commit`` makes one attempt."""
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: SubscriptionState,
+        commit: CommitOnce,
+        on_commit: Callable[[Offsets], None],
+    ) -> None:
+        """``commit`` makes one attempt; ``on_commit`` is told of those that succeed."""
         self.enabled = config.bool("enable.auto.commit")
         self._interval_ms = config.int("auto.commit.interval.ms")
         self._retry_ms = config.int("retry.backoff.ms")
         self._timeout_ms = config.int("default.api.timeout.ms")
         self._subscription = subscription
         self._commit = commit
+        self._on_commit = on_commit
         self._due_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -67,6 +74,7 @@ class AutoCommit:
     async def _run(self, consumed: Offsets) -> None:
         try:
             await self._commit(consumed, Deadline(self._timeout_ms))
+            self._on_commit(consumed)
         except TidelogError as error:
             if may_pass(error):
                 _log.debug("automatic commit failed and will be tried again: %s", error)

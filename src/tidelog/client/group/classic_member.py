@@ -18,6 +18,7 @@ from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.errors import fenced
 from tidelog.client.group.generation import NO_GENERATION, Generation, MemberState
 from tidelog.client.group.heartbeats import Heartbeats
+from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.options import ClientConfig
 from tidelog.client.retry import Backoff, Deadline
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 
 THROWN_OUT = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 _AT_ONCE = frozenset({ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
+_AT_ONCE_LIMIT = 3
 _JOIN_LAPSE_MS = 5000
 _REASON_LIMIT = 255
 _LEAVING_MEMBERS_SINCE = 3
@@ -56,17 +58,23 @@ class ClassicMember:
     """A place in a classic group."""
 
     def __init__(
-        self, config: ClientConfig, link: CoordinatorLink, rebalance: Rebalance, wake: Callable[[], None]
+        self,
+        config: ClientConfig,
+        link: CoordinatorLink,
+        rebalance: Rebalance,
+        metrics: GroupMetrics,
+        wake: Callable[[], None],
     ) -> None:
         """``wake`` is called when the application must poll for the membership to go on."""
         self.state = MemberState.UNJOINED
         self.generation = NO_GENERATION
         self.rejoin_needed = True
         self.is_leader = False
-        self.heartbeats = Heartbeats(config, link, self, wake)
+        self.heartbeats = Heartbeats(config, link, self, metrics, wake)
         self._config = config
         self._link = link
         self._rebalance = rebalance
+        self._metrics = metrics
         self._wake = wake
         self._rejoin_reason = ""
         self._failure: TidelogError | None = None
@@ -107,25 +115,32 @@ class ClassicMember:
         generation was reset: partitions have to be given up as lost before the next attempt.
         """
         backoff = Backoff(self._config.int("retry.backoff.ms"), self._config.int("retry.backoff.max.ms"))
+        at_once = _AT_ONCE_LIMIT
         while True:
             try:
                 return await self._join_once()
             except TidelogError as error:
                 _log.debug("joining group %s: %s", self._link.group_id, error)
-                if isinstance(error, KafkaError) and error.code in _AT_ONCE:
-                    continue
-                if not is_retriable(error):
+                self._metrics.failed_rebalances.add()
+                foreseen = isinstance(error, KafkaError) and error.code in _AT_ONCE
+                if not foreseen and not is_retriable(error):
                     raise
+                at_once -= foreseen
+                if foreseen and at_once >= 0:
+                    continue
             await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _join_once(self) -> bytes:
         self.state = MemberState.PREPARING_REBALANCE
         self.heartbeats.stop()
+        metrics = self._metrics
+        metrics.rebalance_began()
         sent = self.generation
         waits_ms = max(self._config.int("request.timeout.ms"), self._rebalance_timeout_ms + _JOIN_LAPSE_MS)
-        response = await self._link.ask(
+        asking = self._link.ask(
             self._join_request(sent), JoinGroupResponse, Deadline(waits_ms), waits_ms=waits_ms
         )
+        response = await metrics.timed(metrics.joins, metrics.join_ms, asking)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(member_id=response.member_id)
             self._rejoin_reason = f"need to re-join with the given member-id: {response.member_id}"
@@ -162,7 +177,8 @@ class ClassicMember:
             ],
         )
         waits_ms = self._config.int("request.timeout.ms")
-        response = await self._link.ask(request, SyncGroupResponse, Deadline(waits_ms), waits_ms=waits_ms)
+        asking = self._link.ask(request, SyncGroupResponse, Deadline(waits_ms), waits_ms=waits_ms)
+        response = await self._metrics.timed(self._metrics.syncs, self._metrics.sync_ms, asking)
         self._check(response.error_code, sent, "SyncGroup")
         self._check_protocol_type(response.protocol_type)
         if response.protocol_name is not None and response.protocol_name != sent.protocol:
@@ -175,6 +191,7 @@ class ClassicMember:
         self.state = MemberState.STABLE
         self.rejoin_needed = False
         self._rejoin_reason = ""
+        self._metrics.rebalance_ended()
         return response.assignment
 
     def _join_request(self, generation: Generation) -> JoinGroupRequest:

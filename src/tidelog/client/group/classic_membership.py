@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
+from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.group.assignor import Assignor, RebalanceProtocol, Subscription
 from tidelog.client.group.assignors import assignors_from, common_protocol
 from tidelog.client.group.auto_commit import AutoCommit
@@ -29,9 +30,11 @@ from tidelog.client.group.consumer_protocol import decode_assignment, encode_sub
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.errors import commit_during_rebalance, fenced, kicked_out, not_a_member
 from tidelog.client.group.generation import Generation, MemberState
-from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, Offsets, retry_commit
+from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, Offsets
+from tidelog.client.group.handover import Handover, failure_of
 from tidelog.client.group.leader import Leader
 from tidelog.client.group.membership import ConsumerGroupMetadata
+from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
@@ -62,6 +65,7 @@ class ClassicMembership:
         self._joining: asyncio.Task[bytes] | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
+        self._on_commit: Callable[[Offsets], None] = lambda offsets: None
 
     def start(
         self,
@@ -75,11 +79,11 @@ class ClassicMembership:
         self._callbacks = callbacks
         self._link = CoordinatorLink(cluster, self._group_id)
         self._link.on_found = self._tell
-        self._member = ClassicMember(config, self._link, self, self._tell)
-        self._offsets = GroupOffsets(
-            self._link, config.int("retry.backoff.ms"), config.int("retry.backoff.max.ms")
-        )
-        self._auto_commit = AutoCommit(config, subscription, self._commit_once)
+        metrics = GroupMetrics(cluster.metrics)
+        self._member = ClassicMember(config, self._link, self, metrics, self._tell)
+        self._offsets = GroupOffsets(self._link, config, metrics)
+        self._auto_commit = AutoCommit(config, subscription, self._commit_once, self._committed_alone)
+        self._handover = Handover(subscription, self._commit_leaving, self._committed_alone)
         self._leader = Leader(
             cluster,
             subscription,
@@ -90,6 +94,9 @@ class ClassicMembership:
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         self._wake = wake
+
+    def subscribe_commits(self, told: Callable[[Offsets], None]) -> None:
+        self._on_commit = told
 
     def poll(self, now: float) -> None:
         self._member.heartbeats.polled()
@@ -108,6 +115,10 @@ class ClassicMembership:
     # Rebalances
 
     async def ensure_active(self, deadline: Deadline) -> bool:
+        if self._subscription.broker_pattern is not None:
+            raise IllegalStateError(
+                "only group.protocol=consumer has the broker match patterns: set it, or give a Python pattern"
+            )
         self._member.raise_failure()
         self._member.heartbeats.polled()
         self._look_for_changes()
@@ -140,7 +151,8 @@ class ClassicMembership:
             self._needs_prepare = True
         else:
             self._needs_prepare = True
-            await self._complete_join(data)
+            if self._member.state is MemberState.STABLE:  # else it was thrown out since
+                await self._complete_join(data)
         return True
 
     async def _prepare_join(self) -> bool:
@@ -152,13 +164,13 @@ class ClassicMembership:
         owned = self._subscription.assignment
         if self._member.generation.is_lost:
             if owned:
-                await self._give_up(owned, self._callbacks.lost)
+                await self._handover.give_up(owned, self._callbacks.lost)
         elif not self._is_cooperative:
-            await self._give_up(owned, self._callbacks.revoked)
+            await self._handover.give_up(owned, self._callbacks.revoked)
         else:
             gone = {partition for partition in owned if partition.topic not in self._subscription.topics}
             if gone:
-                await self._give_up(gone, self._callbacks.revoked)
+                await self._handover.give_up(gone, self._callbacks.revoked)
         return True
 
     def _committed_before_join(self) -> bool:
@@ -174,7 +186,7 @@ class ClassicMembership:
                 return True
             deadline = Deadline(self._config.int("max.poll.interval.ms"))
             self._last_commit = asyncio.get_running_loop().create_task(
-                self._commit_or_warn(consumed, deadline), name="commit before rejoining"
+                self._handover.commit_or_warn(consumed, deadline), name="commit before rejoining"
             )
             self._last_commit.add_done_callback(lambda _: self._tell())
         if not self._last_commit.done():
@@ -204,10 +216,8 @@ class ClassicMembership:
         assignor.on_assignment(assignment, self._identity)
         self._auto_commit.reset(asyncio.get_running_loop().time() * 1000)
         self._subscription.assign_from_group(sorted(assigned))
-        try:
-            await self._callbacks.assigned(sorted(assigned - owned))
-        except Exception as error:
-            failure = failure or error
+        later = await failure_of(self._callbacks.assigned(sorted(assigned - owned)))
+        failure = failure or later
         if failure is not None:
             raise failure
 
@@ -215,26 +225,10 @@ class ClassicMembership:
         """Commit and revoke what a cooperative rebalance has taken away; the listener's error, if any."""
         self._subscription.mark_pending_revocation(taken)
         if self._auto_commit.enabled:
-            await self._auto_commit.finish(Deadline(self._config.int("request.timeout.ms")))
-            consumed = self._subscription.all_consumed()
-            leaving = {partition: at for partition, at in consumed.items() if partition in taken}
-            await self._commit_or_warn(leaving, Deadline(self._config.int("request.timeout.ms")))
-        try:
-            await self._callbacks.revoked(sorted(taken))
-        except Exception as error:
-            return error
-        return None
-
-    async def _give_up(
-        self,
-        partitions: Collection[TopicPartition],
-        tell: Callable[[Collection[TopicPartition]], Awaitable[None]],
-    ) -> None:
-        try:
-            await tell(sorted(partitions))
-        finally:
-            kept = self._subscription.assignment.difference(partitions)
-            self._subscription.assign_from_group(sorted(kept))
+            deadline = Deadline(self._config.int("request.timeout.ms"))
+            await self._auto_commit.finish(deadline)
+            await self._handover.commit_or_warn(self._handover.consumed(taken), deadline)
+        return await failure_of(self._callbacks.revoked(sorted(taken)))
 
     def _look_for_changes(self) -> None:
         """Rejoin where the subscription, or a topic behind the leader's assignment, is not what it was."""
@@ -297,14 +291,18 @@ class ClassicMembership:
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
         if offsets:
-            await retry_commit(
-                lambda: self._commit_once(offsets, deadline), self._offsets.backoff(), deadline
-            )
+            await self._offsets.retry(lambda: self._commit_once(offsets, deadline), deadline)
+
+    async def _commit_leaving(self, offsets: Offsets, deadline: Deadline) -> None:
+        await self._offsets.retry(lambda: self._commit_once(offsets, deadline), deadline, is_leaving=True)
 
     async def fetch_committed(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return await self._offsets.fetch(NOBODY, partitions, deadline)
+
+    def _committed_alone(self, offsets: Offsets) -> None:
+        self._on_commit(offsets)
 
     async def _commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
         sent = self._member.generation
@@ -344,25 +342,19 @@ class ClassicMembership:
             self._needs_prepare = True
         return kicked_out(self._group_id)
 
-    async def _commit_or_warn(self, offsets: Offsets, deadline: Deadline) -> None:
-        try:
-            await self.commit(offsets, deadline)
-        except TidelogError as error:
-            _log.warning("committing before partitions are given up failed: %s", error)
-
     # Ending
 
     async def leave(self, deadline: Deadline) -> None:
         await self._auto_commit.finish(deadline)
         if self._auto_commit.enabled:
-            await self._commit_or_warn(self._subscription.all_consumed(), deadline)
+            await self._handover.commit_or_warn(self._subscription.all_consumed(), deadline)
         await self._stop_joining()
         owned = self._subscription.assignment
         member = self._member
         try:
             if owned:
                 lost = member.generation.is_lost or member.state.is_rebalancing
-                await self._give_up(owned, self._callbacks.lost if lost else self._callbacks.revoked)
+                await self._handover.give_up(owned, self._callbacks.lost if lost else self._callbacks.revoked)
         finally:
             self._needs_prepare = True
             self._joined_topics = None

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.errors import error_code, error_from, is_retriable
 from tidelog.client.group.coordinator_link import CoordinatorLink
+from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.leaders import by_topic
+from tidelog.client.options import ClientConfig
 from tidelog.client.retry import Backoff, Deadline, retrying
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_OFFSET, TopicPartition
@@ -43,6 +45,7 @@ _GOES_AWAY = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
 
@@ -64,19 +67,33 @@ NOBODY = Committer()
 class GroupOffsets:
     """The committed offsets of one group."""
 
-    def __init__(self, link: CoordinatorLink, retry_backoff_ms: float, retry_backoff_max_ms: float) -> None:
+    def __init__(self, link: CoordinatorLink, config: ClientConfig, metrics: GroupMetrics) -> None:
         self._link = link
-        self._backoff_ms = retry_backoff_ms, retry_backoff_max_ms
+        self._metrics = metrics
+        self._backoff_ms = config.int("retry.backoff.ms"), config.int("retry.backoff.max.ms")
 
-    def backoff(self) -> Backoff:
+    async def retry(
+        self, attempt: Callable[[], Awaitable[None]], deadline: Deadline, *, is_leaving: bool = False
+    ) -> None:
+        """Commit, again after errors that pass, until ``deadline``; then the last error is raised.
+
+        A topic that does not exist may come; who is about to leave a partition does not wait for it.
+        """
+
+        def is_worth_it(error: BaseException) -> bool:
+            unknown = isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return may_pass(error) and not (unknown and is_leaving)
+
+        await retrying(attempt, deadline, backoff=self._backoff(), retriable=is_worth_it)
+
+    def _backoff(self) -> Backoff:
         return Backoff(*self._backoff_ms)
 
     async def commit(self, committer: Committer, offsets: Offsets, deadline: Deadline) -> None:
         """Commit once; raises the first refusal, and takes notice of coordinators that have moved."""
         request = _commit_request(self._link.group_id, committer, offsets)
-        response = await self._link.ask(
-            request, OffsetCommitResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
-        )
+        asking = self._link.ask(request, OffsetCommitResponse, deadline, max_version=_TOPIC_NAMES_UNTIL)
+        response = await self._metrics.timed(self._metrics.commits, self._metrics.commit_ms, asking)
         denied: list[str] = []
         for topic in response.topics:
             for each in topic.partitions:
@@ -99,7 +116,7 @@ class GroupOffsets:
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
             return await self._fetch_once(committer, partitions, deadline)
 
-        return await retrying(attempt, deadline, backoff=self.backoff())
+        return await retrying(attempt, deadline, backoff=self._backoff())
 
     async def _fetch_once(
         self, committer: Committer, partitions: Collection[TopicPartition], deadline: Deadline
@@ -138,11 +155,6 @@ class GroupOffsets:
         return KafkaError(
             code, f"the offset of {partition} was not committed for group {self._link.group_id!r}: {what}"
         )
-
-
-async def retry_commit(attempt: Callable[[], Awaitable[None]], backoff: Backoff, deadline: Deadline) -> None:
-    """Commit, again after errors that pass, until ``deadline``; then the last error is raised."""
-    await retrying(attempt, deadline, backoff=backoff, retriable=may_pass)
 
 
 def may_pass(error: BaseException) -> bool:

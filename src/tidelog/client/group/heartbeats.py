@@ -15,6 +15,7 @@ from typing import Protocol
 
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.generation import Generation
+from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.options import ClientConfig
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, TidelogError
@@ -49,6 +50,7 @@ class Heartbeats:
         config: ClientConfig,
         link: CoordinatorLink,
         listener: HeartbeatListener,
+        metrics: GroupMetrics,
         wake: Callable[[], None],
     ) -> None:
         """``wake`` lets a poll that waits for records come round, and so be counted."""
@@ -59,11 +61,10 @@ class Heartbeats:
         self._instance_id = config.optional_str("group.instance.id")
         self._link = link
         self._listener = listener
+        self._metrics = metrics
         self._wake = wake
         self._task: asyncio.Task[None] | None = None
         self._polled_at = 0.0
-        self.count = 0
-        """How many were answered."""
 
     def polled(self) -> None:
         """The application polls."""
@@ -120,14 +121,12 @@ class Heartbeats:
             group_instance_id=self._instance_id,
         )
         try:
-            response = await self._link.ask(
-                request, HeartbeatResponse, Deadline(self._session_timeout * 1000)
-            )
+            deadline = Deadline(self._session_timeout * 1000)
+            response = await self._metrics.heartbeat(self._link.ask(request, HeartbeatResponse, deadline))
         except TidelogError as error:
             _log.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
             self._listener.heartbeat_failed(error)
             return False
-        self.count += 1
         self._link.note(response.error_code)
         return self._listener.heartbeat_answered(_known(response.error_code), sent)
 

@@ -1,9 +1,9 @@
 """What a consumer asks of its group: :class:`Membership`, and :class:`NoGroup` for those that have none.
 
-``AsyncConsumer`` calls it, on its loop, in this order: ``start`` once; then in every ``poll`` first
-``ensure_active`` (if partitions come from a group) and ``poll``; ``commit`` and ``fetch_committed`` at any
-time, also from a listener that runs inside ``ensure_active``; ``leave`` on unsubscribe and close, after
-which ``ensure_active`` may join again; ``close`` last.
+``AsyncConsumer`` calls it, on its loop, in this order: ``start`` once; then in every turn of a ``poll``
+first ``ensure_active`` (if partitions come from a group), then ``poll``; ``commit`` and ``fetch_committed``
+at any time, also from a listener that runs inside ``ensure_active``; ``leave`` on unsubscribe and close,
+after which ``ensure_active`` may join again; ``close`` last.
 
 The assignment in ``SubscriptionState`` changes, and listeners are called, inside ``ensure_active`` and
 ``leave`` only. Background tasks (heartbeats) set flags that the next ``ensure_active`` acts on.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.listener import RebalanceCallbacks
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
     from tidelog.client.consumer.subscription_state import SubscriptionState
+    from tidelog.client.group.group_offsets import Offsets
     from tidelog.client.options import ClientConfig
 
 
@@ -53,7 +54,8 @@ class Membership(Protocol):
     async def ensure_active(self, deadline: Deadline) -> bool:
         """Be a member with an assignment, rejoining and calling listeners as needed.
 
-        False when ``deadline`` passed before that; what is under way goes on with the next call. Errors that
+        False while that takes time, of which tasks and later calls take care: the network is not waited for
+        here, so that records of partitions that stay flow on; ``wake`` says when to call again. Errors that
         no waiting mends (authorization, fenced instance) are raised.
         """
 
@@ -65,7 +67,10 @@ class Membership(Protocol):
         """Whether a rebalance waits for ``ensure_active``: a ``poll`` that waits for records ends early."""
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
-        """``wake()`` is to be called when ``needs_poll`` becomes true."""
+        """``wake()`` is to be called when ``ensure_active`` has something to do."""
+
+    def subscribe_commits(self, told: Callable[[Offsets], None]) -> None:
+        """``told(offsets)`` is to be called after commits that the membership makes by itself."""
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """Commit; raises what the coordinator refused."""
@@ -108,6 +113,9 @@ class NoGroup:
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         pass
 
+    def subscribe_commits(self, told: Callable[[Offsets], None]) -> None:
+        pass
+
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         raise self._refusal("commit offsets")
 
@@ -136,6 +144,10 @@ def membership_for(config: ClientConfig) -> Membership:
     """The membership that a consumer's options ask for."""
     if config.optional_str("group.id") is None:
         return NoGroup()
+    if config.str("group.protocol") == "consumer":
+        from tidelog.client.group.consumer_membership import ConsumerMembership
+
+        return ConsumerMembership(config)
     from tidelog.client.group.classic_membership import ClassicMembership
 
     return ClassicMembership(config)

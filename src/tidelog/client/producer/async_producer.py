@@ -17,7 +17,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
@@ -27,14 +27,16 @@ from tidelog.client.options.network import network_settings
 from tidelog.client.producer.batch_outcomes import BatchOutcomes
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool
 from tidelog.client.producer.errors import TransactionAbortedError
+from tidelog.client.producer.filling_batches import upper_bound_bytes
 from tidelog.client.producer.producer_metrics import producer_metrics
 from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
 from tidelog.client.producer.record import DeliveryCallback
-from tidelog.client.producer.record_accumulator import RecordAccumulator, upper_bound_bytes
+from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.record_future import DeferredRecord, Delivery
 from tidelog.client.producer.send_path import SendPath
 from tidelog.client.producer.sender import Sender
 from tidelog.client.producer.settings import settings_from
+from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, Transactions
@@ -171,6 +173,29 @@ class AsyncProducer(SendPath):
         await asyncio.sleep(0)
         while self._pumps:
             await asyncio.wait(list(self._pumps.values()), return_when=asyncio.FIRST_COMPLETED)
+
+    async def send_arrow(self, table: Any, topic: str, *, partition: int | None = None) -> TableFuture:
+        """Buffer all rows of a ``pyarrow`` table or record batch, waiting for room; one future for all.
+
+        Columns: ``key``, ``value``, ``timestamp``, ``headers``, of which one of the first two must be there.
+        """
+        self._begin_call()
+        self._check_usable()
+        writer = TableWriter(table, partition, self._settings, self._accumulator, self._transactions)
+        deadline = Deadline(self._settings.max_block_ms)
+        await self._wait_appended()
+        try:
+            known = await self.cluster.wait_for_topic(topic, deadline, partition)
+            writer.begin(self._accumulator.topic(known))
+            for needed in writer.write():
+                if needed:
+                    await self.pool.wait_allocate(needed, self._settings.max_block_ms / 1000)
+                elif self._accumulator.has_backlog:
+                    await asyncio.sleep(0)
+        except Exception as error:
+            self._note_lost_record(error)
+            raise
+        return writer.future
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged or has failed, without lingering."""

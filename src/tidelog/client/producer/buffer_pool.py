@@ -12,9 +12,11 @@ Else the caller waits, at most as long as it says. Waiters are served strictly i
 goes to the first one until it has enough, piece by piece, so that a large request does not starve behind
 small ones. Threads and tasks wait in the same line.
 
-What is handed out is the right to so many bytes: the memory itself belongs to the batch's builder, which in
-Python grows as it is filled. Invariant: ``available_bytes`` plus what is handed out plus what waiters have
-gathered is ``total_bytes``. Called by ``record_accumulator``; every method may be called from any thread.
+What is handed out is the right to so many bytes; for a piece of the usual size ``take_buffer`` gives the
+memory too, used again and again, for fresh memory costs more than filling it.
+
+Invariant: ``available_bytes`` plus what is handed out plus what waiters have gathered is ``total_bytes``.
+Called by the accumulator; every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class BufferPool:
         self.exhausted_count = 0
         self._lock = threading.Lock()
         self._free_pieces = 0
+        self._buffers: list[bytearray] = []
         self._unpooled_bytes = total_bytes
         self._waiters: deque[_Waiter] = deque()
         self._closed = False
@@ -109,10 +112,22 @@ class BufferPool:
                 raise
         self._finish(waiter, time.monotonic() - started)
 
-    def deallocate(self, size_bytes: int) -> None:
-        """Give ``size_bytes`` back, as they were taken; whoever waits first gets them."""
+    def take_buffer(self) -> bytearray:
+        """Memory for a piece of the usual size that the caller has been granted."""
+        with self._lock:
+            if self._buffers:
+                return self._buffers.pop()
+        return bytearray(self.poolable_bytes)
+
+    def deallocate(self, size_bytes: int, buffer: bytearray | None = None) -> None:
+        """Give ``size_bytes`` back, as they were taken; whoever waits first gets them.
+
+        ``buffer`` is the memory, where nobody looks at it any more.
+        """
         with self._lock:
             self._put_back(size_bytes)
+            if buffer is not None and len(buffer) == self.poolable_bytes == size_bytes:
+                self._buffers.append(buffer)
             self._serve()
 
     def close(self) -> None:
@@ -145,6 +160,8 @@ class BufferPool:
         while self._unpooled_bytes < size_bytes and self._free_pieces:
             self._free_pieces -= 1
             self._unpooled_bytes += self.poolable_bytes
+            if len(self._buffers) > self._free_pieces:
+                self._buffers.pop()
 
     def _put_back(self, size_bytes: int) -> None:
         if size_bytes == self.poolable_bytes:

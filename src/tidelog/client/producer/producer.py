@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
@@ -25,6 +25,7 @@ from tidelog.client.producer.quick_send import TopicQueues
 from tidelog.client.producer.record import DeliveryCallback
 from tidelog.client.producer.record_future import Delivery
 from tidelog.client.producer.send_path import SendPath
+from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transactions import GroupRef, OffsetRef
 from tidelog.client.retry import Deadline
 from tidelog.ids import TopicPartition
@@ -71,6 +72,26 @@ class Producer(SendPath):
             self._thread.close()
 
     # -- records
+
+    def send_arrow(self, table: Any, topic: str, *, partition: int | None = None) -> TableFuture:
+        """Buffer all rows of a ``pyarrow`` table or record batch, waiting for room; one future for all.
+
+        Columns: ``key``, ``value``, ``timestamp``, ``headers``, of which one of the first two must be there.
+        """
+        self._check_usable()
+        writer = TableWriter(table, partition, self._settings, self._accumulator, self._transactions)
+        deadline = Deadline(self._settings.max_block_ms)
+        try:
+            writer.begin(self._topic(topic, partition, deadline))
+            for needed in writer.write():
+                if needed:
+                    self._allocate(needed, Deadline(self._settings.max_block_ms))
+                else:
+                    self._accumulator.let_sender_run()
+        except Exception as error:
+            self._note_lost_record(error)
+            raise
+        return writer.future
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged or has failed, without lingering."""

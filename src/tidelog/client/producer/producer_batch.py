@@ -48,10 +48,12 @@ class ProducerBatch:
         "_callbacks",
         "_encoded",
         "_waiters",
+        "answered",
         "append_time_ms",
         "attempts",
         "base_offset",
         "base_sequence",
+        "buffer",
         "builder",
         "created_s",
         "done",
@@ -77,11 +79,15 @@ class ProducerBatch:
         builder: BatchBuilder,
         reserved_bytes: int,
         created_s: float,
+        buffer: bytearray | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.builder: BatchBuilder | None = builder
         self.reserved_bytes = reserved_bytes
         """What it holds of the buffer pool; 0 once it has given it back."""
+        self.buffer = buffer
+        self.answered = False
+        """Whether a broker has answered: then nothing of its bytes is left to be sent."""
         self.created_s = created_s
         self.drained_s = 0.0
         self.retry_at_s = 0.0
@@ -101,7 +107,7 @@ class ProducerBatch:
         self.append_time_ms = NO_TIMESTAMP
         self.parts: list[tuple[int, ProducerBatch]] = []
         """Where the records of a split batch went: the first index of each part, ascending."""
-        self._encoded: bytes | None = None
+        self._encoded: bytes | memoryview | None = None
         self._callbacks: list[tuple[int, RecordSizes, DeliveryCallback]] = []
         self._waiters: list[Callable[[], object]] = []
 
@@ -175,23 +181,28 @@ class ProducerBatch:
                 self._encoded, producer_id, producer_epoch, base_sequence, self.is_transactional
             )
 
-    def encode(self) -> bytes:
+    def encode(self) -> bytes | memoryview:
         """The batch's bytes; the first call closes it."""
         if self._encoded is None:
             assert self.builder is not None
-            self._encoded = self.builder.close(
+            self._encoded = self.builder.close_view(
                 self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional
             )
             self.record_count = self.builder.record_count
             self.builder = None
         return self._encoded
 
+    def take_buffer(self) -> bytearray | None:
+        """Its memory, for another batch, once it is done and where no connection may still look at it."""
+        buffer, self.buffer = self.buffer, None
+        return buffer if self.answered else None
+
     def close_for_appends(self) -> None:
         """Fix the number of records, which the sequence numbers are counted by."""
         if self.builder is not None:
             self.record_count = self.builder.record_count
 
-    def take_encoded(self) -> bytes:
+    def take_encoded(self) -> bytes | memoryview:
         """Its bytes, to be split; the batch needs them no more."""
         encoded = self.encode()
         self._encoded = None

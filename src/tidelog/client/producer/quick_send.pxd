@@ -1,5 +1,9 @@
 # The C types of quick_send's classes.
 
+cimport cython
+
+
+@cython.freelist(64)
 cdef class RecordFuture:
     cdef readonly object batch
     cdef readonly Py_ssize_t index

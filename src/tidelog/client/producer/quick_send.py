@@ -55,7 +55,6 @@ _plain_bytes = BytesSerializer().serialize
 
 @cython.final
 @cython.cclass
-@cython.freelist(64)
 class RecordFuture:
     """What ``send`` returns: a record's place in its batch, from which its end can be read or awaited.
 

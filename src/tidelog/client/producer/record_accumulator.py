@@ -17,39 +17,22 @@ holds exactly the batches that have not ended. Lock order: the accumulator's, th
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.client.errors import ClientClosedError
-from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from tidelog.client.metadata import ClusterMetadata, PartitionMetadata
 from tidelog.client.producer.buffer_pool import BufferPool
+from tidelog.client.producer.filling_batches import BACKLOG_BYTES, FillingBatches
 from tidelog.client.producer.producer_batch import ProducerBatch
-from tidelog.client.producer.quick_send import PartitionQueue, RecordFuture, TopicQueues, new_future
-from tidelog.client.producer.record import DeliveryCallback
+from tidelog.client.producer.quick_send import PartitionQueue
 from tidelog.client.producer.settings import ProducerSettings
 from tidelog.client.producer.transaction_manager import TransactionManager
-from tidelog.errors import ErrorCode, KafkaError
 from tidelog.records.batch import HEADER_SIZE
 from tidelog.records.compression import Codec
-from tidelog.records.record import RecordHeader
 from tidelog.records.record_codec import BatchBuilder, split
 
-# Length, attributes, timestamp and offset deltas, key and value lengths and header count, at their longest.
-_RECORD_OVERHEAD = 36
-_HEADER_OVERHEAD = 10
 _NEVER = float("inf")
-_BACKLOG_BYTES = 1 << 18
-_STAND_ASIDE_S = 0.005
-
-
-def upper_bound_bytes(key: bytes | None, value: bytes | None, headers: Sequence[RecordHeader]) -> int:
-    """The most that a batch of this one record can take."""
-    size = HEADER_SIZE + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-    for name, data in headers:
-        size += _HEADER_OVERHEAD + len(name) * 4 + len(data or b"")
-    return size
 
 
 @dataclass(slots=True)
@@ -65,8 +48,8 @@ class ReadyCheck:
     unknown_leader_topics: set[str] = field(default_factory=set)
 
 
-class RecordAccumulator:
-    """The batches of one producer."""
+class RecordAccumulator(FillingBatches):
+    """The batches of one producer, as the sender takes them."""
 
     def __init__(
         self,
@@ -77,175 +60,11 @@ class RecordAccumulator:
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.lock = threading.Lock()
-        self.pool = pool
-        self.topics: dict[str, TopicQueues] = {}
-        self.incomplete: set[ProducerBatch] = set()
-        self.full_bytes = 0
-        """How much is in full batches that the sender has not taken yet."""
-        self.wake: Callable[[], None] = lambda: None
-        """Wakes the sender, from any thread."""
-        self._settings = settings
+        super().__init__(settings, pool, rng=rng, clock=clock)
         self._transactions = transactions
-        self._rng = rng
-        self._clock = clock
         self._linger_s = settings.linger_ms / 1000
         self._delivery_s = settings.delivery_timeout_ms / 1000
-        self._batch_size = max(settings.batch_size, 1)
-        self._active: dict[PartitionQueue, None] = {}
-        self._waiting_nodes: dict[int, float] = {}
-        self._drained = threading.Condition(self.lock)
-        self._backlog_waiters = 0
         self._flushes = 0
-        self._closed = False
-
-    # -- filling
-
-    def topic(self, metadata: TopicMetadata) -> TopicQueues:
-        """The queues of a topic, as many as it has partitions now."""
-        with self.lock:
-            topic = self.topics.get(metadata.name)
-            if topic is None:
-                topic = self.topics[metadata.name] = TopicQueues(metadata.name, self._batch_size, self._rng)
-            topic.update(metadata)
-            return topic
-
-    def needed_bytes(self, key: bytes | None, value: bytes | None, headers: Sequence[RecordHeader]) -> int:
-        """What a new batch for this record takes from the pool; raises for one that no request can hold."""
-        size = upper_bound_bytes(key, value, headers)
-        if size > self._settings.max_request_size:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size} bytes is larger than max.request.size={self._settings.max_request_size}",
-            )
-        return max(self._batch_size, size)
-
-    def append(
-        self,
-        topic: TopicQueues,
-        partition: int | None,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[RecordHeader],
-        on_delivery: DeliveryCallback | None,
-        granted_bytes: int = 0,
-    ) -> RecordFuture | None:
-        """Add a record to the open batch of its partition, or to a new one.
-
-        None where a new batch is needed and the pool has no memory for it: the caller then waits for
-        ``needed_bytes`` and comes back with them as ``granted_bytes``.
-        """
-        with self.lock:
-            if self._closed:
-                self._return(granted_bytes)
-                raise ClientClosedError("the producer is closed")
-            queue = self._queue_of(topic, partition)
-            while queue.open is not None:
-                batch = queue.open
-                index = batch.append(timestamp_ms, key, value, headers)
-                if index >= 0:
-                    self._return(granted_bytes)
-                    return self._future(batch, index, timestamp_ms, key, value, on_delivery)
-                self._close_full(queue)
-                queue = self._queue_of(topic, partition)
-            if not granted_bytes:
-                needed = self.needed_bytes(key, value, headers)
-                granted_bytes = needed if self.pool.allocate_nowait(needed) else 0
-            future: RecordFuture | None = None
-            if granted_bytes:
-                batch = self._new_batch(queue, granted_bytes)
-                # The first record goes in before others can see the batch: it always fits.
-                index = batch.append(timestamp_ms, key, value, headers)
-                future = self._future(batch, index, timestamp_ms, key, value, on_delivery)
-                queue.push(batch, batch.append_now)
-        self.wake()
-        return future
-
-    def _future(
-        self,
-        batch: ProducerBatch,
-        index: int,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> RecordFuture:
-        key_size = -1 if key is None else len(key)
-        value_size = -1 if value is None else len(value)
-        if on_delivery is not None:
-            batch.add_callback(index, (timestamp_ms, key_size, value_size), on_delivery)
-        return new_future(batch, index, timestamp_ms, key_size, value_size)
-
-    def _return(self, granted_bytes: int) -> None:
-        if granted_bytes:
-            self.pool.deallocate(granted_bytes)
-
-    def _queue_of(self, topic: TopicQueues, partition: int | None) -> PartitionQueue:
-        if partition is not None:
-            return topic.queues[partition]
-        queue = topic.sticky
-        # Only between two batches: moving on earlier would leave a small one behind (KIP-794).
-        if queue is None or (queue.open is None and topic.partitioner.is_time_to_move):
-            queue = topic.sticky = topic.queues[self._next_sticky(topic)]
-        return queue
-
-    def _next_sticky(self, topic: TopicQueues) -> int:
-        partitions = self._quick(topic, topic.available) or topic.available or range(topic.partition_count)
-        if not self._settings.adaptive_partitioning or topic.partition_count < 2:
-            return topic.partitioner.next_partition(partitions, None)
-        sizes = [len(topic.queues[number].batches) for number in partitions]
-        return topic.partitioner.next_partition(partitions, sizes)
-
-    def _quick(self, topic: TopicQueues, partitions: Sequence[int]) -> Sequence[int]:
-        """Those whose broker has not kept batches waiting for ``partitioner.availability.timeout.ms``."""
-        timeout_ms = self._settings.availability_timeout_ms
-        if timeout_ms <= 0 or not self._waiting_nodes:
-            return partitions
-        latest = self._clock() - timeout_ms / 1000
-        slow = {node_id for node_id, since in self._waiting_nodes.items() if since < latest}
-        return [number for number in partitions if topic.leaders.get(number) not in slow]
-
-    def node_waits(self, node_id: int, now_s: float) -> None:
-        """There are batches for a broker that cannot take them now."""
-        self._waiting_nodes.setdefault(node_id, now_s)
-
-    def node_served(self, node_id: int) -> None:
-        """A broker has got what waited for it."""
-        self._waiting_nodes.pop(node_id, None)
-
-    def _new_batch(self, queue: PartitionQueue, reserved_bytes: int) -> ProducerBatch:
-        settings = self._settings
-        builder = BatchBuilder(
-            self._batch_size,
-            settings.codec,
-            settings.compression_level,
-            compression_ratio=queue.topic.compression_ratio,
-        )
-        batch = ProducerBatch(queue.topic_partition, builder, reserved_bytes, self._clock())
-        self._active[queue] = None
-        self.incomplete.add(batch)
-        return batch
-
-    def _close_full(self, queue: PartitionQueue) -> None:
-        batch = queue.close_open()
-        assert batch is not None
-        batch.is_full = True
-        self.full_bytes += batch.reserved_bytes
-        if queue is queue.topic.sticky:
-            queue.topic.partitioner.produced(batch.size_bytes)
-
-    def let_sender_run(self) -> None:
-        """Stand aside while the sender is behind; for threads that send.
-
-        A thread that never waits keeps the interpreter lock for 5 ms at a time, and the sender needs it
-        several times per request: without this a busy program would send less the faster it is.
-        """
-        if self.full_bytes > _BACKLOG_BYTES:
-            with self.lock:
-                self._backlog_waiters += 1
-                self._drained.wait(_STAND_ASIDE_S)
-                self._backlog_waiters -= 1
 
     # -- emptying
 
@@ -314,7 +133,7 @@ class RecordAccumulator:
                 if self._transactions is not None:
                     self._transactions.assign_sequence(first)
                 drained.append(first)
-            if self._backlog_waiters and self.full_bytes <= _BACKLOG_BYTES:
+            if self._backlog_waiters and self.full_bytes <= BACKLOG_BYTES:
                 self._drained.notify_all()
         for batch in drained:
             self._encode(batch)
@@ -438,7 +257,8 @@ class RecordAccumulator:
         with self.lock:
             self.incomplete.discard(batch)
         reserved, batch.reserved_bytes = batch.reserved_bytes, 0
-        self._return(reserved)
+        if reserved:
+            self.pool.deallocate(reserved, batch.take_buffer())
 
     def mute(self, batches: Collection[ProducerBatch]) -> None:
         """Send nothing more of their partitions until they are unmuted."""

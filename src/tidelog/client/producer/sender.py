@@ -39,7 +39,8 @@ from tidelog.client.producer.produce_messages import (
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.record_accumulator import ReadyCheck, RecordAccumulator
 from tidelog.client.producer.settings import ProducerSettings
-from tidelog.client.producer.transaction_manager import TransactionManager, TransactionState
+from tidelog.client.producer.transaction_manager import TransactionManager
+from tidelog.client.producer.transaction_states import TransactionState
 from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -231,6 +232,7 @@ class Sender:
         stats.requests += 1
         for batch in batches:
             partition = metadata.partition(batch.topic_partition)
+            batch.answered = False
             batch.sent_leader_epoch = -1 if partition is None else partition.leader_epoch
             size, queued_s = batch.size_bytes, batch.drained_s - batch.created_s
             stats.batches_sent += 1
@@ -264,6 +266,8 @@ class Sender:
             except TidelogError as unreadable:
                 self._lost(node_id, batches, unreadable)
                 return
+            for batch in batches:
+                batch.answered = True
         self._cluster.throttle(node_id, result.throttle_time_ms)
         hints = self._settle(node_id, batches, dict(result.partitions))
         if hints:

@@ -4,11 +4,8 @@ With idempotence alone (the default) it holds a producer id and numbers batches 
 neither duplicate nor reorder, with up to five requests under way. After an error that leaves a hole in the
 numbers it raises the epoch by itself (KIP-360) and numbers that partition's batches anew.
 
-With a ``transactional.id`` it also knows which partitions belong to the transaction, and the states::
-
-    UNINITIALIZED → INITIALIZING → READY ⇄ IN_TRANSACTION → COMMITTING_TRANSACTION → READY
-                                                ↓     ↘ ABORTING_TRANSACTION → READY
-                                         ABORTABLE_ERROR ↗            any → FATAL_ERROR, for good
+With a ``transactional.id`` it also knows which partitions belong to the transaction; ``transaction_states``
+has its states.
 
 Transactions are of version 1 (partitions are announced to the coordinator before anything is written there)
 or 2 (KIP-890: the broker does that by itself, and every transaction gets a new epoch).
@@ -19,17 +16,12 @@ tells how batches ended; threads that send call ``check_send`` and ``add_partiti
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from tidelog.client.errors import is_retriable
-from tidelog.client.producer.errors import (
-    ProducerFencedError,
-    TransactionAbortableError,
-    TransactionStateError,
-)
+from tidelog.client.producer.errors import TransactionAbortableError, TransactionStateError
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.sequences import (
     NO_IDENTITY,
@@ -37,12 +29,19 @@ from tidelog.client.producer.sequences import (
     ProducerIdentity,
     precedes,
 )
+from tidelog.client.producer.transaction_states import (
+    ALLOWED_FROM,
+    TransactionState,
+    TransactionStates,
+    words,
+)
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_OFFSET, TopicPartition
 from tidelog.records.batch import add_sequence
 
 logger = logging.getLogger(__name__)
 
+_S = TransactionState
 _MAX_EPOCH = 2**15 - 1
 _FATAL_FOR_BATCHES = frozenset(
     {
@@ -55,50 +54,14 @@ _FATAL_FOR_BATCHES = frozenset(
 )
 
 
-class TransactionState(enum.Enum):
-    """Where a producer stands; the names are Kafka's."""
-
-    UNINITIALIZED = enum.auto()
-    INITIALIZING = enum.auto()
-    READY = enum.auto()
-    IN_TRANSACTION = enum.auto()
-    COMMITTING_TRANSACTION = enum.auto()
-    ABORTING_TRANSACTION = enum.auto()
-    ABORTABLE_ERROR = enum.auto()
-    FATAL_ERROR = enum.auto()
-
-
-_S = TransactionState
-_ALLOWED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
-    _S.UNINITIALIZED: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
-    _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
-    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
-    _S.IN_TRANSACTION: frozenset({_S.READY}),
-    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION}),
-    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
-    _S.ABORTABLE_ERROR: frozenset(
-        {_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR, _S.INITIALIZING}
-    ),
-    _S.FATAL_ERROR: frozenset(_S),
-}
-
-
-class TransactionManager:
+class TransactionManager(TransactionStates):
     """Identity, sequences and transaction state of one producer."""
 
     def __init__(self, transactional_id: str | None = None) -> None:
-        self.transactional_id = transactional_id
+        super().__init__(transactional_id)
         self.identity = NO_IDENTITY
-        self.state = TransactionState.UNINITIALIZED
-        self.last_error: Exception | None = None
-        self.is_version_2 = False
-        self.can_bump_epoch = False
-        """Whether the coordinator knows InitProducerId 3 (KIP-360), so that an abortable error is one."""
-        self.epoch_bump_required = False
         self.transaction_started = False
         """Whether the coordinator knows of the transaction, and must be told of its end."""
-        self.on_error: Callable[[], None] = lambda: None
-        """Called when the state becomes an error: no record may slip in any more."""
         self._lock = threading.Lock()
         self._new_partitions: set[TopicPartition] = set()
         self._partitions: set[TopicPartition] = set()
@@ -108,95 +71,9 @@ class TransactionManager:
         self._introduced: set[TopicPartition] = set()
         """Partitions whose broker has acknowledged something under this producer id."""
 
-    # -- state
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.transactional_id is not None
-
     @property
     def has_producer_id(self) -> bool:
         return self.identity.is_valid
-
-    @property
-    def is_completing(self) -> bool:
-        """Whether a transaction is about to end: nothing lingers any more."""
-        return self.state in (_S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION)
-
-    @property
-    def is_aborting(self) -> bool:
-        return self.state is _S.ABORTING_TRANSACTION
-
-    @property
-    def has_fatal_error(self) -> bool:
-        return self.state is _S.FATAL_ERROR
-
-    @property
-    def has_abortable_error(self) -> bool:
-        return self.state is _S.ABORTABLE_ERROR
-
-    @property
-    def has_ongoing_transaction(self) -> bool:
-        """Whether there is a transaction that has neither ended nor failed for good."""
-        return self.is_transactional and (
-            self.state in (_S.IN_TRANSACTION, _S.ABORTABLE_ERROR) or self.is_completing
-        )
-
-    def to(self, target: TransactionState, error: Exception | None = None) -> None:
-        """Change the state; raises :class:`TransactionStateError` where that is not allowed."""
-        if self.state not in _ALLOWED_FROM[target]:
-            raise TransactionStateError(
-                f"{self._subject()} cannot become {_words(target)} while it is {_words(self.state)}"
-            )
-        logger.debug("%s: %s -> %s", self._subject(), self.state.name, target.name)
-        self.state = target
-        self.last_error = error
-        if error is not None:
-            self.on_error()
-
-    def fail_for_good(self, error: Exception) -> None:
-        """Only ``close`` is left."""
-        if not self.has_fatal_error:
-            logger.error("%s cannot go on: %s", self._subject(), error)
-        self.to(_S.FATAL_ERROR, error)
-
-    def fail_transaction(self, error: Exception) -> None:
-        """The transaction can only be aborted; without effect while it already is."""
-        if self.state is _S.ABORTING_TRANSACTION or self.has_fatal_error:
-            return
-        logger.info("%s must abort its transaction: %s", self._subject(), error)
-        if self.needs_bump_by_client:
-            self.epoch_bump_required = True
-        self.to(_S.ABORTABLE_ERROR, error)
-
-    def fail_transaction_or_for_good(self, error: Exception) -> None:
-        """Abortable where the coordinator can fence what was lost by a new epoch, else for good."""
-        if self.can_bump_epoch or self.is_version_2:
-            self.fail_transaction(error)
-        else:
-            self.fail_for_good(error)
-
-    @property
-    def needs_bump_by_client(self) -> bool:
-        """Whether this client must ask for a new epoch after a failure; version 2 gives one anyway."""
-        return self.can_bump_epoch and not self.is_version_2
-
-    def require_transactional(self) -> None:
-        if not self.is_transactional:
-            raise TransactionStateError("this producer has no transactions: give it a transactional.id")
-
-    def raise_if_failed(self) -> None:
-        """Raise what brought the producer into an error state, if it is in one."""
-        error = self.last_error
-        if self.state not in (_S.ABORTABLE_ERROR, _S.FATAL_ERROR) or error is None:
-            return
-        if isinstance(error, ProducerFencedError):
-            raise ProducerFencedError(self.transactional_id)
-        if self.has_abortable_error:
-            raise TransactionAbortableError(
-                f"the transaction of {self.transactional_id!r} has failed and must be aborted: {error}"
-            ) from error
-        raise error
 
     def begin(self) -> None:
         """A transaction begins."""
@@ -229,7 +106,7 @@ class TransactionManager:
 
     def initialized(self, identity: ProducerIdentity) -> None:
         """A producer id has come."""
-        logger.info("%s has producer id %d, epoch %d", self._subject(), *identity)
+        logger.info("%s has producer id %d, epoch %d", self.subject, *identity)
         bumped = self.identity.is_valid
         self._take_identity(identity)
         self.to(_S.READY)
@@ -250,7 +127,7 @@ class TransactionManager:
         if self.is_transactional and self.state is not _S.IN_TRANSACTION:
             hint = "init_transactions" if not self.has_producer_id else "begin_transaction"
             raise TransactionStateError(
-                f"{self._subject()} is {_words(self.state)}: call {hint} before sending records"
+                f"{self.subject} is {words(self.state)}: call {hint} before sending records"
             )
 
     def add_partition(self, partition: TopicPartition) -> None:
@@ -374,12 +251,12 @@ class TransactionManager:
                 text = f"a record was not written, however often it was sent again: {error}"
                 cause, error = error, TransactionAbortableError(text)
                 error.__cause__ = cause
-            if self.state in _ALLOWED_FROM[_S.ABORTABLE_ERROR]:
+            if self.state in ALLOWED_FROM[_S.ABORTABLE_ERROR]:
                 self.fail_transaction(error)
 
     def record_lost(self, error: Exception) -> None:
         """A record of the transaction could not even be buffered."""
-        if self.state in _ALLOWED_FROM[_S.ABORTABLE_ERROR]:
+        if self.state in ALLOWED_FROM[_S.ABORTABLE_ERROR]:
             self.fail_transaction(error)
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
@@ -432,7 +309,7 @@ class TransactionManager:
                 error = TransactionAbortableError(
                     f"records of {partition} were sent, never acknowledged, and can no longer be retried"
                 )
-                if self.state in _ALLOWED_FROM[_S.ABORTABLE_ERROR]:
+                if self.state in ALLOWED_FROM[_S.ABORTABLE_ERROR]:
                     self.fail_transaction_or_for_good(error)
             else:
                 self.request_epoch_bump(partition)
@@ -452,7 +329,7 @@ class TransactionManager:
             self.to(_S.UNINITIALIZED)
             return
         self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
-        logger.info("%s goes on under epoch %d", self._subject(), self.identity.epoch)
+        logger.info("%s goes on under epoch %d", self.subject, self.identity.epoch)
         self._rewrite_sequences()
 
     def _rewrite_sequences(self) -> None:
@@ -460,12 +337,3 @@ class TransactionManager:
             self.sequences(partition).start_at_beginning(self.identity)
             self._unresolved.pop(partition, None)
         self._to_rewrite.clear()
-
-    def _subject(self) -> str:
-        if self.transactional_id is not None:
-            return f"the producer with transactional.id={self.transactional_id!r}"
-        return "the idempotent producer"
-
-
-def _words(state: TransactionState) -> str:
-    return state.name.lower().replace("_", " ")

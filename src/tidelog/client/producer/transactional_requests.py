@@ -24,7 +24,8 @@ from tidelog.client.errors import error_code, is_retriable
 from tidelog.client.metadata import Node
 from tidelog.client.producer.errors import ProducerFencedError, TransactionAbortableError
 from tidelog.client.producer.sequences import ProducerIdentity
-from tidelog.client.producer.transaction_manager import TransactionManager, TransactionState
+from tidelog.client.producer.transaction_manager import TransactionManager
+from tidelog.client.producer.transaction_states import TransactionState
 from tidelog.client.retry import Backoff, Deadline
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition

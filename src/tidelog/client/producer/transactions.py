@@ -17,7 +17,8 @@ from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.producer.errors import TransactionStateError
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.sender import Sender
-from tidelog.client.producer.transaction_manager import TransactionManager, TransactionState
+from tidelog.client.producer.transaction_manager import TransactionManager
+from tidelog.client.producer.transaction_states import TransactionState
 from tidelog.client.producer.transactional_requests import (
     CommittedOffset,
     GroupMetadata,

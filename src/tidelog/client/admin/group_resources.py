@@ -1,4 +1,4 @@
-"""Groups as :class:`tidelog.client.admin.Admin` hands them out: listings, descriptions, offsets, lag.
+"""Groups as :class:`AsyncAdmin` hands them out: listings, descriptions, offsets, lag.
 
 As in ``client.resources``, a result carries its own ``error``; with one, its other fields say nothing.
 """
@@ -134,8 +134,17 @@ class GroupResult(Outcome):
 
 
 @dataclass(frozen=True, slots=True)
+class MemberResult(Outcome):
+    """What became of one member that was removed; static ones go by their ``instance_id``."""
+
+    member_id: str
+    instance_id: str | None = None
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionResult(Outcome):
-    """What became of one partition's offset."""
+    """What became of one partition."""
 
     partition: TopicPartition
     error: KafkaError | None = None

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tidelog.client.group_resources import MemberDescription
+from tidelog.client.admin.group_resources import MemberDescription
 from tidelog.errors import KafkaError, WireError
 from tidelog.ids import TopicPartition
 from tidelog.wire.codec import decode

@@ -3,7 +3,7 @@
 Transactional ids are listed by every broker for itself and described by their coordinators. There are two
 ways to end one: ``fence_producer`` asks the coordinator (a new epoch aborts what is open, KIP-360), and
 ``abort_transaction`` writes a marker into one partition, for hanging transactions that no coordinator knows
-any more (KIP-664). Called by ``Admin``.
+any more (KIP-664). Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,8 @@ import asyncio
 import re
 from collections.abc import Callable, Collection
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.coordinators import CoordinatorType, ask_coordinators
-from tidelog.client.errors import error_from
-from tidelog.client.group_resources import PartitionResult
-from tidelog.client.leaders import ask_leaders
-from tidelog.client.metadata import Node
-from tidelog.client.retry import Deadline, retrying
-from tidelog.client.transaction_resources import (
+from tidelog.client.admin.group_resources import PartitionResult
+from tidelog.client.admin.transaction_resources import (
     AbortMarker,
     ListedTransactions,
     TransactionDescription,
@@ -27,6 +21,12 @@ from tidelog.client.transaction_resources import (
     TransactionState,
     transaction_state,
 )
+from tidelog.client.cluster import Cluster
+from tidelog.client.coordinators import CoordinatorType, ask_coordinators
+from tidelog.client.errors import error_from
+from tidelog.client.leaders import ask_leaders
+from tidelog.client.metadata import Node
+from tidelog.client.retry import Deadline, retrying
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages import describe_transactions as describe
@@ -51,7 +51,7 @@ async def list_transactions(
     running_longer_than_ms: int | None = None,
     pattern: str | None = None,
 ) -> ListedTransactions:
-    """See :meth:`tidelog.client.admin.Admin.list_transactions`."""
+    """See :meth:`AsyncAdmin.list_transactions`."""
     deadline = cluster.deadline()
 
     def build(version: int) -> ListTransactionsRequest:
@@ -105,7 +105,7 @@ async def _list_on(
 async def describe_transactions(
     cluster: Cluster, transactional_ids: Collection[str]
 ) -> dict[str, TransactionDescription]:
-    """See :meth:`tidelog.client.admin.Admin.describe_transactions`."""
+    """See :meth:`AsyncAdmin.describe_transactions`."""
     deadline = cluster.deadline()
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, TransactionDescription]:
@@ -138,7 +138,7 @@ def _description(state: describe.TransactionState, node: Node) -> TransactionDes
 
 
 async def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
-    """See :meth:`tidelog.client.admin.Admin.fence_producer`."""
+    """See :meth:`AsyncAdmin.fence_producer`."""
     deadline = cluster.deadline()
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
@@ -156,7 +156,7 @@ async def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms:
 
 
 async def abort_transaction(cluster: Cluster, marker: AbortMarker) -> None:
-    """See :meth:`tidelog.client.admin.Admin.abort_transaction`."""
+    """See :meth:`AsyncAdmin.abort_transaction`."""
     deadline = cluster.deadline()
     topic, index = marker.partition
     request = WriteTxnMarkersRequest(

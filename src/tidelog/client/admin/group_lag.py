@@ -1,7 +1,7 @@
 """How far groups are behind: what they have committed beside where the logs end.
 
 The end is the high watermark, as for a consumer that reads uncommitted records. A partition whose topic is
-gone or that has no leader keeps its row and says why its end is unknown. Called by ``Admin``.
+gone or that has no leader keeps its row and says why its end is unknown. Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.group_offsets import list_group_offsets
-from tidelog.client.group_resources import (
+from tidelog.client.admin.group_offsets import list_group_offsets
+from tidelog.client.admin.group_resources import (
     CommittedOffset,
     GroupDescription,
     GroupLag,
@@ -19,7 +18,8 @@ from tidelog.client.group_resources import (
     MemberDescription,
     PartitionLag,
 )
-from tidelog.client.groups import describe_groups
+from tidelog.client.admin.groups import describe_groups
+from tidelog.client.cluster import Cluster
 from tidelog.client.leaders import split_by_leader
 from tidelog.client.offsets import list_offsets
 from tidelog.client.resources import OffsetResult, OffsetSpec
@@ -27,7 +27,7 @@ from tidelog.ids import TopicPartition
 
 
 async def describe_group_lag(cluster: Cluster, group_ids: Collection[str]) -> dict[str, GroupLag]:
-    """See :meth:`tidelog.client.admin.Admin.describe_group_lag`."""
+    """See :meth:`AsyncAdmin.describe_group_lag`."""
     descriptions, offsets = await asyncio.gather(
         describe_groups(cluster, group_ids), list_group_offsets(cluster, group_ids)
     )

@@ -1,9 +1,9 @@
 """Plans for moving a group's committed offsets: from where to where, in each partition.
 
-A plan changes nothing; ``Admin.alter_group_offsets`` carries it out. The rules are those of Kafka's
+A plan changes nothing; ``AsyncAdmin.alter_group_offsets`` carries it out. The rules are those of Kafka's
 kafka-consumer-groups --reset-offsets: offsets outside the log are moved to its nearest end; a time later than
 all records means the end; the current offset of a partition without a commit means the end; a partition
-without a commit cannot be shifted. Called by ``Admin``.
+without a commit cannot be shifted. Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tidelog.client.admin.group_lag import log_offsets
+from tidelog.client.admin.group_offsets import list_group_offsets
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
-from tidelog.client.group_lag import log_offsets
-from tidelog.client.group_offsets import list_group_offsets
 from tidelog.client.leaders import split_by_leader
 from tidelog.client.resources import OffsetSpec
 from tidelog.errors import ErrorCode, KafkaError
@@ -105,7 +105,7 @@ class ResetPlan:
 async def plan_offset_reset(
     cluster: Cluster, group_id: str, partitions: Collection[TopicPartition] | None, target: ResetTarget
 ) -> ResetPlan:
-    """See :meth:`tidelog.client.admin.Admin.plan_offset_reset`."""
+    """See :meth:`AsyncAdmin.plan_offset_reset`."""
     committed = (await list_group_offsets(cluster, [group_id]))[group_id]
     committed.raise_for_error()
     current = {each.partition: each.offset for each in committed.offsets.values() if each.error is None}

@@ -1,4 +1,4 @@
-"""Transactions as :class:`tidelog.client.admin.Admin` hands them out, and the producers in partitions.
+"""Transactions as :class:`AsyncAdmin` hands them out, and the producers in partitions.
 
 As in ``client.resources``, a result carries its own ``error``; with one, its other fields say nothing.
 """

@@ -2,18 +2,20 @@
 
 Offsets are set as a client without membership does it (generation -1, no member id), which coordinators
 allow only while nobody is in the group. Topics go by name, so OffsetCommit and OffsetFetch are used up to
-version 9: later ones take topic ids, which commits of deleted topics no longer have. Called by ``Admin``.
+version 9: later ones take topic ids, which commits of deleted topics no longer have.
+Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from tidelog.client.admin.group_resources import CommittedOffset, GroupOffsets, PartitionResult
 from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import CoordinatorType, ask_coordinators, will_pass
 from tidelog.client.errors import error_from
-from tidelog.client.group_resources import CommittedOffset, GroupOffsets, PartitionResult
 from tidelog.client.leaders import by_topic
 from tidelog.client.metadata import Node
 from tidelog.client.retry import Deadline
@@ -40,6 +42,9 @@ from tidelog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
+if TYPE_CHECKING:
+    from tidelog.client.consumer.partition_state import OffsetAndMetadata
+
 _TOPIC_NAMES_UNTIL = 9
 _MANY_GROUPS_SINCE = 8
 
@@ -59,7 +64,7 @@ class _Change:
 
 
 async def list_group_offsets(cluster: Cluster, group_ids: Collection[str]) -> dict[str, GroupOffsets]:
-    """See :meth:`tidelog.client.admin.Admin.list_group_offsets`."""
+    """See :meth:`AsyncAdmin.list_group_offsets`."""
     deadline = cluster.deadline()
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, GroupOffsets]:
@@ -117,19 +122,16 @@ def _committed(
 
 
 async def alter_group_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
 ) -> list[PartitionResult]:
-    """See :meth:`tidelog.client.admin.Admin.alter_group_offsets`."""
+    """See :meth:`AsyncAdmin.alter_group_offsets`."""
     deadline = cluster.deadline()
     request = OffsetCommitRequest(
         group_id=group_id,
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-                    for index, offset in indexes.items()
-                ],
+                partitions=[_to_commit(index, offset) for index, offset in indexes.items()],
             )
             for topic, indexes in by_topic(offsets).items()
         ],
@@ -144,10 +146,21 @@ async def alter_group_offsets(
     return await _change(cluster, group_id, ask, deadline)
 
 
+def _to_commit(index: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    if isinstance(offset, int):
+        return OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+    return OffsetCommitRequestPartition(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
+
+
 async def delete_group_offsets(
     cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]
 ) -> list[PartitionResult]:
-    """See :meth:`tidelog.client.admin.Admin.delete_group_offsets`."""
+    """See :meth:`AsyncAdmin.delete_group_offsets`."""
     deadline = cluster.deadline()
     request = OffsetDeleteRequest(
         group_id=group_id,

@@ -1,6 +1,7 @@
 """Describing and altering configs: which broker to ask, and what to do on brokers without KIP-339.
 
-Topic configs can be asked of any broker; a broker's own must be asked of that broker. Called by ``Admin``.
+Topic configs can be asked of any broker; a broker's own must be asked of that broker.
+Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages import alter_configs as whole
 from tidelog.wire.messages import incremental_alter_configs as incremental
+from tidelog.wire.messages import list_config_resources as listing
 from tidelog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -34,6 +36,7 @@ from tidelog.wire.messages.describe_configs import (
 
 Changes = Mapping[ConfigResource, Sequence[AlterConfigOp]]
 
+_TYPES_SINCE = 1
 _OWN_SOURCE = {
     ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
     ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
@@ -50,7 +53,7 @@ async def describe_configs(
     names: Collection[str] | None = None,
     include_documentation: bool = False,
 ) -> list[ConfigResult]:
-    """See :meth:`tidelog.client.admin.Admin.describe_configs`."""
+    """See :meth:`AsyncAdmin.describe_configs`."""
     deadline = cluster.deadline()
     results: list[ConfigResult] = []
     for node_id, group in _by_node(resources).items():
@@ -80,7 +83,7 @@ async def describe_configs(
 async def alter_configs(
     cluster: Cluster, changes: Changes, *, validate_only: bool = False
 ) -> list[ConfigResult]:
-    """See :meth:`tidelog.client.admin.Admin.alter_configs`."""
+    """See :meth:`AsyncAdmin.alter_configs`."""
     deadline = cluster.deadline()
     results: list[ConfigResult] = []
     for node_id, group in _by_node(changes).items():
@@ -92,6 +95,26 @@ async def alter_configs(
                 raise
             results += await _alter_as_a_whole(cluster, node_id, part, validate_only, deadline)
     return results
+
+
+async def list_config_resources(cluster: Cluster, types: Collection[ResourceType]) -> list[ConfigResource]:
+    """See :meth:`AsyncAdmin.list_config_resources`."""
+
+    def build(version: int) -> listing.ListConfigResourcesRequest:
+        if version >= _TYPES_SINCE:
+            return listing.ListConfigResourcesRequest(resource_types=list(types))
+        if set(types) != {ResourceType.CLIENT_METRICS}:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "this broker is older than Kafka 4.1 and lists the configs of client metrics only",
+            )
+        return listing.ListConfigResourcesRequest()
+
+    response = await cluster.request_any(build, listing.ListConfigResourcesResponse)
+    error = error_from(response.error_code, None, "listing what has configs")
+    if error is not None:
+        raise error
+    return [_resource(each.resource_type, each.resource_name) for each in response.config_resources]
 
 
 async def _alter_incrementally(

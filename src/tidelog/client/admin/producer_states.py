@@ -2,7 +2,7 @@
 
 A transaction hangs where a partition has it open and no coordinator will ever end it: its producer belongs to
 no transactional id, or the id's transaction does not contain the partition (KIP-664). It holds up the last
-stable offset, and so every read_committed consumer. Called by ``Admin``.
+stable offset, and so every read_committed consumer. Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.errors import error_from
-from tidelog.client.leaders import ask_leaders, by_topic, split_by_leader
-from tidelog.client.metadata import Node
-from tidelog.client.transaction_resources import (
+from tidelog.client.admin.transaction_resources import (
     HangingTransactions,
     OpenTransaction,
     PartitionProducers,
     ProducerState,
 )
-from tidelog.client.transactions import describe_transactions, list_transactions
+from tidelog.client.admin.transactions import describe_transactions, list_transactions
+from tidelog.client.cluster import Cluster
+from tidelog.client.errors import error_from
+from tidelog.client.leaders import ask_leaders, by_topic, split_by_leader
+from tidelog.client.metadata import Node
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages import describe_producers as describe
@@ -31,7 +31,7 @@ _PARTITIONS_PER_REQUEST = 500
 async def describe_producers(
     cluster: Cluster, partitions: Collection[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, PartitionProducers]:
-    """See :meth:`tidelog.client.admin.Admin.describe_producers`."""
+    """See :meth:`AsyncAdmin.describe_producers`."""
     deadline = cluster.deadline()
 
     async def ask(node_id: int, wanted: Collection[TopicPartition]) -> list[PartitionProducers]:
@@ -88,7 +88,7 @@ async def find_hanging_transactions(
     broker_id: int | None = None,
     idle_longer_than_ms: int,
 ) -> HangingTransactions:
-    """See :meth:`tidelog.client.admin.Admin.find_hanging_transactions`."""
+    """See :meth:`AsyncAdmin.find_hanging_transactions`."""
     wanted = await _partitions_to_search(cluster, topic, partition, broker_id)
     errors: list[KafkaError] = []
     if broker_id is None:

@@ -2,7 +2,7 @@
 
 Groups are listed by every broker for itself; everything else goes to the group's coordinator. A group is
 described as Kafka's own tools do it: first as a consumer group (ConsumerGroupDescribe), and where the broker
-does not know that request or the group is none, as a classic one (DescribeGroups). Called by ``Admin``.
+does not know that request or the group is none, as a classic one (DescribeGroups). Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.coordinators import CoordinatorType, ask_coordinators
-from tidelog.client.errors import error_from
-from tidelog.client.group_members import classic_member, consumer_member
-from tidelog.client.group_resources import (
+from tidelog.client.admin.group_members import classic_member, consumer_member
+from tidelog.client.admin.group_resources import (
     GroupDescription,
     GroupListing,
     GroupResult,
@@ -24,6 +21,9 @@ from tidelog.client.group_resources import (
     group_state,
     group_type,
 )
+from tidelog.client.cluster import Cluster
+from tidelog.client.coordinators import CoordinatorType, ask_coordinators
+from tidelog.client.errors import error_from
 from tidelog.client.metadata import Node
 from tidelog.client.retry import Deadline, retrying
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -39,7 +39,7 @@ _TYPES_SINCE = 5
 async def list_groups(
     cluster: Cluster, *, states: Collection[GroupState] = (), types: Collection[GroupType] = ()
 ) -> ListedGroups:
-    """See :meth:`tidelog.client.admin.Admin.list_groups`."""
+    """See :meth:`AsyncAdmin.list_groups`."""
     deadline = cluster.deadline()
     nodes = (await cluster.refresh([], deadline=deadline)).nodes.values()
     asked = (_list_on(cluster, node, states, types, deadline) for node in nodes)
@@ -101,7 +101,7 @@ def _listing(group: ListedGroup, node: Node) -> GroupListing:
 
 
 async def describe_groups(cluster: Cluster, group_ids: Collection[str]) -> dict[str, GroupDescription]:
-    """See :meth:`tidelog.client.admin.Admin.describe_groups`."""
+    """See :meth:`AsyncAdmin.describe_groups`."""
     deadline = cluster.deadline()
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, GroupDescription]:
@@ -182,7 +182,7 @@ async def _describe_classic(
 
 
 async def delete_groups(cluster: Cluster, group_ids: Collection[str]) -> list[GroupResult]:
-    """See :meth:`tidelog.client.admin.Admin.delete_groups`."""
+    """See :meth:`AsyncAdmin.delete_groups`."""
     deadline = cluster.deadline()
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, GroupResult]:

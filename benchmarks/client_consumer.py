@@ -1,0 +1,226 @@
+"""Python consumers side by side: records per second, and the CPU of the client's process per record.
+
+Each client reads the same topic of two partitions from its beginning, in a process of its own, and takes the
+length of every value (Arrow: of the whole column). Records were written by librdkafka with its defaults and a
+linger of 5 ms. On a machine with few cores the broker shares them: compare the CPU per record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from tests.compat.broker_process import BrokerProcess
+
+from benchmarks.contestants import create_topic, started
+from benchmarks.figures import Figures
+
+NAME = "client-consumer"
+PARTITIONS = 2
+TIMEOUT_S = 300
+SLOW = ("kafka-python", "aiokafka")
+
+
+def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
+    with started(contestant, root) as broker:
+        total = (50 if quick else 200) * 1_000_000
+        for size in (100, 1000):
+            topic = f"records-{size}"
+            create_topic(broker, topic, PARTITIONS)
+            count = total // size
+            fill(broker, topic, size, count)
+            for client in CLIENTS:
+                wanted = count // 5 if client in SLOW else count
+                seconds, used = _run(client, broker.address, topic, wanted)
+                name = f"{client}, {size} B"
+                figures.add(NAME, broker.label, name, wanted / seconds, "records/s", "higher")
+                figures.add(NAME, broker.label, f"{name}, CPU", used / wanted * 1e6, "µs/record", "lower")
+
+
+def fill(broker: BrokerProcess, topic: str, size: int, count: int) -> None:
+    producer = Producer(
+        {"bootstrap.servers": broker.address, "linger.ms": 5, "queue.buffering.max.messages": 200_000}
+    )
+    value = bytes(size)
+    sent = 0
+    while sent < count:
+        chunk = [{"value": value, "partition": sent // 1000 % PARTITIONS}] * min(1000, count - sent)
+        queued = producer.produce_batch(topic, chunk)
+        sent += queued
+        producer.poll(0 if queued == len(chunk) else 0.01)
+    if producer.flush(TIMEOUT_S):
+        raise TimeoutError(f"{broker.label} did not acknowledge everything within {TIMEOUT_S} s")
+
+
+def _run(client: str, bootstrap: str, topic: str, count: int) -> tuple[float, float]:
+    command = [sys.executable, "-m", "benchmarks.client_consumer", client, bootstrap, topic, str(count)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+    seconds, used = json.loads(done.stdout.splitlines()[-1])
+    return seconds, used
+
+
+# -- the clients: each begins to count when its first records are there
+
+
+class Meter:
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.bytes = 0
+        self._started: tuple[float, float] | None = None
+        self._first = 0
+        self._count = count
+        self.result = (0.0, 0.0)
+
+    def begin(self, already: int) -> None:
+        """The first ``already`` records came: connecting and finding offsets are over."""
+        if self._started is None:
+            self._first = already
+            self._started = time.perf_counter(), time.process_time()
+
+    def end(self) -> None:
+        """The last record came."""
+        assert self._started is not None
+        share = self._count / (self._count - self._first)
+        wall, cpu = self._started
+        self.result = (time.perf_counter() - wall) * share, (time.process_time() - cpu) * share
+
+
+def tidelog_poll(bootstrap: str, topic: str, meter: Meter) -> None:
+    from tidelog import Consumer, TopicPartition
+
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        while meter.left > 0:
+            records = consumer.poll(10)
+            meter.begin(len(records))
+            meter.left -= len(records)
+            for record in records:
+                meter.bytes += len(record.value)
+        meter.end()
+
+
+def tidelog_iterate(bootstrap: str, topic: str, meter: Meter) -> None:
+    from tidelog import Consumer, TopicPartition
+
+    size, left = 0, meter.left
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        for _ in consumer:
+            meter.begin(1)
+            break
+        for record in consumer:
+            size += len(record.value)
+            left -= 1
+            if left == 1:
+                break
+        meter.end()
+
+
+def tidelog_async(bootstrap: str, topic: str, meter: Meter) -> None:
+    from tidelog import AsyncConsumer, TopicPartition
+
+    async def run() -> None:
+        async with AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+            while meter.left > 0:
+                records = await consumer.poll(10)
+                meter.begin(len(records))
+                meter.left -= len(records)
+                for record in records:
+                    meter.bytes += len(record.value)
+            meter.end()
+
+    import uvloop
+
+    uvloop.run(run())
+
+
+def tidelog_arrow(bootstrap: str, topic: str, meter: Meter) -> None:
+    from tidelog import Consumer, TopicPartition
+
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        while meter.left > 0:
+            table = consumer.poll_arrow(10)
+            meter.begin(table.num_rows)
+            meter.left -= table.num_rows
+            meter.bytes += table.column("value").nbytes
+        meter.end()
+
+
+def confluent(bootstrap: str, topic: str, meter: Meter) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "never-joined",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 1,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+    while meter.left > 0:
+        records = consumer.consume(500, timeout=10)
+        meter.begin(len(records))
+        meter.left -= len(records)
+        for record in records:
+            meter.bytes += len(record.value())
+    meter.end()
+
+
+def kafka_python(bootstrap: str, topic: str, meter: Meter) -> None:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+    while meter.left > 0:
+        for records in consumer.poll(10_000).values():
+            meter.begin(len(records))
+            meter.left -= len(records)
+            for record in records:
+                meter.bytes += len(record.value)
+    meter.end()
+
+
+def aiokafka(bootstrap: str, topic: str, meter: Meter) -> None:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def run() -> None:
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        while meter.left > 0:
+            for records in (await consumer.getmany(timeout_ms=10_000, max_records=500)).values():
+                meter.begin(len(records))
+                meter.left -= len(records)
+                for record in records:
+                    meter.bytes += len(record.value)
+        meter.end()
+        await consumer.stop()
+
+    asyncio.run(run())
+
+
+CLIENTS: dict[str, Callable[[str, str, Meter], None]] = {
+    "tidelog": tidelog_poll,
+    "tidelog, iterating": tidelog_iterate,
+    "tidelog, asyncio": tidelog_async,
+    "tidelog, Arrow": tidelog_arrow,
+    "confluent-kafka": confluent,
+    "kafka-python": kafka_python,
+    "aiokafka": aiokafka,
+}
+
+
+if __name__ == "__main__":
+    _, chosen, address, name, number = sys.argv
+    running = Meter(int(number))
+    CLIENTS[chosen](address, name, running)
+    print(json.dumps(running.result))

@@ -1,0 +1,376 @@
+"""Administration of a cluster: topics, configs, records, offsets, groups, transactions, brokers.
+
+    async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+        for result in await admin.create_topics([NewTopic("orders", partitions=3)]):
+            result.raise_for_error()
+
+Everything goes in and comes out as the dataclasses of ``client.resources`` and ``client.admin.*_resources``.
+Calls act on several things at once and report each one's own error; only what concerns the whole call (no
+broker, no time) is raised. Nothing is sent before the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
+
+from tidelog.client.admin import features, log_dirs, replicas, topics
+from tidelog.client.admin.cluster_resources import (
+    BrokerLogDirs,
+    ElectionType,
+    FeatureMetadata,
+    FeatureResult,
+    FeatureUpdate,
+    PartitionReassignment,
+    ReplicaMove,
+)
+from tidelog.client.admin.config_changes import alter_configs, describe_configs, list_config_resources
+from tidelog.client.admin.group_lag import describe_group_lag
+from tidelog.client.admin.group_offsets import alter_group_offsets, delete_group_offsets, list_group_offsets
+from tidelog.client.admin.group_resources import (
+    GroupDescription,
+    GroupLag,
+    GroupOffsets,
+    GroupResult,
+    GroupState,
+    GroupType,
+    ListedGroups,
+    MemberResult,
+    PartitionResult,
+)
+from tidelog.client.admin.groups import delete_groups, describe_groups, list_groups
+from tidelog.client.admin.offset_reset import ResetPlan, ResetTarget, plan_offset_reset
+from tidelog.client.admin.producer_states import describe_producers, find_hanging_transactions
+from tidelog.client.admin.remove_members import remove_group_members
+from tidelog.client.admin.transaction_resources import (
+    AbortMarker,
+    HangingTransactions,
+    ListedTransactions,
+    PartitionProducers,
+    TransactionDescription,
+    TransactionState,
+)
+from tidelog.client.admin.transactions import (
+    abort_transaction,
+    describe_transactions,
+    fence_producer,
+    list_transactions,
+)
+from tidelog.client.cluster import Cluster
+from tidelog.client.errors import ClientClosedError
+from tidelog.client.offsets import delete_records, list_offsets
+from tidelog.client.resources import (
+    AlterConfigOp,
+    ClusterDescription,
+    ConfigResource,
+    ConfigResult,
+    DeletedRecords,
+    IsolationLevel,
+    NewPartitions,
+    NewTopic,
+    OffsetResult,
+    ResourceType,
+    TopicDescription,
+    TopicResult,
+)
+from tidelog.errors import KafkaError
+from tidelog.ids import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.options import ClientConfig
+
+
+class AsyncAdmin:
+    """Administers a cluster from one event loop; options in Kafka's names, as a mapping or as keywords."""
+
+    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        # The command line, which comes by `of`, does not pay for the option tables.
+        from tidelog.client.options import ADMIN, ClientConfig
+
+        self.config: ClientConfig | None = ClientConfig.parse(ADMIN, options, **keywords)
+        self._cluster: Cluster | None = None
+        self._borrowed = False
+        self._closed = False
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """The administrative side of ``cluster``, which stays the caller's to close."""
+        admin = cls.__new__(cls)
+        admin.config = None
+        admin._cluster = cluster
+        admin._borrowed = True
+        admin._closed = False
+        return admin
+
+    # -- life
+
+    @property
+    def cluster(self) -> Cluster:
+        """The way to the brokers; made when it is first needed, on the loop that needs it."""
+        if self._closed:
+            raise ClientClosedError("the admin client is closed")
+        if self._cluster is None:
+            from tidelog.client.options.network import network_settings
+
+            assert self.config is not None
+            self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
+        return self._cluster
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; calls under way fail."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._cluster is not None and not self._borrowed:
+            await self._cluster.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client was closed."""
+        return self._closed
+
+    def metrics(self) -> dict[str, float]:
+        """Figures about this client by Kafka's names."""
+        return {} if self._cluster is None else self._cluster.metrics.snapshot()
+
+    # -- topics and records
+
+    async def create_topics(
+        self, new_topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        """Create topics, or only check that they could be created."""
+        return await topics.create_topics(self.cluster, new_topics, validate_only=validate_only)
+
+    async def delete_topics(self, names: Sequence[str | Uuid]) -> list[TopicResult]:
+        """Delete topics, by name or by id, and everything in them."""
+        return await topics.delete_topics(self.cluster, names)
+
+    async def create_partitions(
+        self, totals: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+    ) -> list[TopicResult]:
+        """Raise topics to the given numbers of partitions."""
+        return await topics.create_partitions(self.cluster, totals, validate_only=validate_only)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
+        """Every topic that may be seen, by name."""
+        return await topics.list_topics(self.cluster, include_internal=include_internal)
+
+    async def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription | KafkaError]:
+        """Each of ``names`` with its description, or why there is none; never creates a topic."""
+        return await topics.describe_topics(self.cluster, names)
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, OffsetResult]:
+        """The offset at a time in ms, or at an ``OffsetSpec``, in each partition."""
+        return await list_offsets(self.cluster, partitions, isolation_level=isolation_level)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, DeletedRecords]:
+        """Delete all records before the given offsets; -1 stands for all there are."""
+        return await delete_records(self.cluster, before)
+
+    # -- configs
+
+    async def describe_configs(
+        self,
+        resources: Collection[ConfigResource],
+        *,
+        names: Collection[str] | None = None,
+        include_documentation: bool = False,
+    ) -> list[ConfigResult]:
+        """The configs of each resource, all of them or only those in ``names``, with their synonyms."""
+        return await describe_configs(
+            self.cluster, resources, names=names, include_documentation=include_documentation
+        )
+
+    async def alter_configs(
+        self, changes: Mapping[ConfigResource, Sequence[AlterConfigOp]], *, validate_only: bool = False
+    ) -> list[ConfigResult]:
+        """Change single configs and leave the others alone; works on brokers older than KIP-339 too."""
+        return await alter_configs(self.cluster, changes, validate_only=validate_only)
+
+    async def list_config_resources(self, types: Collection[ResourceType] = ()) -> list[ConfigResource]:
+        """What can have configs, of the given types or of all; needs Kafka 4.1."""
+        return await list_config_resources(self.cluster, types)
+
+    # -- groups
+
+    async def list_groups(
+        self, *, states: Collection[GroupState] = (), types: Collection[GroupType] = ()
+    ) -> ListedGroups:
+        """The groups of all brokers, those in any of ``states`` and of any of ``types`` where given."""
+        return await list_groups(self.cluster, states=states, types=types)
+
+    async def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        """Each group with its members and their assignments.
+
+        A group that does not exist is an error, or on brokers before Kafka 4.0 a group in state ``DEAD``.
+        """
+        return await describe_groups(self.cluster, group_ids)
+
+    async def describe_group_lag(self, group_ids: Collection[str]) -> dict[str, GroupLag]:
+        """Each group with its committed offsets beside the ends of the logs."""
+        return await describe_group_lag(self.cluster, group_ids)
+
+    async def delete_groups(self, group_ids: Collection[str]) -> list[GroupResult]:
+        """Delete groups that have no members, with their offsets."""
+        return await delete_groups(self.cluster, group_ids)
+
+    async def remove_group_members(
+        self, group_id: str, instance_ids: Collection[str] | None = None, *, reason: str | None = None
+    ) -> list[MemberResult]:
+        """Remove static members from a group, or with None all of its members."""
+        return await remove_group_members(self.cluster, group_id, instance_ids, reason)
+
+    async def list_group_offsets(self, group_ids: Collection[str]) -> dict[str, GroupOffsets]:
+        """All that each group has committed."""
+        return await list_group_offsets(self.cluster, group_ids)
+
+    async def plan_offset_reset(
+        self, group_id: str, partitions: Collection[TopicPartition] | None, target: ResetTarget
+    ) -> ResetPlan:
+        """What moving the group's offsets to ``target`` would do; ``partitions`` None: all it committed."""
+        return await plan_offset_reset(self.cluster, group_id, partitions, target)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> list[PartitionResult]:
+        """Commit offsets for a group without members; one that does not exist is created."""
+        return await alter_group_offsets(self.cluster, group_id, offsets)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> list[PartitionResult]:
+        """Forget what a group has committed for topics that none of its members reads."""
+        return await delete_group_offsets(self.cluster, group_id, partitions)
+
+    # -- producers and transactions
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[TransactionState] = (),
+        producer_ids: Collection[int] = (),
+        running_longer_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> ListedTransactions:
+        """The transactional ids of all brokers; ``pattern`` is a regular expression for the whole id."""
+        return await list_transactions(
+            self.cluster,
+            states=states,
+            producer_ids=producer_ids,
+            running_longer_than_ms=running_longer_than_ms,
+            pattern=pattern,
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Collection[str]
+    ) -> dict[str, TransactionDescription]:
+        """Each transactional id with its producer, state and open partitions."""
+        return await describe_transactions(self.cluster, transactional_ids)
+
+    async def describe_producers(
+        self, partitions: Collection[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, PartitionProducers]:
+        """The producers that each partition's leader knows, or the replica on ``broker_id``."""
+        return await describe_producers(self.cluster, partitions, broker_id=broker_id)
+
+    async def find_hanging_transactions(
+        self,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        broker_id: int | None = None,
+        idle_longer_than_ms: int = 15 * 60_000,
+    ) -> HangingTransactions:
+        """Open transactions that no coordinator will end, in one partition, topic, broker or everywhere.
+
+        Only those without a new record for ``idle_longer_than_ms``, which should be the longest transaction
+        timeout in use: younger ones may be on their way to their coordinator.
+        """
+        return await find_hanging_transactions(
+            self.cluster,
+            topic=topic,
+            partition=partition,
+            broker_id=broker_id,
+            idle_longer_than_ms=idle_longer_than_ms,
+        )
+
+    async def abort_transaction(self, marker: AbortMarker) -> None:
+        """Write an abort marker into one partition, past any coordinator: for hanging transactions only."""
+        await abort_transaction(self.cluster, marker)
+
+    async def fence_producer(self, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
+        """Make the coordinator abort what is open and fence the producer that holds the transactional id.
+
+        ``timeout_ms`` becomes the id's transaction timeout. An unknown id is created.
+        """
+        await fence_producer(self.cluster, transactional_id, timeout_ms=timeout_ms)
+
+    # -- brokers
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The brokers that are alive and which of them is the controller."""
+        metadata = await self.cluster.refresh([])
+        return ClusterDescription(
+            metadata.cluster_id,
+            metadata.nodes.get(metadata.controller_id),
+            tuple(node for _, node in sorted(metadata.nodes.items())),
+        )
+
+    async def describe_features(self, broker_id: int | None = None) -> FeatureMetadata:
+        """The features that a broker supports, and the levels that are in force in the cluster."""
+        return await features.describe_features(self.cluster, broker_id)
+
+    async def update_features(
+        self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
+    ) -> list[FeatureResult]:
+        """Change the levels of features; most brokers change all or none."""
+        return await features.update_features(self.cluster, updates, validate_only=validate_only)
+
+    async def describe_log_dirs(
+        self,
+        broker_ids: Collection[int] | None = None,
+        *,
+        partitions: Collection[TopicPartition] | None = None,
+    ) -> dict[int, BrokerLogDirs]:
+        """The log directories of all brokers or some, with the sizes of all partitions or some."""
+        return await log_dirs.describe_log_dirs(self.cluster, broker_ids, partitions)
+
+    async def alter_replica_log_dirs(
+        self, moves: Mapping[tuple[int, TopicPartition], str]
+    ) -> list[ReplicaMove]:
+        """Begin to move replicas, by broker and partition, to other log directories of their brokers."""
+        return await log_dirs.alter_replica_log_dirs(self.cluster, moves)
+
+    async def elect_leaders(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        election_type: ElectionType = ElectionType.PREFERRED,
+    ) -> list[PartitionResult]:
+        """Elect leaders anew, of some partitions or of all that need it (others are not in the answer)."""
+        return await replicas.elect_leaders(self.cluster, partitions, election_type)
+
+    async def list_partition_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are on their way to other brokers."""
+        return await replicas.list_partition_reassignments(self.cluster, partitions)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> list[PartitionResult]:
+        """Begin to move partitions to other brokers; None gives up a move that is under way."""
+        return await replicas.alter_partition_reassignments(self.cluster, targets)

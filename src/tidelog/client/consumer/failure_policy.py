@@ -1,0 +1,68 @@
+"""What a stream does with a record that its handler cannot handle.
+
+    Stop         stop all streams; ``StreamConsumer.wait`` raises the handler's error          (the default)
+    Skip         log it and go on
+    DeadLetter   send it to another topic with the reason in its headers, and go on
+    Retry        call the handler again after a pause that grows, then do what ``then`` says
+
+A record counts as handled, and is committed, only after its policy has been carried out: a dead letter is
+acknowledged by all replicas first. Retries hold up their partition's stream; all pauses together should stay
+below ``max.poll.interval.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidelog.records.record import RecordHeader
+from tidelog.records.record_codec import ConsumerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End all streams with the handler's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Leave the record out; a warning in the log names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Send the record, key and value as they were, to ``topic``, in which ``{topic}`` is the record's own."""
+
+    topic: str = "{topic}.dead-letters"
+
+    def topic_for(self, record: ConsumerRecord) -> str:
+        return self.topic.replace("{topic}", record.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Call the handler up to ``attempts`` times more, after a pause that doubles up to ``backoff_max_ms``."""
+
+    attempts: int = 3
+    backoff_ms: float = 100
+    backoff_max_ms: float = 10_000
+    then: Stop | Skip | DeadLetter = Stop()
+
+
+FailurePolicy = Stop | Skip | DeadLetter | Retry
+
+
+def dead_letter_headers(
+    record: ConsumerRecord, error: BaseException, attempts: int
+) -> Sequence[RecordHeader]:
+    """The record's own headers, and why and from where it came."""
+    told = {
+        "dead-letter.reason": str(error) or type(error).__name__,
+        "dead-letter.error": f"{type(error).__module__}.{type(error).__qualname__}",
+        "dead-letter.attempts": str(attempts),
+        "dead-letter.topic": record.topic,
+        "dead-letter.partition": str(record.partition),
+        "dead-letter.offset": str(record.offset),
+        "dead-letter.timestamp": str(record.timestamp),
+    }
+    return [*record.headers, *((name, text.encode()) for name, text in told.items())]

@@ -1,0 +1,239 @@
+"""One message stream: a consumer, a handler, and a thread for the handler if that is not ``async``.
+
+Polls, handles record by record, commits what was handled, polls again. A rebalance happens inside a poll,
+when nothing is in work: what a partition's last owner has handled is committed before its next owner
+starts. Run by ``consumer.stream_consumer``, on its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import enum
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tidelog.client.consumer.async_consumer import AsyncConsumer
+from tidelog.client.consumer.errors import RecordDeserializationError, WakeupError
+from tidelog.client.consumer.failure_policy import (
+    DeadLetter,
+    FailurePolicy,
+    Retry,
+    Skip,
+    Stop,
+    dead_letter_headers,
+)
+from tidelog.client.consumer.partition_state import OffsetAndMetadata
+from tidelog.client.group.errors import CommitFailedError
+from tidelog.client.serialization import DeserializeFn, deserializer_for
+from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
+from tidelog.records.record_codec import ConsumerRecord
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 1.0
+
+
+class StreamOutcome(enum.Enum):
+    """How a stream ended."""
+
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class DeadLetters:
+    """The producer that all streams send their dead letters with, made when the first one is sent."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = dict(options)
+        self._producer: Any = None
+
+    async def send(self, topic: str, record: ConsumerRecord, error: BaseException, attempts: int) -> None:
+        """Send a record as it was read and wait until it is written."""
+        if self._producer is None:
+            from tidelog.client.producer.async_producer import AsyncProducer  # most streams never need one
+
+            self._producer = AsyncProducer(self._options, acks="all")
+            await self._producer.start()
+        headers = dead_letter_headers(record, error, attempts)
+        await self._producer.send(topic, record.value, key=record.key, headers=headers)
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+
+
+class MessageStream:
+    """A member of the group that reads one topic with one handler."""
+
+    def __init__(
+        self,
+        topic: str,
+        number: int,
+        options: Mapping[str, object],
+        handler: Any,
+        policy: FailurePolicy,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self.name = f"{topic} stream {number}"
+        self.failure: BaseException | None = None
+        self._topic = topic
+        self._policy = policy
+        self._dead_letters = dead_letters
+        self._handler = handler
+        # Records come as bytes and are deserialized here, so that a dead letter has the bytes.
+        plain = dict(options)
+        key, value = plain.pop("key.deserializer", None), plain.pop("value.deserializer", None)
+        self._key: DeserializeFn | None = deserializer_for(key, "key.deserializer")
+        self._value: DeserializeFn | None = deserializer_for(value, "value.deserializer")
+        self._consumer = AsyncConsumer(plain)
+        method = handler.handle if hasattr(handler, "handle") else handler
+        self._call: Callable[[ConsumerRecord], Any] = method
+        self._is_async = inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(
+            getattr(method, "__call__", None)  # noqa: B004 (to see whether it is async)
+        )
+        self._stopping = False
+        self._worker: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def stop(self) -> None:
+        """End after the record in work; from any thread."""
+        self._stopping = True
+        self._consumer.wakeup()
+
+    async def run(self) -> StreamOutcome:
+        """Read until stopped; what was handled is committed in any case."""
+        if not self._is_async:
+            self._worker = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"tidelog {self.name}")
+        try:
+            self._consumer.subscribe([self._topic])
+            while not self._stopping:
+                await self._step()
+            return StreamOutcome.STOPPED
+        except Exception as error:
+            _log.error("%s ends: %s", self.name, error)
+            self.failure = error
+            return StreamOutcome.FAILED
+        finally:
+            await self._end()
+
+    async def _step(self) -> None:
+        try:
+            records = await self._consumer.poll(_POLL_S)
+        except WakeupError:
+            return
+        done = 0
+        try:
+            while done < len(records) and not self._stopping:
+                done, error = await self._handle(records, done)
+                if error is not None:
+                    if not await self._is_dealt_with(records[done], error):
+                        break
+                    done += 1
+        finally:
+            await self._commit(records[:done])
+
+    async def _handle(self, records: list[ConsumerRecord], start: int) -> tuple[int, Exception | None]:
+        """Handle records from ``start`` on: where that ended, and the error that ended it."""
+        if self._worker is not None:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._worker, self._handle_plainly, records, start)
+        for index in range(start, len(records)):
+            record = records[index]
+            key, value = record.key, record.value
+            try:
+                self._deserialize(record)
+                await self._call(record)
+            except Exception as error:
+                record.key, record.value = key, value
+                return index, error
+            if self._stopping:
+                return index + 1, None
+        return len(records), None
+
+    def _handle_plainly(self, records: list[ConsumerRecord], start: int) -> tuple[int, Exception | None]:
+        """As :meth:`_handle`, in the stream's own thread: one switch of threads for many records."""
+        for index in range(start, len(records)):
+            record = records[index]
+            key, value = record.key, record.value
+            try:
+                self._deserialize(record)
+                self._call(record)
+            except Exception as error:
+                record.key, record.value = key, value
+                return index, error
+            if self._stopping:
+                return index + 1, None
+        return len(records), None
+
+    async def _is_dealt_with(self, record: ConsumerRecord, error: Exception) -> bool:
+        """Do with a record what the policy says; whether it may be committed. ``Stop`` raises the error."""
+        attempts, last = 1, error
+        while isinstance(self._policy, Retry) and attempts <= self._policy.attempts:
+            if self._stopping:
+                return False  # the next owner of the partition tries again
+            await self._pause(self._policy, attempts, record, last)
+            _, again = await self._handle([record], 0)
+            if again is None:
+                return True
+            attempts, last = attempts + 1, again
+        await self._give_up(record, last, attempts)
+        return True
+
+    def _deserialize(self, record: ConsumerRecord) -> None:
+        part = "key"
+        try:
+            if self._key is not None:
+                record.key = self._key(record.topic, record.key)
+            part = "value"
+            if self._value is not None:
+                record.value = self._value(record.topic, record.value)
+        except Exception as error:
+            raise RecordDeserializationError(record.topic_partition, record.offset, part, error) from error
+
+    async def _pause(self, policy: Retry, attempts: int, record: ConsumerRecord, error: Exception) -> None:
+        wait_ms = min(policy.backoff_ms * 2.0 ** (attempts - 1), policy.backoff_max_ms)
+        place = f"{record.topic_partition} at offset {record.offset}"
+        _log.info("%s: handling %s failed (%s); again in %.3g s", self.name, place, error, wait_ms / 1000)
+        await asyncio.sleep(wait_ms / 1000)
+
+    async def _give_up(self, record: ConsumerRecord, error: Exception, attempts: int) -> None:
+        policy = self._policy.then if isinstance(self._policy, Retry) else self._policy
+        if isinstance(policy, Stop):
+            raise error
+        place = f"{record.topic_partition} at offset {record.offset}"
+        if isinstance(policy, Skip):
+            _log.warning("%s: %s is skipped: %s", self.name, place, error)
+        elif isinstance(policy, DeadLetter):
+            topic = policy.topic_for(record)
+            _log.warning("%s: %s goes to %s: %s", self.name, place, topic, error)
+            await self._dead_letters.send(topic, record, error, attempts)
+
+    async def _commit(self, handled: list[ConsumerRecord]) -> None:
+        """Commit the offsets behind these records, which are in order in each partition."""
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic, number, last in _last_of_each(handled):
+            epoch = NO_LEADER_EPOCH if last.leader_epoch is None else last.leader_epoch
+            offsets[TopicPartition(topic, number)] = OffsetAndMetadata(last.offset + 1, epoch)
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets)
+        except CommitFailedError as error:
+            _log.warning("%s was too slow, its records will be handled again: %s", self.name, error)
+
+    async def _end(self) -> None:
+        try:
+            await self._consumer.close()
+        finally:
+            if self._worker is not None:
+                self._worker.shutdown(wait=False)
+            close = getattr(self._handler, "close", None)
+            if close is not None and not inspect.isroutine(self._handler):
+                close()
+
+
+def _last_of_each(records: list[ConsumerRecord]) -> Iterator[tuple[str, int, ConsumerRecord]]:
+    last = {(record.topic, record.partition): record for record in records}
+    return ((topic, number, record) for (topic, number), record in last.items())

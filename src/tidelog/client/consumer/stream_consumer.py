@@ -1,0 +1,170 @@
+"""``StreamConsumer``: message streams, the way programs on Kafka's old high-level consumer read topics.
+
+    def handle(record): ...
+
+    StreamConsumer({"orders": 4, "payments": 2}, handle, bootstrap_servers=..., group_id="billing").run()
+
+runs four streams that read ``orders`` and two that read ``payments``. A stream is a member of the group
+that reads its topic alone, with a handler of its own: a function, or a class of which each stream makes an
+instance (``handle(record)``, and ``close()`` if it has one). A plain handler runs in the stream's own
+thread, an ``async`` one on the loop that all streams share.
+
+Records of one partition are handled one after another, in order; partitions are divided among the streams by
+the group. Offsets are committed once the records are handled, so each record is handled at least once. What
+happens to a record that cannot be handled says ``consumer.failure_policy``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from tidelog.client.consumer.errors import IllegalStateError
+from tidelog.client.consumer.failure_policy import FailurePolicy, Stop
+from tidelog.client.consumer.message_stream import DeadLetters, MessageStream, StreamOutcome
+from tidelog.client.loop_thread import LoopThread
+from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
+from tidelog.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+_SHARED_WITH_PRODUCER = frozenset(CONSUMER.options) & frozenset(PRODUCER.options) - {"client.id"}
+_PER_STREAM = ("client.id", "group.instance.id")
+
+
+class StreamConsumer:
+    """Parallel streams over the topics of one group."""
+
+    def __init__(
+        self,
+        streams: Mapping[str, int],
+        handler: Callable[..., Any],
+        options: Mapping[str, object] | None = None,
+        /,
+        *,
+        on_failure: FailurePolicy | None = None,
+        **keywords: object,
+    ) -> None:
+        """``streams`` says how many streams read each topic; options are those of a consumer."""
+        config = ClientConfig.parse(CONSUMER, options, **keywords)
+        if not streams or any(count < 1 for count in streams.values()):
+            raise ConfigError("name at least one topic, and at least one stream for each")
+        if config.optional_str("group.id") is None:
+            raise ConfigError("streams divide partitions among them as members of a group: set group.id")
+        if "enable.auto.commit" in config.given and config.bool("enable.auto.commit"):
+            raise ConfigError("streams commit what is handled by themselves: leave enable.auto.commit out")
+        self._config = config
+        self._streams = dict(streams)
+        self._handler = handler
+        self._policy: FailurePolicy = on_failure or Stop()
+        self._running: list[MessageStream] = []
+        self._ended: concurrent.futures.Future[None] | None = None
+        self._thread: LoopThread | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def run(self) -> None:
+        """Run until :meth:`stop`, a handler's error under ``Stop``, or Ctrl-C; all is closed on return."""
+        try:
+            self.start()
+            self.wait()
+        finally:
+            self.close()
+
+    def start(self) -> None:
+        """Begin to read, in the background."""
+        if self._closed:
+            raise IllegalStateError("these streams were closed: make new ones")
+        if self._thread is None:
+            self._thread = LoopThread(
+                f"tidelog streams of {self._config.str('group.id')}", at_exit=self._stop_all
+            )
+            self._ended = self._thread.submit(self._run())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the streams have ended, whether they have; raises the error that ended them."""
+        if self._ended is None:
+            raise IllegalStateError("the streams were not started")
+        try:
+            self._ended.result(timeout)
+        except TimeoutError:
+            if self._ended.done():
+                raise
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Have the streams end once the records in work are handled; from any thread, also from a handler."""
+        if self._thread is not None:
+            for stream in list(self._running):
+                stream.stop()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Stop, wait for the records in work up to ``timeout`` seconds, leave the group."""
+        if self._closed or self._thread is None:
+            self._closed = True
+            return
+        self._closed = True
+        self.stop()
+        assert self._ended is not None
+        done, _ = concurrent.futures.wait([self._ended], timeout)
+        if not done:
+            _log.warning("a handler still runs after %g s: its record will be handled again", timeout)
+            self._ended.cancel()
+        self._thread.close()
+
+    async def _run(self) -> None:
+        dead_letters = DeadLetters(self._producer_options())
+        self._running = [
+            MessageStream(
+                topic, number, self._options(topic, number), self._make_handler(), self._policy, dead_letters
+            )
+            for topic, count in self._streams.items()
+            for number in range(count)
+        ]
+        if self._closed:
+            self.stop()
+        tasks = [asyncio.ensure_future(stream.run()) for stream in self._running]
+        try:
+            for finished in asyncio.as_completed(tasks):
+                if await finished is StreamOutcome.FAILED:
+                    self.stop()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await dead_letters.close()
+        for stream in self._running:
+            if stream.failure is not None:
+                raise stream.failure
+
+    async def _stop_all(self) -> None:
+        self.stop()
+        await asyncio.wait([asyncio.wrap_future(self._ended)] if self._ended is not None else [], timeout=5)
+
+    def _make_handler(self) -> Any:
+        handler = self._handler() if isinstance(self._handler, type) else self._handler
+        if not callable(handler) and not callable(getattr(handler, "handle", None)):
+            raise ConfigError(f"{handler!r} handles nothing: give a function, or a class with handle(record)")
+        return handler
+
+    def _options(self, topic: str, number: int) -> dict[str, object]:
+        """A stream's options: those given, with names of its own where members of a group need them."""
+        given = {name: self._config[name] for name in self._config.given}
+        given["client.id"] = self._config["client.id"]
+        for name in _PER_STREAM:
+            if given.get(name):
+                given[name] = f"{given[name]}-{topic}-{number}"
+        return {**given, "enable.auto.commit": False}
+
+    def _producer_options(self) -> dict[str, object]:
+        return {name: self._config[name] for name in self._config.given & _SHARED_WITH_PRODUCER}

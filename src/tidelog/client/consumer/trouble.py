@@ -1,0 +1,55 @@
+"""What keeps a consumer from reading, for as long as it does: so that nothing waits in silence.
+
+Errors that pass by themselves are retried without a word. One that lasts for ten seconds is logged as a
+warning, and again every minute; ``reason`` is what timeouts name as their cause.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_S = 10.0
+_REPEAT_S = 60.0
+
+
+class _Lasting:
+    __slots__ = ("error", "since", "warned_at")
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.warned_at: float | None = None
+        self.error = ""
+
+
+class Trouble:
+    """The errors of one consumer that have not passed yet, by what they are about."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lasting: dict[Hashable, _Lasting] = {}
+
+    def note(self, subject: Hashable, error: object) -> None:
+        """``subject`` failed again."""
+        now = self._clock()
+        lasting = self._lasting.setdefault(subject, _Lasting(now))
+        lasting.error = str(error)
+        waited = now - lasting.since
+        due = lasting.since + _PATIENCE_S if lasting.warned_at is None else lasting.warned_at + _REPEAT_S
+        if now >= due:
+            lasting.warned_at = now
+            _log.warning("%s: no success for %.0f s, still trying: %s", subject, waited, error)
+
+    def over(self, subject: Hashable) -> None:
+        """``subject`` has worked."""
+        if self._lasting:
+            self._lasting.pop(subject, None)
+
+    @property
+    def reason(self) -> str | None:
+        """The newest trouble in words, None if there is none."""
+        newest = max(self._lasting.values(), key=lambda each: each.since, default=None)
+        return None if newest is None else newest.error
