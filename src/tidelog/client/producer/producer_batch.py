@@ -61,6 +61,7 @@ class ProducerBatch:
         "error",
         "is_full",
         "is_transactional",
+        "order",
         "parts",
         "producer_epoch",
         "producer_id",
@@ -100,6 +101,8 @@ class ProducerBatch:
         self.base_sequence = NO_SEQUENCE
         self.is_transactional = False
         self.sequence_has_been_reset = False
+        self.order = 0
+        """How many batches of its partition were numbered before it."""
         self.done = False
         self.error: Exception | None = None
         self.record_errors: Mapping[int, Exception] = {}

@@ -16,6 +16,8 @@ from tidelog.records.batch import MAX_INT32, add_sequence
 
 NOTHING_ACKED = -1
 _HALF = 1 << 30
+_BATCHES_REMEMBERED = 5
+"""A broker knows a batch that comes again among the last so many of a producer in a partition."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -40,11 +42,19 @@ def precedes(sequence: int, other: int) -> bool:
 class PartitionSequences:
     """The numbers of one partition."""
 
-    __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence")
+    __slots__ = (
+        "identity",
+        "in_flight",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "next_order",
+        "next_sequence",
+    )
 
     def __init__(self) -> None:
         self.identity = NO_IDENTITY
         self.next_sequence = 0
+        self.next_order = 0
         self.last_acked_sequence = NOTHING_ACKED
         self.last_acked_offset = NO_OFFSET
         self.in_flight: list[ProducerBatch] = []
@@ -53,8 +63,18 @@ class PartitionSequences:
     def assign(self, batch: ProducerBatch, transactional: bool) -> None:
         """Number a batch that goes out for the first time."""
         batch.set_producer_state(*self.identity, self.next_sequence, transactional)
+        batch.order = self.next_order
+        self.next_order += 1
         self.next_sequence = add_sequence(self.next_sequence, batch.record_count)
         self.in_flight.append(batch)
+
+    @property
+    def may_forget(self) -> bool:
+        """Whether one more batch could make the broker forget the oldest that is not acknowledged.
+
+        It may have been written although its answer was lost or an error; sent again it must be recognized.
+        """
+        return bool(self.in_flight) and self.next_order - self.in_flight[0].order >= _BATCHES_REMEMBERED
 
     def is_next(self, sequence: int) -> bool:
         """Whether ``sequence`` follows what was acknowledged last."""
@@ -79,6 +99,7 @@ class PartitionSequences:
         sequence = batch.base_sequence
         for part in parts:
             part.set_producer_state(batch.producer_id, batch.producer_epoch, sequence, batch.is_transactional)
+            part.order = batch.order
             sequence = add_sequence(sequence, part.record_count)
         at = self.in_flight.index(batch) if batch in self.in_flight else len(self.in_flight)
         self.in_flight[at : at + 1] = parts
@@ -86,11 +107,13 @@ class PartitionSequences:
     def start_at_beginning(self, identity: ProducerIdentity) -> None:
         """Number from 0 under ``identity``, beginning with what is under way."""
         sequence = 0
-        for batch in self.in_flight:
+        for order, batch in enumerate(self.in_flight):
             batch.reset_producer_state(*identity, sequence)
+            batch.order = order
             sequence = add_sequence(sequence, batch.record_count)
         self.identity = identity
         self.next_sequence = sequence
+        self.next_order = len(self.in_flight)
         self.last_acked_sequence = NOTHING_ACKED
 
     def close_gap(self, failed: ProducerBatch) -> None:

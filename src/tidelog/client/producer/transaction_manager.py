@@ -189,7 +189,7 @@ class TransactionManager(TransactionStates):
             return False
         known = self.sequences(partition)
         if not batch.has_sequence:
-            if partition in self._unresolved:
+            if partition in self._unresolved or known.may_forget:
                 return False
             # A batch of a new epoch could be written before those of the old one have ended. And a broker
             # that has no record of the producer takes any number first: it must be the right one.

@@ -117,6 +117,20 @@ def test_a_retry_waits_until_it_is_the_oldest(idempotent: TransactionManager) ->
     assert idempotent.may_drain(two)
 
 
+def test_no_batch_makes_the_broker_forget_one_that_may_have_to_be_sent_again(
+    idempotent: TransactionManager,
+) -> None:
+    introduce(idempotent)
+    oldest, *others = [batch() for _ in range(5)]
+    send(idempotent, oldest, *others)
+    for offset, each in enumerate(others):
+        idempotent.batch_completed(each, offset)
+    assert not idempotent.may_drain(batch()), "the broker remembers five, and has them from the oldest on"
+    assert idempotent.may_drain(oldest)
+    idempotent.batch_completed(oldest, 9)
+    assert idempotent.may_drain(batch())
+
+
 def test_nothing_is_sent_before_there_is_a_producer_id() -> None:
     manager = TransactionManager()
     assert not manager.may_drain(batch())
