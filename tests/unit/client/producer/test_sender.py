@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.client.producer.idempotent_broker import (
+    Fault,
     IdempotentBroker,
     PartitionLog,
     refuse,
@@ -27,6 +28,12 @@ from tidelog.wire.messages.produce import (
 )
 
 WAIT_S = 20
+PASSING = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.CORRUPT_MESSAGE,
+]
 OPTIONS = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 1, "linger_ms": 0}
 
 
@@ -99,21 +106,35 @@ def test_what_was_written_in_spite_of_an_error_is_not_written_twice(
     assert written.log().values == numbers(20)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_faults_lose_reorder_and_double_nothing(
     broker: Any, written: IdempotentBroker, seed: int
 ) -> None:
+    """Refusals, errors after the write, batches too large and lost answers, in any order."""
     rng = random.Random(seed)
-    passing = [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.CORRUPT_MESSAGE,
-    ]
+    limit_bytes = rng.choice([150, 300, 1 << 20])
+    cuts = [rng.random() < 0.06 for _ in range(200)]
+
+    def limited(fault: Fault | None) -> Fault:
+        def check(log: PartitionLog, records: bytes) -> Any:
+            if len(records) > limit_bytes:
+                return ErrorCode.MESSAGE_TOO_LARGE
+            return None if fault is None else fault(log, records)
+
+        return check
+
+    def maybe_cut() -> None:
+        if cuts and cuts.pop():
+            raise ConnectionResetError
+
     for _ in range(200):
         kind = rng.random()
-        fault = None if kind < 0.5 else (refuse if kind < 0.8 else write_but_say)(rng.choice(passing))
-        written.faults.append(fault)
+        code = rng.choice(PASSING)
+        written.faults.append(
+            limited(None if kind < 0.5 else refuse(code) if kind < 0.8 else write_but_say(code))
+        )
+    written.faults.extend([limited(None)] * 3000)
+    written.before_answer = maybe_cut
 
     async def action(producer: AsyncProducer) -> None:
         futures = []
@@ -123,7 +144,7 @@ def test_random_faults_lose_reorder_and_double_nothing(
                 await futures[-1]
         await asyncio.gather(*futures)
 
-    run(broker, action, partitions=3, batch_size=rng.choice([1, 100]))
+    run(broker, action, partitions=3, batch_size=rng.choice([1, 100, 400, 2000]))
     for partition in range(3):
         assert written.log(partition).values == [b"%d" % n for n in range(partition, 120, 3)]
 
