@@ -147,8 +147,6 @@ class _Loaded(Generic[S]):
         self.shard = shard
         self.state = _State.LOADING
         self.waiting: deque[_Waiting] = deque()
-        self.applied_offset = 0
-        """Everything before it has been replayed into the shard."""
 
 
 class Runtime(Generic[S]):
@@ -246,7 +244,6 @@ class Runtime(Generic[S]):
                 yield
             if held.state is not _State.LOADING:
                 return
-            held.applied_offset = log.end_offset
             held.state = _State.ACTIVE
             log.on_committed = lambda: self._committed(held)
             held.shard.loaded()
@@ -303,7 +300,6 @@ class Runtime(Generic[S]):
         except KafkaError as error:
             return Reply.failed(error)
         held.shard.replay_marker(producer, committed)
-        held.applied_offset = held.log.end_offset
         return self._when_committed(held, held.log.end_offset, None, None)
 
     def _active(self, partition: int) -> _Loaded[S]:
@@ -327,7 +323,6 @@ class Runtime(Generic[S]):
                 replay = held.shard.replay
                 for number, record in enumerate(records):
                     replay(offset + number, producer, record)
-            held.applied_offset = held.log.end_offset
         return self._when_committed(held, held.log.end_offset, result.response, result.then)
 
     def _append(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.transaction_verification import Operation
-from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer

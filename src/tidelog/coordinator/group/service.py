@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tidelog.clock import Clock
-from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.group import Caller
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
 from tidelog.coordinator.group.support import GroupSupport

@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tidelog.clock import Clock
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
 from tidelog.coordinator.timers import Timers
-from tidelog.coordinator.transaction.append_error import to_client
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.markers import MarkerWriter
@@ -252,7 +252,7 @@ def _refused(code: ErrorCode, message: str) -> Reply[R]:
 
 
 def _raise_to_client(error: Exception) -> R:  # type: ignore[type-var]
-    raise to_client(error)
+    raise told_error(error) if isinstance(error, KafkaError) else error
 
 
 def _code_of(error: Exception) -> ErrorCode:

@@ -16,7 +16,7 @@ import uuid
 from functools import partial
 from typing import NamedTuple
 
-from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.member import ClassicMember, Protocols, protocols_of
 from tidelog.coordinator.group.classic.rebalance import Rebalances, Write, generation_response

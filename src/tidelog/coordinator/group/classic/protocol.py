@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.joins import Joins
 from tidelog.coordinator.group.classic.rebalance import Rebalances

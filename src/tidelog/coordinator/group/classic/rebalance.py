@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.member import EMPTY_ASSIGNMENT, ClassicMember
 from tidelog.coordinator.group.classic.records import metadata_record

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from tidelog.coordinator.group.append_error import told_error
+from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.member import ClassicMember, MemberProtocol
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol

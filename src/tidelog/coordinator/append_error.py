@@ -1,6 +1,6 @@
-"""What clients of the group coordinator are told when its log refuses or fails to take a record.
+"""What clients of a coordinator are told when its log refuses or fails to take a record.
 
-Called by ``GroupCoordinator`` for who has asked, and by the classic protocol for who waits with them.
+Called by both coordinators for who has asked, and by the classic protocol for who waits with them.
 """
 
 from __future__ import annotations
