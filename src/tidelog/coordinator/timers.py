@@ -50,11 +50,6 @@ class Timers:
         """Forget the timer of ``key``, if there is one."""
         self._armed.pop(key, None)
 
-    def deadline_of(self, key: Hashable) -> float | None:
-        """When ``key`` is due, on the monotonic clock."""
-        armed = self._armed.get(key)
-        return armed[0] if armed else None
-
     @property
     def next_delay_ms(self) -> float | None:
         """How long until the heap has to be looked at again; None if nothing is waited for."""

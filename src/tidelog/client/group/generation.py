@@ -24,10 +24,6 @@ class MemberState(enum.Enum):
     STABLE = "stable"
 
     @property
-    def has_joined(self) -> bool:
-        return self in (MemberState.COMPLETING_REBALANCE, MemberState.STABLE)
-
-    @property
     def is_rebalancing(self) -> bool:
         return self in (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
 

@@ -297,11 +297,6 @@ class RecordAccumulator(FillingBatches):
         """Whether batches wait in queues."""
         return bool(self._active)
 
-    @property
-    def has_incomplete(self) -> bool:
-        """Whether there are batches that have not ended."""
-        return bool(self.incomplete)
-
     async def wait_flushed(self) -> None:
         """Send what is there without lingering, and wait until all of it has ended."""
         with self.lock:

@@ -147,11 +147,6 @@ class TransactionManager(TransactionStates):
             taken, self._new_partitions = self._new_partitions, set()
             return taken
 
-    def return_new_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """The coordinator could not be told now."""
-        with self._lock:
-            self._new_partitions.update(partitions)
-
     def partitions_added(self, partitions: Collection[TopicPartition]) -> None:
         """The coordinator knows ``partitions``: they may be written to."""
         with self._lock:
