@@ -1,7 +1,7 @@
 """ListTransactions: which transactions are asked for.
 
 A pattern comes from anybody and is evaluated for all ids, so it is RE2's kind, which cannot take long, as in
-Kafka (``group/consumer/topic_regex``). Ours knows ASCII; in an id, any character beyond that is matched by
+Kafka (``coordinator/regex``). Ours knows ASCII; in an id, any character beyond that is matched by
 ``.`` and by what a negated set leaves, and by nothing else.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tidelog.coordinator.group.consumer.regex_syntax import SyntaxFault, parse
-from tidelog.coordinator.group.consumer.topic_regex import TopicRegex
+from tidelog.coordinator.regex.regex_syntax import SyntaxFault, parse
+from tidelog.coordinator.regex.topic_regex import TopicRegex
 from tidelog.coordinator.transaction.state import BY_LABEL, TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.coordinator.group.consumer.topic_regex import MAX_PLACES, compile_regex
+from tidelog.coordinator.regex.topic_regex import MAX_PLACES, compile_regex
 from tidelog.errors import ErrorCode, KafkaError
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "expressions.json").read_text(encoding="utf-8"))

@@ -24,10 +24,10 @@ from tidelog.coordinator.group.consumer.member import ConsumerMember
 from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
 from tidelog.coordinator.group.consumer.records import epoch_record, regex_record, regex_tombstone
 from tidelog.coordinator.group.consumer.subscriptions import ResolvedRegex
-from tidelog.coordinator.group.consumer.topic_regex import compile_regex
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.regex.topic_regex import compile_regex
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import KafkaError

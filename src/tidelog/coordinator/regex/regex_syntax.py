@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from tidelog.coordinator.group.consumer.regex_sets import (
+from tidelog.coordinator.regex.regex_sets import (
     ALL,
     BEYOND_ASCII_FOLDS,
     CONTROL,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tidelog.coordinator.group.consumer.regex_sets import WORD
-from tidelog.coordinator.group.consumer.regex_syntax import (
+from tidelog.coordinator.regex.regex_sets import WORD
+from tidelog.coordinator.regex.regex_syntax import (
     At,
     Chars,
     Choice,
