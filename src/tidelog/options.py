@@ -2,9 +2,9 @@
 
 An :class:`Option` knows its name, type, default, bounds, importance, documentation and whether it may
 change while the broker runs. A :class:`ConfigDef` is an ordered table of them that turns text into typed
-values. Everything else about configuration (files, precedence, dynamic changes, the reference page) is
-built on these two; the tables themselves live in ``metadata/broker_options`` and
-``metadata/topic_options``.
+values, and :class:`TypedValues` hands them out. Everything else about configuration (files, precedence,
+dynamic changes, the reference page) is built on these; the tables themselves live in
+``metadata/broker_options``, ``metadata/topic_options`` and ``client/options``.
 
 Invariant: text is read by Kafka's rules. Numbers and strings are trimmed, integers are plain decimal in
 the range of their Java type, booleans are ``true`` or ``false`` in any case, a list is split at commas
@@ -16,12 +16,13 @@ Lists are tuples once parsed, so that a default can be shared.
 
 from __future__ import annotations
 
+import builtins
 import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tidelog.errors import ConfigError
 
@@ -349,6 +350,58 @@ class ConfigDef(Mapping[str, Option]):
     def suggest(self, name: str, more: Iterable[str] = ()) -> str | None:
         """The known name that a misspelt one most likely means, or ``None``."""
         return suggest(name, [*self._options, *more])
+
+
+class TypedValues:
+    """Reads values by name as the type that the reader expects; ``BrokerConfig`` and ``ClientConfig`` do.
+
+    An option of another type is a mistake in the program, not in what the user has set: a ``TypeError``.
+    """
+
+    _values: dict[str, Any]
+
+    def int(self, name: str) -> builtins.int:
+        """A short, int or long option that has a value."""
+        value = self._values[name]
+        if not isinstance(value, builtins.int) or isinstance(value, builtins.bool):
+            raise TypeError(f"{name} is {value!r}, not a whole number")
+        return value
+
+    def optional_int(self, name: builtins.str) -> builtins.int | None:
+        """A whole-number option that may be unset."""
+        return None if self._values[name] is None else self.int(name)
+
+    def float(self, name: builtins.str) -> builtins.float:
+        """A double option."""
+        value = self._values[name]
+        if not isinstance(value, builtins.float):
+            raise TypeError(f"{name} is {value!r}, not a double")
+        return value
+
+    def bool(self, name: builtins.str) -> builtins.bool:
+        """A boolean option."""
+        value = self._values[name]
+        if not isinstance(value, builtins.bool):
+            raise TypeError(f"{name} is {value!r}, not a boolean")
+        return value
+
+    def str(self, name: builtins.str) -> builtins.str:
+        """A string option that has a value."""
+        value = self._values[name]
+        if not isinstance(value, builtins.str):
+            raise TypeError(f"{name} is {value!r}, not a string")
+        return value
+
+    def optional_str(self, name: builtins.str) -> builtins.str | None:
+        """A string option that may be unset."""
+        return None if self._values[name] is None else self.str(name)
+
+    def list(self, name: builtins.str) -> tuple[Any, ...]:
+        """A list option; its items are text, or objects where the option takes them."""
+        value = self._values[name]
+        if not isinstance(value, tuple):
+            raise TypeError(f"{name} is {value!r}, not a list")
+        return value
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:

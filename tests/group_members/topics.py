@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from types import TracebackType
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.group_members.member import Place
 
@@ -54,11 +55,29 @@ def fill(bootstrap: str, places: list[Place], count: int) -> dict[Place, int]:
     return dict.fromkeys(places, count)
 
 
+def log_ends(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
+    """Where the partitions end by the broker's own word."""
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
+    try:
+        return {
+            place: reader.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)[1]
+            for place in places
+        }
+    finally:
+        reader.close()
+
+
 class Stream:
-    """Records written all the time, a few to each partition of a new topic in turn, until the end."""
+    """Records written all the time, a few to each partition of a new topic in turn, until the end.
+
+    At the end the log must hold exactly what was acknowledged: else readers would be blamed for a record that
+    its producer, or the broker, has lost.
+    """
 
     def __init__(self, bootstrap: str, places: list[Place], pause_s: float = 0.002) -> None:
         self.ends: dict[Place, int] = dict.fromkeys(places, 0)
+        self._acknowledged: dict[Place, list[int]] = {place: [] for place in places}
+        self._bootstrap = bootstrap
         self._places = places
         self._pause_s = pause_s
         self._producer = open_producer(bootstrap)
@@ -80,6 +99,16 @@ class Stream:
             assert left == 0
             if self._failures:
                 raise KafkaException(self._failures[0])
+            self._check_log()
+
+    def _check_log(self) -> None:
+        for place, end in log_ends(self._bootstrap, self._places).items():
+            acknowledged = self._acknowledged[place]
+            assert end == self.ends[place], (
+                f"{place} ends at {end} but {self.ends[place]} records were acknowledged, "
+                f"the last ones at {acknowledged[-5:]}, those without an offset or out of order: "
+                f"{[(at, offset) for at, offset in enumerate(acknowledged) if at != offset][:20]}"
+            )
 
     def _run(self) -> None:
         number = 0
@@ -94,3 +123,4 @@ class Stream:
             self._failures.append(error)
         else:
             self.ends[message.topic(), message.partition()] += 1
+            self._acknowledged[message.topic(), message.partition()].append(message.offset())

@@ -16,7 +16,7 @@ import sys
 from tidelog import logs
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.metadata.broker_config import BrokerConfig, warnings_for
-from tidelog.metadata.properties import read_properties
+from tidelog.properties import read_properties
 
 _DEFAULT_LISTENER = "PLAINTEXT"
 # Where the other commands look for a broker unless told otherwise.

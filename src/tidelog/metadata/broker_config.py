@@ -18,13 +18,13 @@ from tidelog.errors import ConfigError
 from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.broker_rules import broken_rules, listener_rules
 from tidelog.metadata.listeners import Listener, parse_listeners, parse_map, parse_protocol_map
-from tidelog.metadata.properties import read_properties
 from tidelog.metadata.topic_options import resolve
 from tidelog.metadata.unhonoured_options import KNOWN_UNHONOURED, SECURITY_SWITCHES, is_unhonoured
-from tidelog.options import render_value
+from tidelog.options import TypedValues, render_value
+from tidelog.properties import read_properties
 
 
-class BrokerConfig:
+class BrokerConfig(TypedValues):
     """Typed, checked broker options; ``int``, ``str`` and the like read one by name."""
 
     def __init__(self, raw: Mapping[str, str] | None = None) -> None:
@@ -61,49 +61,6 @@ class BrokerConfig:
     def values(self) -> dict[builtins.str, object]:
         """The typed values of all honoured options."""
         return dict(self._values)
-
-    def int(self, name: builtins.str) -> builtins.int:
-        """A short, int or long option that has a value."""
-        value = self._values[name]
-        if not isinstance(value, builtins.int) or isinstance(value, builtins.bool):
-            raise TypeError(f"{name} is {value!r}, not a whole number")
-        return value
-
-    def optional_int(self, name: builtins.str) -> builtins.int | None:
-        """A whole-number option that may be unset."""
-        return None if self._values[name] is None else self.int(name)
-
-    def float(self, name: builtins.str) -> builtins.float:
-        """A double option."""
-        value = self._values[name]
-        if not isinstance(value, builtins.float):
-            raise TypeError(f"{name} is {value!r}, not a double")
-        return value
-
-    def bool(self, name: builtins.str) -> builtins.bool:
-        """A boolean option."""
-        value = self._values[name]
-        if not isinstance(value, builtins.bool):
-            raise TypeError(f"{name} is {value!r}, not a boolean")
-        return value
-
-    def str(self, name: builtins.str) -> builtins.str:
-        """A string option that has a value."""
-        value = self._values[name]
-        if not isinstance(value, builtins.str):
-            raise TypeError(f"{name} is {value!r}, not a string")
-        return value
-
-    def optional_str(self, name: builtins.str) -> builtins.str | None:
-        """A string option that may be unset."""
-        return None if self._values[name] is None else self.str(name)
-
-    def list(self, name: builtins.str) -> tuple[builtins.str, ...]:
-        """A list option."""
-        value = self._values[name]
-        if not isinstance(value, tuple):
-            raise TypeError(f"{name} is {value!r}, not a list")
-        return value
 
     @property
     def rack(self) -> builtins.str | None:

@@ -19,7 +19,7 @@ from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options.rules import ADMIN_RULES, CONSUMER_RULES, PRODUCER_RULES, Rule
 from tidelog.client.options.unhonoured import UNHONOURED_NAMES
 from tidelog.errors import ConfigError
-from tidelog.options import BadValueError, ConfigDef, Option, OptionType, suggest
+from tidelog.options import BadValueError, ConfigDef, Option, OptionType, TypedValues, suggest
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -44,7 +44,7 @@ ADMIN = ClientKind("admin client", _table(admin.SUBJECTS), ADMIN_RULES)
 _KINDS = (PRODUCER, CONSUMER, ADMIN)
 
 
-class ClientConfig(Mapping[str, object]):
+class ClientConfig(TypedValues, Mapping[str, object]):
     """The typed values of all options of one client, by Kafka's names."""
 
     def __init__(self, kind: ClientKind, values: Mapping[str, object], given: frozenset[str]) -> None:
@@ -85,45 +85,6 @@ class ClientConfig(Mapping[str, object]):
     def __repr__(self) -> builtins.str:
         shown = ", ".join(f"{name}={self._shown(name)}" for name in sorted(self.given))
         return f"<{self.kind.name} options: {shown or 'all defaults'}>"
-
-    def int(self, name: builtins.str) -> builtins.int:
-        """A whole-number option."""
-        value = self._values[name]
-        if not isinstance(value, builtins.int) or isinstance(value, builtins.bool):
-            raise TypeError(f"{name} is {value!r}, not a whole number")
-        return value
-
-    def float(self, name: builtins.str) -> builtins.float:
-        """A double option."""
-        value = self._values[name]
-        if not isinstance(value, builtins.float):
-            raise TypeError(f"{name} is {value!r}, not a double")
-        return value
-
-    def bool(self, name: builtins.str) -> builtins.bool:
-        """A boolean option."""
-        value = self._values[name]
-        if not isinstance(value, builtins.bool):
-            raise TypeError(f"{name} is {value!r}, not a boolean")
-        return value
-
-    def str(self, name: builtins.str) -> builtins.str:
-        """A text option that has a value."""
-        value = self._values[name]
-        if not isinstance(value, builtins.str):
-            raise TypeError(f"{name} is {value!r}, not text")
-        return value
-
-    def optional_str(self, name: builtins.str) -> builtins.str | None:
-        """A text option that may be unset."""
-        return None if self._values[name] is None else self.str(name)
-
-    def list(self, name: builtins.str) -> tuple[Any, ...]:
-        """A list option; its items are text, or objects where the option takes them."""
-        value = self._values[name]
-        if not isinstance(value, tuple):
-            raise TypeError(f"{name} is {value!r}, not a list")
-        return value
 
     def object(self, name: builtins.str) -> Any:
         """An option that takes a function, a class or an object: as it was given."""

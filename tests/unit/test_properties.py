@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import ConfigError
-from tidelog.metadata.properties import parse_properties, read_properties
+from tidelog.properties import parse_properties, read_properties
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Java's ``.properties`` format, as ``server.properties`` and ``meta.properties`` use it.
+"""Java's ``.properties`` format: ``server.properties``, ``meta.properties`` and what clients are given.
 
 Lines end in LF, CR or CRLF. ``#`` or ``!`` as the first visible character makes a comment. A key ends at
 the first unescaped ``=``, ``:`` or blank; an odd number of backslashes at the end of a line joins the

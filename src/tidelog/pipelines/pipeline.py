@@ -1,0 +1,89 @@
+"""What a pipeline is, and what it is told: the interface between the pipelines and everything that runs them.
+
+Each pipeline's ``job.py`` defines ``PIPELINE``, a :class:`Pipeline`; ``pipelines.registry`` lists them; the
+command line, the live view of ``make run``, tests and benchmarks run them through this interface alone.
+Nothing here imports Spark when it is loaded, so that ``tidelog pipeline list`` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """Where a pipeline reads, writes and remembers."""
+
+    bootstrap_servers: str
+    directory: Path
+    """Everything it keeps on disk: ``checkpoints/<pipeline>``, ``lake/``, ``tables.sqlite``."""
+    trigger: str = "2 seconds"
+    """The time between micro-batches; ``available-now`` works off what is there and stops."""
+    starting_offsets: str = "earliest"
+    max_offsets_per_trigger: int | None = 100_000
+    format: str = "tidelog"
+    """``kafka`` runs the same job through Spark's JVM connector."""
+    cassandra: str | None = None
+    """Contact points, ``host[:port],…``; None keeps tables in SQLite and Parquet."""
+    keyspace: str = "tidelog"
+    client_options: Mapping[str, str] = field(default_factory=dict)
+    """Further ``kafka.*`` options for sources and sinks, without the prefix."""
+
+    def checkpoint(self, pipeline: str) -> Path:
+        """Where the pipeline's streaming query keeps its progress."""
+        return self.directory / "checkpoints" / pipeline
+
+    @property
+    def lake(self) -> Path:
+        """The root of the Parquet lake."""
+        return self.directory / "lake"
+
+    @property
+    def tables(self) -> Path:
+        """The SQLite file with the upserted tables."""
+        return self.directory / "tables.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From ``start`` (included) to ``end`` (not included), both aware and in UTC."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """What a backfill did: rows read, rows written per output, rows that went to the dead letters."""
+
+    read: int
+    written: Mapping[str, int]
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One pipeline: its names, its topics, and how to start it."""
+
+    name: str
+    summary: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Topics and tables, as people call them: ``topic ml_user_region``, ``table user_earnings``."""
+    start: Callable[[SparkSession, PipelineSettings], StreamingQuery]
+    """Starts the streaming query (its name is the pipeline's) and returns at once."""
+    backfill: Callable[[SparkSession, PipelineSettings, TimeRange], BackfillReport]
+    """Works off a range of event time as one batch; running it twice leaves what running it once leaves."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group that shows this pipeline's progress and lag."""
+        return f"tidelog-pipeline-{self.name}"
