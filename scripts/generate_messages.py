@@ -1,9 +1,10 @@
 """Write ``src/tidelog/wire/messages`` and ``src/tidelog/wire/internal_topics`` from Kafka's specifications.
 
     python scripts/generate_messages.py [--check] kafka-clients-4.3.1.jar \\
-        kafka-group-coordinator-4.3.1.jar kafka-transaction-coordinator-4.3.1.jar
+        kafka-group-coordinator-4.3.1.jar kafka-transaction-coordinator-4.3.1.jar kafka-clients-3.9.2.jar
 
-The specifications are the JSON files ``common/message/*.json`` that these jars carry and that lie in
+What several of them specify is taken from the first: the last jar gives only what Kafka 4 dropped, the
+requests by which a controller in ZooKeeper mode steers its brokers. The specifications are the JSON files ``common/message/*.json`` that these jars carry and that lie in
 ``src/main/resources`` of Kafka's sources; directories of them do as well. They are read, never kept here.
 ``--check`` compares instead of writing, and fails when something differs.
 
@@ -28,8 +29,8 @@ from typing import Any
 WIRE = Path(__file__).resolve().parent.parent / "src" / "tidelog" / "wire"
 LATEST = 32767
 
-# Not here: 4 to 7, which Kafka 4 has no specification of any more, and KRaft's own traffic.
-API_KEYS = frozenset(range(93)) - {4, 5, 6, 7, 52, 53, 54, 58, 59, 62, 63, 67, 70, 73, 82}
+# Not here: KRaft's own traffic.
+API_KEYS = frozenset(range(93)) - {52, 53, 54, 58, 59, 62, 63, 70, 73, 82}
 
 # Of the records in internal topics, those that Tidelog's coordinators write or read.
 RECORD_FAMILIES = {
@@ -110,7 +111,8 @@ def snake_case(name: str) -> str:
 
 
 def load_specs(sources: list[Path]) -> Iterator[dict[str, Any]]:
-    """Every specification in jars and directories."""
+    """Every specification in jars and directories, each from the first that has it."""
+    seen: set[tuple[str, str | int]] = set()
     for source in sources:
         if source.is_dir():
             texts = [path.read_text("utf-8") for path in sorted(source.rglob("*.json"))]
@@ -119,7 +121,13 @@ def load_specs(sources: list[Path]) -> Iterator[dict[str, Any]]:
                 names = sorted(n for n in jar.namelist() if re.fullmatch(r"common/message/\w+\.json", n))
                 texts = [jar.read(name).decode("utf-8") for name in names]
         for text in texts:
-            yield json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+            spec = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+            # An API that was dropped keeps its specification, with no valid versions.
+            on_the_wire = spec["type"] in ("request", "response")
+            known_by = (spec["type"], spec["apiKey"] if on_the_wire else spec["name"])
+            if known_by not in seen and spec.get("validVersions") != "none":
+                seen.add(known_by)
+                yield spec
 
 
 class MessageReader:

@@ -7,6 +7,9 @@ places where Kafka's do too:
 - Produce 0 to 2 are advertised and refused, because librdkafka gives up compression without them;
 - InitProducerId 6 exists but Kafka 4.3 still calls it unstable, so it is accepted and not advertised.
 
+Keys 4 to 7 are what a controller tells the brokers of a cluster with ZooKeeper. Kafka 4 has dropped them; their
+versions are those of Kafka 3.9.
+
 Message classes are imported on first use: a broker that never sees an API never pays for it.
 """
 
@@ -28,6 +31,10 @@ class ApiKey(enum.IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -80,6 +87,7 @@ class ApiKey(enum.IntEnum):
     UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     GET_TELEMETRY_SUBSCRIPTIONS = 71
@@ -151,6 +159,10 @@ _TABLE = (
     Api(ApiKey.FETCH, 4, 18, 12),
     Api(ApiKey.LIST_OFFSETS, 1, 11, 6),
     Api(ApiKey.METADATA, 0, 13, 9),
+    Api(ApiKey.LEADER_AND_ISR, 0, 7, 4),
+    Api(ApiKey.STOP_REPLICA, 0, 4, 2),
+    Api(ApiKey.UPDATE_METADATA, 0, 8, 6),
+    Api(ApiKey.CONTROLLED_SHUTDOWN, 0, 3, 3),
     Api(ApiKey.OFFSET_COMMIT, 2, 10, 8),
     Api(ApiKey.OFFSET_FETCH, 1, 10, 6),
     Api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
@@ -203,6 +215,7 @@ _TABLE = (
     Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
     Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+    Api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
     Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0),

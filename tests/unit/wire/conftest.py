@@ -18,6 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from tidelog.ids import ZERO_UUID
@@ -39,9 +40,9 @@ NARROWED = {
 
 
 def payloads() -> Iterator[tuple[type[Payload], int]]:
-    """Every request and response with every version."""
+    """Every request and response that the oracle knows, with every version."""
     for api in API_TABLE.values():
-        for payload in (api.request, api.response):
+        for payload in (api.request, api.response) if api.key in api_key_map else ():
             for version in range(payload.VERSIONS[0], payload.VERSIONS[1] + 1):
                 yield payload, version
 
