@@ -1,4 +1,4 @@
-"""What every metadata store must do; runs on each implementation that ``STORES`` names."""
+"""What every metadata store must do; runs on each implementation."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from tidelog.metadata.store import (
     ensure_path,
     put,
 )
+from tidelog.metadata.zookeeper import ZooKeeperStore
+from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 Opener = Callable[[Path], AbstractAsyncContextManager[MetadataStore]]
 Scenario = Callable[[MetadataStore], Awaitable[None]]
 
 
 @asynccontextmanager
-async def _embedded(directory: Path) -> AsyncIterator[MetadataStore]:
+async def _embedded(directory: Path) -> AsyncIterator[EmbeddedStore]:
     store = EmbeddedStore(directory)
     try:
         yield store
@@ -41,12 +43,24 @@ async def _embedded(directory: Path) -> AsyncIterator[MetadataStore]:
         await store.close()
 
 
-STORES: dict[str, Opener] = {"embedded": _embedded}
+@pytest.fixture(params=["embedded", "zookeeper", "memory zookeeper"])
+def opener(request: pytest.FixtureRequest, zookeeper_connect: Callable[[], str]) -> Opener:
+    """How to open the same store, once or again."""
+    in_memory: list[MemoryZooKeeper] = []
 
+    @asynccontextmanager
+    async def shared(_: Path) -> AsyncIterator[MetadataStore]:
+        if request.param == "zookeeper":
+            store: MetadataStore = await ZooKeeperStore.connect(zookeeper_connect())
+        else:
+            in_memory[:] = in_memory or [MemoryZooKeeper()]
+            store = in_memory[0].session()
+        try:
+            yield store
+        finally:
+            await store.close()
 
-@pytest.fixture(params=STORES)
-def opener(request: pytest.FixtureRequest) -> Opener:
-    return STORES[request.param]
+    return _embedded if request.param == "embedded" else shared
 
 
 @pytest.fixture
@@ -212,7 +226,8 @@ def test_multi_does_nothing_if_one_operation_is_refused(
         await store.create("/kept", b"as it was")
         await store.create("/seq")
         heard: list[Change] = []
-        store.watch(heard.extend)
+        if isinstance(store, EmbeddedStore):
+            store.watch(heard.extend)
         ops = [
             Create("/new"),
             Create("/new/child"),
@@ -239,8 +254,8 @@ def test_an_empty_multi_is_nothing(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_watchers_hear_of_every_change_before_the_writer_goes_on(run: Callable[[Scenario], None]) -> None:
-    async def scenario(store: MetadataStore) -> None:
+def test_watchers_hear_of_every_change_before_the_writer_goes_on(tmp_path: Path) -> None:
+    async def scenario(store: EmbeddedStore) -> None:
         heard: list[tuple[ChangeKind, str]] = []
 
         def watcher(changes: Sequence[Change]) -> None:
@@ -259,11 +274,11 @@ def test_watchers_hear_of_every_change_before_the_writer_goes_on(run: Callable[[
         await store.delete("/a")
         assert len(heard) == 4
 
-    run(scenario)
+    _run_embedded(tmp_path, scenario)
 
 
-def test_a_watcher_that_fails_harms_neither_the_write_nor_the_others(run: Callable[[Scenario], None]) -> None:
-    async def scenario(store: MetadataStore) -> None:
+def test_a_watcher_that_fails_harms_neither_the_write_nor_the_others(tmp_path: Path) -> None:
+    async def scenario(store: EmbeddedStore) -> None:
         heard: list[Change] = []
 
         def broken(changes: Sequence[Change]) -> None:
@@ -274,7 +289,15 @@ def test_a_watcher_that_fails_harms_neither_the_write_nor_the_others(run: Callab
         assert await store.create("/a") == "/a"
         assert [change.path for change in heard] == ["/a"]
 
-    run(scenario)
+    _run_embedded(tmp_path, scenario)
+
+
+def _run_embedded(directory: Path, scenario: Callable[[EmbeddedStore], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with _embedded(directory) as store:
+            await scenario(store)
+
+    asyncio.run(main())
 
 
 def test_concurrent_conditional_writes_let_one_win_each_round(run: Callable[[Scenario], None]) -> None:

@@ -65,7 +65,7 @@ _snapshot_decoder = msgspec.msgpack.Decoder(tuple[int, Node])
 
 
 class EmbeddedStore:
-    """A :class:`~tidelog.metadata.store.MetadataStore` in one directory, owned by one process."""
+    """A :class:`~tidelog.metadata.store.LocalStore` in one directory, owned by one process."""
 
     def __init__(
         self,

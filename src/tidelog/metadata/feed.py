@@ -18,7 +18,7 @@ from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import Change, MetadataStore, NoNode
+from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ Subscriber = Callable[[ImageDelta], None]
 class MetadataFeed:
     """One store's image; made with :meth:`start`."""
 
-    def __init__(self, store: MetadataStore, image: MetadataImage) -> None:
+    def __init__(self, store: LocalStore, image: MetadataImage) -> None:
         self.image = image
         self._store = store
         self._subscribers: list[Subscriber] = []
@@ -64,7 +64,7 @@ class MetadataFeed:
         self._unwatch: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, store: MetadataStore) -> MetadataFeed:
+    async def start(cls, store: LocalStore) -> MetadataFeed:
         """Load the image and begin to follow the store."""
         feed = cls(store, MetadataImage())
         feed._unwatch = store.watch(feed._enqueue)

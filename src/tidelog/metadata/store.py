@@ -1,8 +1,8 @@
 """The metadata store's interface: a tree of small nodes with versions, as ZooKeeper has it.
 
 Everything a cluster agrees on (brokers, topics, configs, producer-id blocks) is a node at one of the paths
-of ``znodes``. ``embedded`` is the implementation without any other process; a ZooKeeper one can stand in
-its place because the semantics are ZooKeeper's:
+of ``znodes``. ``embedded`` is the implementation without any other process, ``zookeeper`` the one for
+clusters; the semantics are ZooKeeper's:
 
 - a node has data and a version that starts at 0 and grows by one with every ``set``;
 - ``version=-1`` matches any version, another one must match or nothing changes (:class:`BadVersion`);
@@ -12,8 +12,10 @@ its place because the semantics are ZooKeeper's:
   that lives at the same time or later, except after a restart those of ephemeral ones;
 - ``multi`` does everything or nothing.
 
-A write has happened, durably, when its coroutine returns; watchers hear of it before that. The contract
-suite ``tests/contract/test_metadata_store.py`` runs on every implementation.
+A write has happened, durably, when its coroutine returns. How changes are heard of differs: the only user
+of a :class:`LocalStore` hears of every write before it returns; users of a :class:`SharedStore` watch
+single nodes, and learn what becomes of their session. The contract suite
+``tests/contract/test_metadata_store.py`` runs on every implementation.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ class NodeExists(StoreError):
 class BadVersion(StoreError):
     """Somebody else changed the node since its version was read."""
 
-    def __init__(self, path: str, expected: int, actual: int) -> None:
-        super().__init__(path, f"metadata node {path} is at version {actual}, not {expected}")
+    def __init__(self, path: str, expected: int, actual: int | None = None) -> None:
+        found = f"at version {actual}, not" if actual is not None else "no longer at version"
+        super().__init__(path, f"metadata node {path} is {found} {expected}")
 
 
 class NotEmpty(StoreError):
@@ -74,6 +77,13 @@ class NoChildrenForEphemerals(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed, or its disk failed, so that it takes no more writes."""
+
+
+class SessionExpired(StoreError):
+    """The session ended while the operation was under way: it may or may not have happened."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, f"the session expired while metadata node {path} was being read or written")
 
 
 class Create(NamedTuple):
@@ -155,11 +165,62 @@ class MetadataStore(Protocol):
     async def multi(self, ops: Sequence[Op]) -> list[Result]:
         """Do all operations or none; raises what the first refused one would, with its ``op_index``."""
 
+    async def close(self) -> None:
+        """Let go of ephemeral nodes and resources."""
+
+
+class LocalStore(MetadataStore, Protocol):
+    """A store with one user."""
+
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call ``watcher`` with the changes of every write from now on; returns how to stop it."""
 
-    async def close(self) -> None:
-        """Let go of ephemeral nodes and resources."""
+
+class NodeStat(NamedTuple):
+    """What is known of a node besides its data."""
+
+    version: int
+    created_zxid: int
+    """The transaction that created it; of a broker's registration it is the broker's epoch."""
+    owner: int
+    """The session that an ephemeral node belongs to; 0 for others."""
+
+
+class SessionState(enum.Enum):
+    """What has become of the session with a shared store."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    """No server answers; the session, and its ephemeral nodes, may or may not live on."""
+    EXPIRED = "expired"
+    """The session is over and its ephemeral nodes are gone; a new one follows, told by CONNECTED."""
+
+
+class SharedStore(MetadataStore, Protocol):
+    """A store that others read and write too."""
+
+    @property
+    def session_id(self) -> int:
+        """The present session, whose ephemeral nodes this store's are."""
+
+    async def stat(self, path: str) -> NodeStat | None:
+        """What is known of a node; None if there is none."""
+
+    async def get_with_stat(self, path: str) -> tuple[bytes, NodeStat]:
+        """A node's data together with what is known of it; raises :class:`NoNode`."""
+
+    def watch_node(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after the node was created, changed or deleted; returns how to stop it.
+
+        It is called once at the beginning too, and after the connection was away. Several changes may be
+        told as one. A read that begins after the call sees what it was about.
+        """
+
+    def watch_children(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after a child of the node came or went; otherwise like :meth:`watch_node`."""
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Tell ``listener`` of every change of the session from now on; returns how to stop it."""
 
 
 def check_path(path: str) -> None:

@@ -1,0 +1,365 @@
+"""The metadata store of a cluster: ZooKeeper, through kazoo.
+
+kazoo has threads of its own; nothing here blocks the loop, and everything that callers see happens on the
+loop. The semantics are those of :class:`~tidelog.metadata.store.SharedStore`:
+
+- While the connection is away, operations wait for it to come back, as Kafka's do. They fail only with the
+  session (:class:`SessionExpired`) or the store (:class:`StoreClosed`).
+- A write whose answer was lost with the connection is sent again. If it is refused then, what is in the
+  tree says whether the first one had arrived (``zookeeper_outcome``): that one counts. Sequential nodes
+  alone may come twice.
+- Watches are ZooKeeper's one-shot ones, set again before the watcher is told, so that no change falls
+  between.
+
+Invariant: the order in which kazoo's answers and session events come in is the order in which callers hear
+of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.exceptions import ConnectionClosedError as KazooClosedError
+from kazoo.protocol.states import KazooState, ZnodeStat
+
+from tidelog.errors import TidelogError
+from tidelog.metadata.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NodeStat,
+    NoNode,
+    NotEmpty,
+    Op,
+    Result,
+    SessionExpired,
+    SessionState,
+    Set,
+    StoreClosed,
+    StoreError,
+    check_path,
+    ensure_path,
+)
+from tidelog.metadata.zookeeper_outcome import outcome_of
+from tidelog.metadata.zookeeper_watch import Watch
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_LOST = (ConnectionLoss, OperationTimeoutError)
+
+
+class ZooKeeperUnreachableError(TidelogError):
+    """No server of the ensemble answered in time."""
+
+
+class ZooKeeperStore:
+    """One session after the other with an ensemble; made with :meth:`connect`."""
+
+    def __init__(self, connect: str, session_timeout_ms: int) -> None:
+        hosts, slash, chroot = connect.partition("/")
+        self._hosts = hosts
+        self._chroot = slash + chroot.strip("/") if chroot.strip("/") else ""
+        self._loop = asyncio.get_running_loop()
+        self._client = KazooClient(hosts, timeout=session_timeout_ms / 1000, logger=log.getChild("kazoo"))
+        self._client.add_listener(self._state_changed)
+        self._connected = asyncio.Event()
+        self._session = 0
+        self._generation = 0
+        self._closed = False
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._watches: set[Watch] = set()
+
+    @classmethod
+    async def connect(
+        cls, connect: str, *, session_timeout_ms: int = 18_000, connection_timeout_ms: int | None = None
+    ) -> ZooKeeperStore:
+        """Open a session; ``connect`` is ``host:port,host:port/chroot``, whose chroot is made if it is
+        missing."""
+        store = cls(connect, session_timeout_ms)
+        store._client.start_async()
+        try:
+            async with asyncio.timeout((connection_timeout_ms or session_timeout_ms) / 1000):
+                await store._connected.wait()
+                if store._chroot:
+                    await ensure_path(store, store._chroot)
+                    store._client.chroot = store._chroot
+        except TimeoutError:
+            await store.close()
+            raise ZooKeeperUnreachableError(
+                f"no ZooKeeper server answers at {store._hosts}: start it, or mend zookeeper.connect"
+            ) from None
+        return store
+
+    # Reading
+
+    async def get(self, path: str) -> tuple[bytes, int]:
+        data, stat = await self._read(path, self._client.get_async)
+        return data, stat.version
+
+    async def get_with_stat(self, path: str) -> tuple[bytes, NodeStat]:
+        data, stat = await self._read(path, self._client.get_async)
+        return data, _stat(stat)
+
+    async def stat(self, path: str) -> NodeStat | None:
+        found = await self._read(path, self._client.exists_async)
+        return None if found is None else _stat(found)
+
+    async def exists(self, path: str) -> bool:
+        return await self._read(path, self._client.exists_async) is not None
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self._read(path, self._client.get_children_async))
+
+    # Writing
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        (result,) = await self._write([Create(path, data, ephemeral, sequential)])
+        return str(result)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        (result,) = await self._write([Set(path, data, version)])
+        assert isinstance(result, int)
+        return result
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._write([Delete(path, version)])
+
+    async def multi(self, ops: Sequence[Op]) -> list[Result]:
+        return await self._write(ops) if ops else []
+
+    # Watching
+
+    def watch_node(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        return self._watch(path, on_change, of_children=False)
+
+    def watch_children(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
+        return self._watch(path, on_change, of_children=True)
+
+    def _watch(self, path: str, on_change: Callable[[], None], *, of_children: bool) -> Callable[[], None]:
+        check_path(path)
+        watch = Watch(path, on_change, of_children, self._loop, self._read_watched)
+        self._watches.add(watch)
+        watch.begin()
+
+        def stop() -> None:
+            self._watches.discard(watch)
+            watch.stop()
+
+        return stop
+
+    async def _read_watched(self, path: str, of_children: bool, on_event: Callable[[Any], None]) -> None:
+        """Set a watch; on the children of a node that is not there it is one for the node to come."""
+
+        def exists(watched: str) -> Any:
+            return self._client.exists_async(watched, watch=on_event)
+
+        def children(watched: str) -> Any:
+            return self._client.get_children_async(watched, watch=on_event)
+
+        if not of_children:
+            await self._read(path, exists)
+            return
+        while True:
+            try:
+                await self._read(path, children)
+                return
+            except NoNode:
+                if await self._read(path, exists) is None:
+                    return
+
+    # The session
+
+    @property
+    def session_id(self) -> int:
+        return self._session
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes go at once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._connected.set()
+        for watch in self._watches:
+            watch.stop()
+        await self._loop.run_in_executor(None, self._end)
+
+    def _end(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _state_changed(self, state: str) -> None:
+        """Runs in a thread of kazoo's, which must not be held up."""
+        session = self._client.client_id[0] if self._client.client_id else 0
+        self._loop.call_soon_threadsafe(self._take_state, state, session)
+
+    def _take_state(self, state: str, session: int) -> None:
+        if self._closed:
+            return
+        match state:
+            case KazooState.CONNECTED:
+                self._session = session
+                self._connected.set()
+                told = SessionState.CONNECTED
+            case KazooState.SUSPENDED:
+                self._connected.clear()
+                told = SessionState.SUSPENDED
+            case _:
+                self._connected.clear()
+                self._generation += 1
+                told = SessionState.EXPIRED
+        log.info("ZooKeeper session 0x%x is %s", self._session, told.value)
+        for listener in tuple(self._listeners):
+            listener(told)
+        if told is SessionState.CONNECTED:
+            # kazoo drops its watches with the connection: set them again, and have their owners look.
+            for watch in tuple(self._watches):
+                watch.begin()
+
+    # Asking
+
+    async def _read(self, path: str, ask: Callable[[str], Any]) -> Any:
+        check_path(path)
+        generation = self._generation
+        while True:
+            try:
+                return await self._ask(path, generation, lambda: ask(path))
+            except _LOST:
+                continue
+
+    async def _write(self, ops: Sequence[Op]) -> list[Result]:
+        for op in ops:
+            check_path(op.path)
+        path = ops[0].path
+        generation = self._generation
+        sent_before = False
+        while True:
+            try:
+                results = await self._ask(path, generation, lambda: self._transaction(ops))
+            except _LOST:
+                sent_before = True
+                continue
+            try:
+                return _results(ops, results)
+            except StoreError:
+                if not sent_before:
+                    raise
+                settled = await outcome_of(self, ops)
+                if settled is None:
+                    raise
+                return settled
+
+    def _transaction(self, ops: Sequence[Op]) -> Any:
+        transaction = self._client.transaction()
+        for op in ops:
+            match op:
+                case Create(path, data, ephemeral, sequential):
+                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                case Set(path, data, version):
+                    transaction.set_data(path, data, version)
+                case Delete(path, version):
+                    transaction.delete(path, version)
+                case Check(path, version):
+                    transaction.check(path, version)
+        return transaction.commit_async()
+
+    async def _ask(self, path: str, generation: int, ask: Callable[[], Any]) -> Any:
+        """One exchange with the ensemble, begun once the connection is there."""
+        await self._connected.wait()
+        if self._closed:
+            raise StoreClosed(path, "the connection to ZooKeeper was closed")
+        if generation != self._generation:
+            raise SessionExpired(path)
+        try:
+            return await self._answer(ask())
+        except SessionExpiredError:
+            raise SessionExpired(path) from None
+        except KazooClosedError:
+            raise StoreClosed(path, "the connection to ZooKeeper was closed") from None
+        except AuthFailedError as error:
+            raise StoreError(path, "ZooKeeper refuses this client's credentials") from error
+        except _LOST:
+            # Wait for the loop to hear of it, lest the next attempt meets the same dead connection.
+            await asyncio.sleep(0.01)
+            raise
+        except KazooException as error:
+            raise _store_error(error, path) from error
+
+    def _answer(self, pending: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def done(result: Any) -> None:
+            self._loop.call_soon_threadsafe(_settle, future, result)
+
+        pending.rawlink(done)
+        return future
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)
+
+
+def _stat(stat: ZnodeStat) -> NodeStat:
+    return NodeStat(stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _results(ops: Sequence[Op], answers: Sequence[Any]) -> list[Result]:
+    """What a transaction gave; kazoo returns the exceptions of a refused one as if they were results."""
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Exception) and not isinstance(answer, RolledBackError | RuntimeInconsistency):
+            error = _store_error(answer, ops[index].path, ops[index])
+            error.op_index = index
+            raise error
+    return [answer.version if isinstance(answer, ZnodeStat) else _plain(answer) for answer in answers]
+
+
+def _plain(answer: Any) -> Result:
+    return answer if isinstance(answer, str) else None
+
+
+def _store_error(error: Exception, path: str, op: Op | None = None) -> StoreError:
+    match error:
+        case NoNodeError():
+            return NoNode(path)
+        case NodeExistsError():
+            return NodeExists(path)
+        case BadVersionError():
+            return BadVersion(path, getattr(op, "version", ANY_VERSION))
+        case NotEmptyError():
+            return NotEmpty(path)
+        case NoChildrenForEphemeralsError():
+            return NoChildrenForEphemerals(path)
+    return StoreError(path, f"ZooKeeper refuses what is asked of {path}: {error!r}")
