@@ -1,0 +1,1 @@
+"""The controller of a cluster: elected through ZooKeeper, it decides who leads and tells the brokers."""
