@@ -4,13 +4,13 @@ Paths, keys, versions and number-as-string habits are those of Kafka 3.9 in ZooK
 Kafka broker or tool reads what Tidelog writes and the other way round. Every payload decodes what older
 Kafka versions wrote too (missing keys take their defaults).
 
-Everything in ``metadata``, the controller and the handlers that persist something go through this module;
-no path or JSON key is spelt anywhere else.
+Everything in ``metadata``, the controller and the handlers that persist something go through this module and
+``znode_requests``; no path or JSON key is spelt anywhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -119,7 +119,8 @@ _encode = msgspec.json.encode
 _T = TypeVar("_T")
 
 
-def _decode(kind: type[_T], path: str, raw: bytes) -> _T:
+def decode_json(kind: type[_T], path: str, raw: bytes) -> _T:
+    """A node's JSON as ``kind``; raises :class:`StorageError` that names the node."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError as error:
@@ -156,7 +157,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, broker_id: int, raw: bytes) -> BrokerRegistration:
         """Any version from 1 on."""
-        payload = _decode(_BrokerPayload, broker_path(broker_id), raw)
+        payload = decode_json(_BrokerPayload, broker_path(broker_id), raw)
         if payload.version < 2:
             plain = Listener("PLAINTEXT", payload.host or "", payload.port, "PLAINTEXT")
             endpoints: tuple[Listener, ...] = (plain,)
@@ -217,7 +218,7 @@ class TopicAssignment(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, topic: str, raw: bytes) -> TopicAssignment:
         """Any version; those before 3 have no topic id."""
-        payload = _decode(_TopicPayload, topic_path(topic), raw)
+        payload = decode_json(_TopicPayload, topic_path(topic), raw)
         try:
             topic_id = None if payload.topic_id is None else uuid_from_text(payload.topic_id)
         except ValueError as error:
@@ -294,7 +295,7 @@ class ProducerIdBlock(msgspec.Struct, frozen=True):
     @classmethod
     def decode(cls, raw: bytes) -> ProducerIdBlock:
         """The block that some broker took."""
-        payload = _decode(_BlockPayload, PRODUCER_ID_BLOCK, raw)
+        payload = decode_json(_BlockPayload, PRODUCER_ID_BLOCK, raw)
         try:
             return cls(payload.broker, int(payload.block_start), int(payload.block_end))
         except ValueError as error:
@@ -316,7 +317,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 def decode_cluster_id(raw: bytes) -> str:
     """The inverse of :func:`encode_cluster_id`."""
-    payload = _decode(dict[str, object], CLUSTER_ID, raw)
+    payload = decode_json(dict[str, object], CLUSTER_ID, raw)
     cluster_id = payload.get("id")
     if not isinstance(cluster_id, str):
         raise StorageError(f"metadata node {CLUSTER_ID} has no id")
@@ -332,7 +333,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 def decode_controller(raw: bytes) -> int:
     """The controller's broker id."""
-    broker_id = _decode(dict[str, object], CONTROLLER, raw).get("brokerid")
+    broker_id = decode_json(dict[str, object], CONTROLLER, raw).get("brokerid")
     if not isinstance(broker_id, int):
         raise StorageError(f"metadata node {CONTROLLER} has no brokerid")
     return broker_id
@@ -358,27 +359,11 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def decode_config(path: str, raw: bytes) -> dict[str, str]:
     """Overrides of one entity; an empty node has none."""
-    return dict(_decode(_ConfigPayload, path, raw).config) if raw else {}
+    return dict(decode_json(_ConfigPayload, path, raw).config) if raw else {}
 
 
 class _ConfigPayload(msgspec.Struct):
     config: dict[str, str] = {}
-
-
-def encode_config_change(entity_path: str) -> bytes:
-    """``/config/changes/config_change_N``: which entity changed, such as ``topics/orders``."""
-    return _encode({"version": 2, "entity_path": entity_path})
-
-
-def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
-    """``/isr_change_notification/isr_change_N``."""
-    listed = [{"topic": each.topic, "partition": each.partition} for each in partitions]
-    return _encode({"version": 1, "partitions": listed})
-
-
-def encode_log_dir_event(broker_id: int) -> bytes:
-    """``/log_dir_event_notification/log_dir_event_N``: a directory of this broker failed."""
-    return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 
 def encode_feature(features: Mapping[str, int]) -> bytes:
@@ -389,7 +374,7 @@ def encode_feature(features: Mapping[str, int]) -> bytes:
 
 def decode_feature(raw: bytes) -> dict[str, int]:
     """Finalized feature levels; none while the feature is disabled."""
-    payload = _decode(_FeaturePayload, FEATURE, raw)
+    payload = decode_json(_FeaturePayload, FEATURE, raw)
     if not payload.status:
         return {}
     return {name: levels.max_version_level for name, levels in payload.features.items()}

@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition, uuid_from_text
-from tidelog.metadata import znodes
+from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.listeners import Listener
 
 TOPIC_ID = uuid_from_text("3qVU1Wl6TuO5dhKmRI0Xtg")
@@ -116,11 +116,13 @@ def test_small_payloads_have_kafkas_json() -> None:
     )
     assert znodes.encode_controller_epoch(12) == b"12"
     assert znodes.encode_config({"retention.ms": "5"}) == b'{"version":1,"config":{"retention.ms":"5"}}'
-    assert znodes.encode_config_change("topics/orders") == b'{"version":2,"entity_path":"topics/orders"}'
-    assert znodes.encode_isr_change([ORDERS_0]) == (
+    assert (
+        znode_requests.encode_config_change("topics/orders") == b'{"version":2,"entity_path":"topics/orders"}'
+    )
+    assert znode_requests.encode_isr_change([ORDERS_0]) == (
         b'{"version":1,"partitions":[{"topic":"orders","partition":0}]}'
     )
-    assert znodes.encode_log_dir_event(4) == b'{"version":1,"broker":4,"event":1}'
+    assert znode_requests.encode_log_dir_event(4) == b'{"version":1,"broker":4,"event":1}'
     assert (
         znodes.encode_feature({"f": 3})
         == b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'

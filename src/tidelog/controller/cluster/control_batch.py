@@ -35,9 +35,6 @@ from tidelog.wire.messages.update_metadata import (
 )
 from tidelog.wire.schema import Payload
 
-INCREMENTAL = 1
-FULL = 2
-
 
 class ControlBatch:
     """Gathers what one change of state means for the brokers."""
@@ -105,21 +102,16 @@ class ControlBatch:
                 offline_replicas=[each for each in replicas if not self._context.is_online(each, partition)],
             )
 
-    def requests(self, *, full: bool = False) -> list[tuple[int, Payload]]:
-        """What is to be sent to whom, in this order; ``full`` says that it is all there is."""
-        kind = FULL if full else INCREMENTAL
+    def requests(self) -> list[tuple[int, Payload]]:
+        """What is to be sent to whom, in this order."""
         live = self._context.brokers
         return [
-            *((broker, self._leader_and_isr(broker, kind)) for broker in self._become if broker in live),
-            *(
-                (broker, self._update_metadata(broker, kind))
-                for broker in sorted(self._tell)
-                if broker in live
-            ),
+            *((broker, self._leader_and_isr(broker)) for broker in self._become if broker in live),
+            *((broker, self._update_metadata(broker)) for broker in sorted(self._tell) if broker in live),
             *((broker, self._stop_replica(broker)) for broker in self._stop if broker in live),
         ]
 
-    def _leader_and_isr(self, broker: int, kind: int) -> LeaderAndIsrRequest:
+    def _leader_and_isr(self, broker: int) -> LeaderAndIsrRequest:
         states = self._become[broker]
         topics: dict[str, LeaderAndIsrTopicState] = {}
         for partition, state in states.items():
@@ -134,7 +126,6 @@ class ControlBatch:
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
             broker_epoch=self._context.brokers[broker].epoch,
-            type=kind,
             topic_states=list(topics.values()),
             live_leaders=[
                 LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
@@ -144,7 +135,7 @@ class ControlBatch:
             ],
         )
 
-    def _update_metadata(self, broker: int, kind: int) -> UpdateMetadataRequest:
+    def _update_metadata(self, broker: int) -> UpdateMetadataRequest:
         topics: dict[str, UpdateMetadataTopicState] = {}
         for partition, state in self._partitions.items():
             topic_id = self._context.topic_ids.get(partition.topic, ZERO_UUID)
@@ -155,7 +146,6 @@ class ControlBatch:
             topic.partition_states.append(state)
         return UpdateMetadataRequest(
             controller_id=self._controller_id,
-            type=kind,
             controller_epoch=self._context.epoch,
             broker_epoch=self._context.brokers[broker].epoch,
             topic_states=list(topics.values()),
