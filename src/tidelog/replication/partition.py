@@ -1,8 +1,9 @@
 """One partition on this broker: the log, who leads it, and who waits for it to change.
 
 ``Partition`` is what handlers work with: it checks leadership and epochs, appends, reads, and moves the
-high watermark. With this broker as the only in-sync replica the high watermark follows the end of the log;
-followers will move it once there are several brokers.
+high watermark. Where this broker has the only replica, the high watermark follows the end of the log;
+otherwise the followers move it (``followers``), whose fetches come in by ``fetched_by``, and the leader has
+the controller take them into the in-sync replicas or put them out (``in_sync``).
 
 Appends are staged and written in groups (``append_group``), so that all produce requests of one readable
 event cost one write per partition. Waiters (long polls, produce requests whose answer is not due yet) are
@@ -20,13 +21,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage
+from tidelog.replication.followers import NO_BROKER_EPOCH, Followers
+from tidelog.replication.in_sync import InSync
+from tidelog.replication.surroundings import ALONE, Surroundings
 from tidelog.storage.log import FetchSlice, Isolation, Log
 from tidelog.storage.log_append import AppendInfo
 from tidelog.storage.producer_state import AppendOrigin
@@ -58,9 +62,13 @@ class Partition:
     """A replica of a partition on this broker."""
 
     __slots__ = (
-        "_alone_in_sync",
+        "_epoch_start_offset",
+        "_followers",
+        "_in_sync",
         "_loop",
         "_on_offline",
+        "_only_replica",
+        "_surroundings",
         "_waiters",
         "_waking",
         "broker_id",
@@ -86,6 +94,7 @@ class Partition:
         broker_id: int,
         loop: asyncio.AbstractEventLoop,
         on_offline: Callable[[LogDirOfflineError], None],
+        surroundings: Surroundings = ALONE,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -102,7 +111,11 @@ class Partition:
         """Whether the partition was closed because its log directory has failed."""
         self.flushing = False
         """Whether the log is being synced before the high watermark may follow its end."""
-        self._alone_in_sync = False
+        self._only_replica = False
+        self._followers = Followers()
+        self._in_sync = InSync()
+        self._epoch_start_offset = NO_OFFSET
+        self._surroundings = surroundings
         self._loop = loop
         self._on_offline = on_offline
         self._waiters: dict[Waiter, None] = {}
@@ -111,17 +124,37 @@ class Partition:
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition}, leader {self.leader}, epoch {self.leader_epoch})"
 
-    def apply(self, image: PartitionImage) -> None:
-        """Take over what the metadata say about leader, epoch and replicas."""
+    def apply(self, image: PartitionImage) -> bool:
+        """Take over what the metadata say about leader, epoch and replicas; False if that is outdated."""
+        if 0 <= image.state_version < self.partition_epoch:
+            return False
+        is_new_epoch = image.leader_epoch > self.leader_epoch
+        is_new_leader = not self.is_leader
         self.replicas = image.replicas
         self.isr = image.isr
-        self._alone_in_sync = image.isr == (self.broker_id,)
         self.leader = image.leader
         self.is_leader = image.leader == self.broker_id
         self.leader_epoch = image.leader_epoch
+        self._in_sync.commit(image.isr, image.state_version)
         if self.is_leader:
-            self.advance_high_watermark()
+            self._lead(is_new_epoch, is_new_leader)
         self._wake_soon()
+        return True
+
+    def _lead(self, is_new_epoch: bool, is_new_leader: bool) -> None:
+        end_offset = self.log.log_end_offset
+        self._followers.assign(each for each in self.replicas if each != self.broker_id)
+        self._only_replica = not self._followers
+        if is_new_epoch or is_new_leader:
+            self._epoch_start_offset = end_offset
+            now_ms = self._surroundings.clock.monotonic_ms()
+            self._followers.begin_epoch(self.isr, end_offset, now_ms, is_new_leader=is_new_leader)
+        self.advance_high_watermark()
+
+    @property
+    def partition_epoch(self) -> int:
+        """The version of the partition's state that this broker knows; -1 if it knows none."""
+        return self._in_sync.partition_epoch
 
     def use_log(self, log: Log) -> None:
         """Take ``log`` for the partition's own; whether and when it is synced is decided here from now on."""
@@ -148,8 +181,10 @@ class Partition:
         end_offset = log.log_end_offset
         if end_offset - log.recovery_point >= log.config.flush_messages:
             self._flush()
-        elif self._alone_in_sync:
+        elif self._only_replica:
             log.update_high_watermark(end_offset)
+        else:
+            self.advance_high_watermark()
         if self._waiters:
             self._wake_soon()
 
@@ -161,10 +196,109 @@ class Partition:
         self.write_staged()
         return info
 
-    def advance_high_watermark(self) -> None:
-        """Move the high watermark to what all in-sync replicas have, unless that is being synced yet."""
-        if self._alone_in_sync and not self.flushing:
-            self.log.update_high_watermark(self.log.log_end_offset)
+    def advance_high_watermark(self) -> bool:
+        """Move the high watermark to what all in-sync replicas have; whether it moved.
+
+        What is being synced yet is not committed. With fewer replicas in sync than ``min.insync.replicas``
+        asks for nothing is (KIP-966).
+        """
+        log = self.log
+        end_offset = log.recovery_point if self.flushing else log.log_end_offset
+        if not self._only_replica:
+            if len(self.isr) < self._required_in_sync:
+                return False
+            surroundings = self._surroundings
+            now_ms = surroundings.clock.monotonic_ms()
+            committed = self._followers.committed_offset(
+                log.log_end_offset, self._in_sync.maximal, now_ms, surroundings.max_lag_ms
+            )
+            end_offset = min(end_offset, committed)
+        if end_offset <= log.high_watermark:
+            return False
+        log.update_high_watermark(end_offset)
+        return True
+
+    # Followers
+
+    def fetched_by(
+        self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int = NO_BROKER_EPOCH
+    ) -> None:
+        """A follower has everything before ``offset``: the high watermark and the in-sync replicas may
+        change."""
+        follower = self._followers.get(broker_id)
+        if not self.is_leader or follower is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"Replica {broker_id} is not recognized as a valid replica of {self.topic_partition} in "
+                f"leader epoch {self.leader_epoch}",
+            )
+        now_ms = self._surroundings.clock.monotonic_ms()
+        moved = offset != follower.log_end_offset or log_start_offset != follower.log_start_offset
+        follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, broker_epoch)
+        if broker_id not in self.isr and self._may_join(broker_id, offset):
+            self._propose((*self.isr, broker_id))
+        if moved:
+            self.advance_high_watermark()
+            self._wake_soon()
+
+    def _may_join(self, broker_id: int, offset: int) -> bool:
+        """In sync is who has all that is committed, and all of the epochs before this one."""
+        return (
+            self._in_sync.proposed is None
+            and offset >= self.log.high_watermark
+            and offset >= self._epoch_start_offset
+            and self._surroundings.is_alive(broker_id)
+        )
+
+    def shrink_isr(self) -> None:
+        """Have those put out of the in-sync replicas that have fallen behind for too long."""
+        if not self.is_leader or self._in_sync.proposed is not None or self.closed:
+            return
+        surroundings = self._surroundings
+        lagging = self._followers.lagging(
+            self.isr, self.log.log_end_offset, surroundings.clock.monotonic_ms(), surroundings.max_lag_ms
+        )
+        if lagging:
+            logger.info("Replicas %s of %s have fallen behind", lagging, self.topic_partition)
+            self._propose(tuple(each for each in self.isr if each not in lagging))
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        self._in_sync.propose(isr)
+        self._surroundings.isr_requests.submit(self, isr)
+
+    def isr_changed(self, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller has answered: these are in sync now."""
+        if leader_epoch != self.leader_epoch or not self.is_leader or partition_epoch < self.partition_epoch:
+            return
+        if isr != self.isr:
+            logger.info("Replicas %s of %s are in sync now", list(isr), self.topic_partition)
+        self.isr = isr
+        self._in_sync.commit(isr, partition_epoch)
+        if self.advance_high_watermark():
+            self._wake_soon()
+
+    def isr_refused(self, leader_epoch: int) -> None:
+        """The controller has refused a change; who leads, or is in sync, will be told soon if that is why."""
+        if leader_epoch == self.leader_epoch and self._in_sync.proposed is not None:
+            self._in_sync.withdraw()
+            if self.is_leader and self.advance_high_watermark():
+                self._wake_soon()
+
+    def broker_epochs(self, isr: Collection[int], own_epoch: int) -> dict[int, int]:
+        """In which epochs of their brokers replicas have caught up (KIP-903)."""
+        epochs: dict[int, int] = {}
+        for broker_id in isr:
+            follower = self._followers.get(broker_id)
+            epochs[broker_id] = own_epoch if follower is None else follower.broker_epoch
+        return epochs
+
+    @property
+    def low_watermark(self) -> int:
+        """Before which offset all live replicas have deleted everything."""
+        start_offset = self.log.log_start_offset
+        if self._only_replica:
+            return start_offset
+        return self._followers.low_watermark(start_offset, self._surroundings.live_brokers())
 
     # Syncing
 
@@ -199,10 +333,8 @@ class Partition:
         self.flushing = False
         log = self.log
         if log.unflushed_messages >= log.config.flush_messages:
-            if self._alone_in_sync:
-                log.update_high_watermark(max(log.high_watermark, log.recovery_point))
             self._flush()
-        else:
+        if self.is_leader:
             self.advance_high_watermark()
         self._wake_soon()
 
@@ -326,9 +458,13 @@ class Partition:
         for waiter in tuple(self._waiters):
             waiter.partition_changed(self)
 
+    @property
+    def _required_in_sync(self) -> int:
+        """``min.insync.replicas``, but no more replicas than the partition has, as in Kafka."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
     def _check_in_sync_replicas(self) -> None:
-        """``min.insync.replicas`` asks for no more replicas than the partition has, as in Kafka."""
-        required = min(self.log.config.min_insync_replicas, len(self.replicas))
+        required = self._required_in_sync
         if len(self.isr) < required:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -1,0 +1,56 @@
+"""Who is in sync: what the controller has written down, and the change that the leader has asked it for.
+
+While a change is under way the leader counts with the larger of both sets (KIP-497): a replica that is
+being taken in must have what is committed from now on, and one that is being put out may still be in sync
+for all that others know. At most one change is under way; what the controller says last, by partition
+epoch, holds.
+
+Pure; owned by ``replication/partition``. ``IsrRequests`` is the way to the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tidelog.replication.partition import Partition
+
+
+class IsrRequests(Protocol):
+    """Asks the controller for other in-sync replicas, until it answers."""
+
+    def submit(self, partition: Partition, isr: tuple[int, ...]) -> None:
+        """Ask; the partition hears of it by ``isr_changed`` or ``isr_refused``."""
+
+
+class InSync:
+    """The in-sync replicas of a partition that this broker leads."""
+
+    __slots__ = ("committed", "maximal", "partition_epoch", "proposed")
+
+    def __init__(self) -> None:
+        self.committed: tuple[int, ...] = ()
+        """As the controller has them."""
+        self.proposed: tuple[int, ...] | None = None
+        """What has been asked for and not been answered yet."""
+        self.maximal: Collection[int] = ()
+        """All that may be in sync, whatever becomes of the request."""
+        self.partition_epoch = -1
+
+    def commit(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller has written ``isr`` down; nothing is under way any more."""
+        self.committed = isr
+        self.maximal = isr
+        self.proposed = None
+        self.partition_epoch = partition_epoch
+
+    def propose(self, isr: tuple[int, ...]) -> None:
+        """Another set is being asked for."""
+        self.proposed = isr
+        self.maximal = {*self.committed, *isr}
+
+    def withdraw(self) -> None:
+        """The request was refused: all is as it was."""
+        self.proposed = None
+        self.maximal = self.committed

@@ -1,0 +1,48 @@
+"""What all partitions of a broker share: time, the lag that followers are allowed, who is alive, the way to
+the controller.
+
+A broker alone has no followers, so nothing of this is ever asked for there (``ALONE``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from tidelog.clock import Clock, SystemClock
+from tidelog.replication.in_sync import IsrRequests
+
+if TYPE_CHECKING:
+    from tidelog.replication.partition import Partition
+
+DEFAULT_MAX_LAG_MS = 30_000
+
+
+class Surroundings:
+    """Handed to every partition; ``max_lag_ms`` is ``replica.lag.time.max.ms``."""
+
+    __slots__ = ("clock", "isr_requests", "live_brokers", "max_lag_ms")
+
+    def __init__(
+        self,
+        clock: Clock,
+        isr_requests: IsrRequests,
+        live_brokers: Callable[[], Collection[int]],
+        max_lag_ms: float = DEFAULT_MAX_LAG_MS,
+    ) -> None:
+        self.clock = clock
+        self.isr_requests = isr_requests
+        self.live_brokers = live_brokers
+        self.max_lag_ms = max_lag_ms
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is there, as far as this one has been told."""
+        return broker_id in self.live_brokers()
+
+
+class _NobodyToAsk:
+    def submit(self, partition: Partition, isr: tuple[int, ...]) -> None:
+        raise AssertionError(f"{partition} has no followers, so its in-sync replicas cannot change")
+
+
+ALONE = Surroundings(SystemClock(), _NobodyToAsk(), lambda: ())
