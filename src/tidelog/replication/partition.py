@@ -218,6 +218,30 @@ class Partition:
         log.update_high_watermark(end_offset)
         return True
 
+    # Following
+
+    def follow(self, leader_high_watermark: int, leader_start_offset: int) -> None:
+        """Take over, as far as this log reaches, where the leader's is committed and where it starts."""
+        log = self.log
+        before = log.high_watermark, log.log_start_offset
+        log.update_high_watermark(max(log.high_watermark, min(leader_high_watermark, log.log_end_offset)))
+        if leader_start_offset > log.log_start_offset:
+            log.increment_log_start_offset(
+                min(leader_start_offset, log.high_watermark), "the leader's has moved"
+            )
+        if before != (log.high_watermark, log.log_start_offset):
+            self._wake_soon()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from ``offset`` on, which the leader does not have."""
+        self.log.truncate_to(offset)
+        self._wake_soon()
+
+    def start_again_at(self, offset: int) -> None:
+        """Drop everything: the leader's log starts behind the end of this one."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._wake_soon()
+
     # Followers
 
     def fetched_by(

@@ -1,0 +1,303 @@
+"""Following: one loop for each leader, which fetches all partitions that this broker follows there.
+
+A fetched batch is appended as it is, so replicas are equal byte for byte. With each fetch the follower
+tells the epoch of its last batch; where the leader's log has something else, the leader says so, and the
+follower cuts its log back to where both agree, step by step if need be (KIP-101, KIP-279, KIP-595). The
+high watermark and the start of the log follow the leader's.
+
+A partition that cannot be fetched (its leader is not ready, or the records are bad) waits a while; the
+others go on. One whose epoch is over is dropped: the controller will say what becomes of it. A disk that
+fails takes its directory offline.
+
+Owned by ``replication/fetchers``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from tidelog.clock import Clock
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, TidelogError
+from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
+from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition, LeaderEndpoint
+from tidelog.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+_NOT_READY = frozenset(
+    {
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class Followed:
+    """A partition in a loop: the epoch it is followed in, and until when it waits."""
+
+    __slots__ = ("epoch", "partition", "until_ms")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.until_ms = float("-inf")
+
+
+class FetchLoop:
+    """Fetches from one leader; ``start`` it once, ``close`` it once."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        endpoint: LeaderEndpoint,
+        clock: Clock,
+        backoff_ms: Callable[[], int],
+        on_offline: Callable[[LogDirOfflineError], None],
+    ) -> None:
+        self.leader_id = leader_id
+        self._endpoint = endpoint
+        self._clock = clock
+        self._backoff_ms = backoff_ms
+        self._on_offline = on_offline
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._more = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop; nothing is appended afterwards."""
+        self._followed.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._endpoint.close()
+
+    def add(self, partition: Partition) -> None:
+        """Follow a partition in the epoch that it is in now."""
+        followed = self._followed[partition.topic_partition] = Followed(partition)
+        if partition.log.epochs.latest_epoch == NO_LEADER_EPOCH:
+            # Without epochs nobody can tell where histories part; what is committed is common to all.
+            self._guarded(followed, lambda: partition.log.truncate_to(partition.log.high_watermark))
+        self._more.set()
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Follow a partition no more."""
+        self._followed.pop(partition, None)
+
+    # The loop
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except asyncio.CancelledError:
+                raise
+            except (OSError, TidelogError, TimeoutError) as error:
+                logger.info("Fetching from broker %d failed: %s", self.leader_id, error)
+                await self._pause()
+            except Exception:
+                logger.exception("Fetching from broker %d met a bug", self.leader_id)
+                await self._pause()
+
+    async def _round(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        ready = [each for each in self._followed.values() if each.until_ms <= now_ms]
+        if not ready:
+            await self._wait_for_work(now_ms)
+            return
+        positions = {each.partition.topic_partition: self._position(each) for each in ready}
+        answers = await self._endpoint.fetch(positions)
+        for topic_partition, answer in answers.items():
+            followed = self._followed.get(topic_partition)
+            position = positions.get(topic_partition)
+            if followed is not None and position is not None and self._is_current(followed, position):
+                await self._take(followed, position, answer)
+
+    async def _wait_for_work(self, now_ms: float) -> None:
+        waits = [each.until_ms - now_ms for each in self._followed.values()]
+        self._more.clear()
+        try:
+            async with asyncio.timeout(max(0.001, min(waits) / 1000) if waits else None):
+                await self._more.wait()
+        except TimeoutError:
+            return
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._backoff_ms() / 1000)
+
+    def _position(self, followed: Followed) -> FollowerPosition:
+        partition = followed.partition
+        log = partition.log
+        return FollowerPosition(
+            partition.topic_id,
+            log.log_end_offset,
+            log.log_start_offset,
+            followed.epoch,
+            log.epochs.latest_epoch,
+        )
+
+    def _is_current(self, followed: Followed, position: FollowerPosition) -> bool:
+        """Whether an answer is still about what the partition is: it may have changed while it was
+        fetched."""
+        partition = followed.partition
+        return (
+            not partition.closed
+            and not partition.is_leader
+            and followed.epoch == partition.leader_epoch == position.leader_epoch
+            and partition.log.log_end_offset == position.offset
+        )
+
+    # Answers
+
+    async def _take(self, followed: Followed, position: FollowerPosition, answer: FetchedPartition) -> None:
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            if answer.diverging_epoch is not None:
+                self._truncate(followed, *answer.diverging_epoch)
+            else:
+                self._guarded(followed, lambda: self._append(followed.partition, answer))
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._start_again(followed, position)
+        elif code == ErrorCode.FENCED_LEADER_EPOCH:
+            logger.info("Epoch %d of %s is over", followed.epoch, followed.partition.topic_partition)
+            self.remove(followed.partition.topic_partition)
+        else:
+            if code not in _NOT_READY:
+                logger.error(
+                    "Broker %d refuses to be followed in %s: %s",
+                    self.leader_id,
+                    followed.partition.topic_partition,
+                    ErrorCode(code).name,
+                )
+            self._delay(followed)
+
+    def _append(self, partition: Partition, answer: FetchedPartition) -> None:
+        log = partition.log
+        if answer.records:
+            log.append_as_follower(answer.records)
+        partition.follow(answer.high_watermark, answer.log_start_offset)
+
+    def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:
+        """Cut the log back to where it agrees with the leader's, as far as ``epoch`` tells."""
+        log = followed.partition.log
+        known = log.end_offset_for_epoch(epoch)
+        if known is None:
+            offset = log.high_watermark if epoch < 0 else min(end_offset, log.log_end_offset)
+        elif known[0] == epoch:
+            offset = min(end_offset, known[1])
+        else:
+            # The leader's epoch is unknown here; what this log has of earlier ones may agree.
+            offset = known[1]
+        if offset < log.high_watermark:
+            logger.warning(
+                "%s is cut back to offset %d, below its high watermark %d",
+                followed.partition.topic_partition,
+                offset,
+                log.high_watermark,
+            )
+        self._guarded(followed, lambda: followed.partition.truncate_to(offset))
+
+    async def _start_again(self, followed: Followed, position: FollowerPosition) -> None:
+        """This log ends where the leader's has nothing: behind its end, or before its start."""
+        partition = followed.partition
+        try:
+            start, end = await self._endpoint.log_bounds(partition.topic_partition, followed.epoch)
+        except KafkaError as error:
+            logger.info("The bounds of %s are not known: %s", partition.topic_partition, error)
+            self._delay(followed)
+            return
+        if not self._is_current(followed, position):
+            return
+        if end < position.offset:
+            # Only after an unclean election: the leader has less than this broker had.
+            logger.warning("%s is cut back to its leader's end, offset %d", partition.topic_partition, end)
+            self._guarded(followed, lambda: partition.truncate_to(end))
+        elif start > position.offset:
+            self._guarded(followed, lambda: partition.start_again_at(start))
+        else:
+            self._delay(followed)
+
+    # Trouble
+
+    def _guarded(self, followed: Followed, work: Callable[[], object]) -> None:
+        """Change a log; what is wrong with it keeps the others from nothing."""
+        partition = followed.partition
+        try:
+            work()
+        except LogDirOfflineError as error:
+            self.remove(partition.topic_partition)
+            self._on_offline(error)
+        except (StorageError, KafkaError) as error:
+            logger.error(
+                "What broker %d sends of %s is refused: %s", self.leader_id, partition.topic_partition, error
+            )
+            self._delay(followed)
+
+    def _delay(self, followed: Followed) -> None:
+        followed.until_ms = self._clock.monotonic_ms() + self._backoff_ms()
+
+
+class FetchLoops:
+    """One loop for each leader that partitions are followed at."""
+
+    def __init__(self, make: Callable[[int], FetchLoop]) -> None:
+        self._make = make
+        self._loops: dict[int, FetchLoop] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def follow(self, partition: Partition) -> None:
+        """Follow a partition at its present leader, and nowhere else."""
+        self.stop(partition.topic_partition)
+        leader = partition.leader
+        loop = self._loops.get(leader)
+        if loop is None:
+            loop = self._loops[leader] = self._make(leader)
+            loop.start()
+        loop.add(partition)
+        self._leaders[partition.topic_partition] = leader
+
+    def stop(self, partition: TopicPartition) -> None:
+        """Follow a partition no more."""
+        leader = self._leaders.pop(partition, None)
+        if leader is not None and leader in self._loops:
+            self._loops[leader].remove(partition)
+
+    def close_idle(self) -> None:
+        """End the loops that have nothing to fetch."""
+        for leader, loop in list(self._loops.items()):
+            if not len(loop):
+                del self._loops[leader]
+                self._close_soon(loop)
+
+    def leaders(self) -> Mapping[TopicPartition, int]:
+        """Where each partition is followed."""
+        return self._leaders
+
+    async def close(self) -> None:
+        """Stop all."""
+        loops, self._loops = self._loops, {}
+        self._leaders.clear()
+        for loop in loops.values():
+            self._close_soon(loop)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _close_soon(self, loop: FetchLoop) -> None:
+        task = asyncio.get_running_loop().create_task(loop.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

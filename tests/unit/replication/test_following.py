@@ -1,0 +1,274 @@
+"""Leaders and followers with real logs: what is committed, who is in sync, how histories that part are mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.records.record import Record, encode_batch
+from tidelog.replication.partition import ACKS_ALL
+from tidelog.storage.log_config import LogConfig
+from tidelog.testing.clock import ManualClock
+from tidelog.testing.replica_set import ReplicaSet
+
+LAG_MS = 10_000
+
+
+def batch(*values: bytes) -> memoryview:
+    return memoryview(bytearray(encode_batch([Record(timestamp=1, value=value) for value in values])))
+
+
+class Scene:
+    def __init__(self, tmp_path: Path, config: LogConfig | None) -> None:
+        self.clock = ManualClock()
+        self.replicas = ReplicaSet(tmp_path, 3, self.clock, config, LAG_MS)
+        self.replicas.elect(1, isr=(1, 2, 3))
+
+    def offsets(self) -> list[tuple[int, int]]:
+        """High watermark and end of each log."""
+        logs = [self.replicas[broker].log for broker in (1, 2, 3)]
+        return [(log.high_watermark, log.log_end_offset) for log in logs]
+
+
+def run(tmp_path: Path, test: Callable[[Scene], Awaitable[None]], config: LogConfig | None = None) -> None:
+    async def body() -> None:
+        scene = Scene(tmp_path, config)
+        try:
+            await test(scene)
+        finally:
+            scene.replicas.close()
+
+    asyncio.run(body())
+
+
+def test_a_record_is_committed_when_every_in_sync_replica_has_it(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"a", b"b"), ACKS_ALL)
+        assert scene.offsets() == [(0, 2), (0, 0), (0, 0)]
+        await replicas.rounds(1)
+        assert scene.offsets() == [(0, 2), (0, 2), (0, 2)]
+        await replicas.rounds(1)
+        assert scene.offsets()[0] == (2, 2)
+        await replicas.rounds(1)
+        assert scene.offsets() == [(2, 2)] * 3
+        assert replicas.contents(1) == replicas.contents(2) == replicas.contents(3) != b""
+
+    run(tmp_path, test)
+
+
+def test_a_follower_that_falls_behind_is_put_out_and_taken_in_again(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.add(3)
+        replicas[1].append(batch(b"a"), ACKS_ALL)
+        await replicas.rounds(2)
+        assert scene.offsets()[0] == (0, 1)
+        scene.clock.advance(LAG_MS + 1)
+        await replicas.rounds(1)
+        replicas[1].shrink_isr()
+        assert replicas[1].isr == (1, 2)
+        assert scene.offsets()[0] == (1, 1)
+        replicas.cut_off.clear()
+        await replicas.rounds(2)
+        assert replicas[1].isr == (1, 2, 3)
+        assert replicas.contents(3) == replicas.contents(1)
+
+    run(tmp_path, test)
+
+
+def test_a_follower_that_is_about_to_be_in_sync_holds_the_high_watermark(tmp_path: Path) -> None:
+    """Else it could be taken in, and elected, without what was committed in the meantime."""
+
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.add(3)
+        scene.clock.advance(LAG_MS + 1)
+        await replicas.rounds(1)
+        replicas[1].append(batch(b"a"))
+        await replicas.rounds(2)
+        replicas[1].shrink_isr()
+        assert replicas[1].isr == (1, 2)
+        replicas.grant = lambda partition, isr: False
+        replicas.cut_off.clear()
+        await replicas.rounds(2)
+        assert replicas[1].isr == (1, 2)
+        replicas.cut_off.add(3)
+        replicas[1].append(batch(b"b"))
+        await replicas.rounds(2)
+        assert scene.offsets()[0] == (1, 2)
+        scene.clock.advance(LAG_MS + 1)
+        await replicas.rounds(1)
+        replicas[1].advance_high_watermark()
+        assert scene.offsets()[0] == (2, 2)
+
+    run(tmp_path, test)
+
+
+def test_while_a_change_is_under_way_both_sets_count(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.add(3)
+        scene.clock.advance(LAG_MS + 1)
+        await replicas.rounds(1)
+        replicas[1].append(batch(b"a"))
+        asked: list[tuple[int, ...]] = []
+        replicas[1]._surroundings.isr_requests = type(
+            "Slow", (), {"submit": lambda self, p, isr: asked.append(isr)}
+        )()
+        replicas[1].shrink_isr()
+        await replicas.rounds(2)
+        assert asked == [(1, 2)]
+        assert scene.offsets()[0] == (0, 1)
+        replicas[1].isr_changed(0, (1, 2), 1)
+        assert scene.offsets()[0] == (1, 1)
+
+    run(tmp_path, test)
+
+
+def test_too_few_in_sync_replicas_take_no_acks_all_and_commit_nothing(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.update({2, 3})
+        scene.clock.advance(LAG_MS + 1)
+        replicas[1].append(batch(b"a"), 1)
+        replicas[1].shrink_isr()
+        assert replicas[1].isr == (1,)
+        with pytest.raises(KafkaError) as refusal:
+            replicas[1].append(batch(b"b"), ACKS_ALL)
+        assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert scene.offsets()[0] == (0, 1)
+
+    run(tmp_path, test, LogConfig(min_insync_replicas=2))
+
+
+def test_a_deposed_leader_drops_what_nobody_else_has(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"committed"))
+        await replicas.rounds(3)
+        replicas.cut_off.add(1)
+        replicas[1].append(batch(b"lost-1", b"lost-2", b"lost-3"))
+        replicas.elect(2, isr=(2, 3))
+        replicas[2].append(batch(b"new"))
+        await replicas.rounds(3)
+        assert scene.offsets()[1] == (2, 2)
+        replicas.cut_off.clear()
+        replicas.tell(1)
+        await replicas.rounds(4)
+        assert scene.offsets() == [(2, 2)] * 3
+        assert replicas.contents(1) == replicas.contents(2) == replicas.contents(3)
+        assert replicas[2].isr == (2, 3, 1)
+
+    run(tmp_path, test)
+
+
+def test_histories_that_part_several_times_are_mended_step_by_step(tmp_path: Path) -> None:
+    """KIP-279: leaders that were each alone for a while leave epochs that the others have never seen."""
+
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"common"))
+        await replicas.rounds(3)
+        for leader in (2, 3, 2, 3):
+            replicas.cut_off = {1, 2, 3} - {leader}
+            replicas.elect(leader, isr=(leader,))
+            replicas[leader].append(batch(f"epoch {replicas.state.leader_epoch}".encode()))
+        replicas.cut_off = {2, 3}
+        replicas.elect(1, isr=(1,))
+        replicas[1].append(batch(b"final"))
+        replicas.cut_off.clear()
+        for broker in (2, 3):
+            replicas.tell(broker)
+        await replicas.rounds(12)
+        assert replicas.contents(1) == replicas.contents(2) == replicas.contents(3)
+        assert scene.offsets() == [(2, 2)] * 3
+
+    run(tmp_path, test)
+
+
+def test_a_follower_behind_the_start_of_the_leaders_log_begins_there(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"a"))
+        await replicas.rounds(3)
+        replicas.cut_off.add(3)
+        scene.clock.advance(LAG_MS + 1)
+        await replicas.rounds(1)
+        for number in range(5):
+            replicas[1].append(batch(f"{number}".encode()))
+        replicas[1].shrink_isr()
+        await replicas.rounds(3)
+        replicas[1].log.increment_log_start_offset(4)
+        replicas.cut_off.clear()
+        await replicas.rounds(5)
+        assert replicas[3].log.log_start_offset == 4
+        assert replicas.contents(3) == replicas.contents(1)
+        assert replicas[1].isr == (1, 2, 3)
+
+    run(tmp_path, test)
+
+
+def test_the_start_of_the_log_follows_the_leaders(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"a"))
+        replicas[1].append(batch(b"b"))
+        await replicas.rounds(3)
+        replicas[1].log.increment_log_start_offset(1)
+        assert replicas[1].low_watermark == 0
+        await replicas.rounds(2)
+        assert [replicas[broker].log.log_start_offset for broker in (1, 2, 3)] == [1, 1, 1]
+        assert replicas[1].low_watermark == 1
+
+    run(tmp_path, test)
+
+
+def test_an_unclean_leader_with_less_makes_the_others_forget(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.add(3)
+        replicas[1].append(batch(b"a"))
+        replicas[1].append(batch(b"b"))
+        await replicas.rounds(3)
+        replicas.cut_off = {1, 2}
+        replicas.elect(3, isr=(3,))
+        replicas.cut_off.clear()
+        for broker in (1, 2):
+            replicas.tell(broker)
+        await replicas.rounds(4)
+        assert scene.offsets() == [(0, 0)] * 3
+        replicas[3].append(batch(b"c"))
+        await replicas.rounds(4)
+        assert replicas.contents(1) == replicas.contents(2) == replicas.contents(3) != b""
+
+    run(tmp_path, test)
+
+
+def test_a_fetch_in_an_old_epoch_is_fenced_and_counts_for_nothing(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.add(3)
+        replicas.elect(1)
+        replicas.cut_off.clear()
+        replicas[1].append(batch(b"a"))
+        await replicas.rounds(3)
+        assert scene.offsets() == [(0, 1), (0, 1), (0, 0)]
+        replicas.tell(3)
+        await replicas.rounds(3)
+        assert scene.offsets() == [(1, 1)] * 3
+
+    run(tmp_path, test)
+
+
+def test_what_is_no_replica_is_refused(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        with pytest.raises(KafkaError) as refusal:
+            scene.replicas[1].fetched_by(9, 0, 0)
+        assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(tmp_path, test)
