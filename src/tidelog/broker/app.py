@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.broker.dispatch import Dispatcher
+from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
@@ -36,7 +36,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
-from tidelog.metadata.feed import ImageDelta, MetadataFeed
+from tidelog.metadata.feed import Feed, ImageDelta, MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.listeners import Listener, reachable
 from tidelog.metadata.producer_ids import ProducerIds
@@ -44,14 +44,18 @@ from tidelog.metadata.store import MetadataStore, NoNode, put
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
+from tidelog.replication.surroundings import ALONE
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_loading import LoadProgress
 from tidelog.storage.log_dirs_options import LogDirsOptions
+from tidelog.wire.api import ApiKey
 from tidelog.wire.plain import Endpoint
 
 if TYPE_CHECKING:
+    from tidelog.broker.cluster.admin import ClusterAdmin
+    from tidelog.broker.cluster.membership import Membership
     from tidelog.broker.coordinators import Coordinators
 
 logger = logging.getLogger(__name__)
@@ -71,12 +75,13 @@ class Broker:
     store: MetadataStore
     image: MetadataImage
     dynamic_configs: DynamicConfigs
-    controller: Controller
+    controller: Controller | ClusterAdmin
     producer_ids: ProducerIds
     log_dirs: LogDirs
     partitions: Partitions
     network: Network
     advertised: tuple[Listener, ...]
+    _feed: Feed
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.config = config
@@ -87,6 +92,17 @@ class Broker:
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
         self._coordinators: Coordinators | None = None
+        self._membership: Membership | None = None
+        self.served: tuple[ApiKey, ...] = SERVED
+        """The APIs that this broker serves."""
+        if config.optional_str("zookeeper.connect") is not None:
+            self.served = (*SERVED, *SERVED_IN_CLUSTERS)
+
+    @property
+    def membership(self) -> Membership:
+        """This broker's place in its cluster; a broker alone has none, and serves no API that needs it."""
+        assert self._membership is not None
+        return self._membership
 
     @property
     def state(self) -> BrokerState:
@@ -134,6 +150,8 @@ class Broker:
     def log_dir_failed(self, error: LogDirOfflineError) -> None:
         """A disk error came up while serving: its directory goes offline, the others serve on."""
         self.log_dirs.mark_offline(Path(error.log_dir or ""), error)
+        if self._membership is not None:
+            self._membership.log_dir_failed()
 
     def _all_log_dirs_failed(self, _: str) -> None:
         """The last directory went offline, under a request or under work in the background."""
@@ -147,6 +165,8 @@ class Broker:
     def give_up_start(self) -> None:
         """Let a start that is loading logs, which may take long, end with ``StartGivenUp``."""
         self._given_up = True
+        if self._membership is not None:
+            self._membership.given_up = True
 
     async def start(self) -> None:
         """Bring everything up; on an error what was opened is closed again and the error is raised."""
@@ -160,7 +180,8 @@ class Broker:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
-        self.network.start()
+        if self._membership is None:
+            self.network.start()
 
     async def _open_directories_and_store(self) -> None:
         config = self.config
@@ -173,19 +194,39 @@ class Broker:
             log_dir.meta is not None and not (path / CLEAN_SHUTDOWN_FILE).exists()
             for path, log_dir in self.log_dirs.online.items()
         )
-        if identity.broker_id is not None and not {"node.id", "broker.id"} & config.raw.keys():
-            config.node_id = identity.broker_id
-        self.store = EmbeddedStore(self._store_directory(known=identity.cluster_id is not None))
-        self._undo.append(self.store.close)
-        cluster_id = await self._cluster_id(identity.cluster_id)
-        self.log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
-        await take_over(self.store, config, self.clock, list(self.log_dirs.online))
-        feed = self._feed = await MetadataFeed.start(self.store)
-        self._undo.append(feed.close)
-        self.image = feed.image
-        self.dynamic_configs = DynamicConfigs(self.store, feed, config)
-        self.controller = Controller(self.store, feed, config, self.dynamic_configs)
+        if config.optional_str("zookeeper.connect") is not None:
+            await self._join_ensemble(identity.broker_id, identity.cluster_id)
+        else:
+            await self._open_store(identity.broker_id, identity.cluster_id)
+        self.image = self._feed.image
         self.producer_ids = ProducerIds(self.store, config.node_id)
+
+    async def _open_store(self, broker_id: int | None, known_cluster_id: str | None) -> None:
+        """A broker alone: its metadata are its own."""
+        config = self.config
+        if broker_id is not None and not {"node.id", "broker.id"} & config.raw.keys():
+            config.node_id = broker_id
+        store = self.store = EmbeddedStore(self._store_directory(known=known_cluster_id is not None))
+        self._undo.append(store.close)
+        cluster_id = await self._cluster_id(known_cluster_id)
+        self.log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
+        await take_over(store, config, self.clock, list(self.log_dirs.online))
+        feed = self._feed = await MetadataFeed.start(store)
+        self._undo.append(feed.close)
+        self.dynamic_configs = DynamicConfigs(store, feed, config)
+        self.controller = Controller(store, feed, config, self.dynamic_configs)
+
+    async def _join_ensemble(self, broker_id: int | None, known_cluster_id: str | None) -> None:
+        """A broker of a cluster: its metadata come from ZooKeeper and from the controller."""
+        from tidelog.broker.cluster.joining import join_ensemble
+
+        joined = await join_ensemble(self.config, self.clock, self.log_dirs, broker_id, known_cluster_id)
+        self._undo += [joined.store.close, joined.feed.close]
+        self.store = joined.store
+        self._feed = joined.feed
+        self.dynamic_configs = joined.configs
+        self.controller = joined.admin
+        self._membership = joined.membership
 
     def _store_directory(self, *, known: bool) -> Path:
         """The log directory that has the metadata, or the first one if there are none yet."""
@@ -213,8 +254,18 @@ class Broker:
         config = self.config
         loop = asyncio.get_running_loop()
         self.partitions = Partitions(
-            config.node_id, self.image, self.log_dirs, self._log_config, loop, self.log_dir_failed
+            config.node_id,
+            self.image,
+            self.log_dirs,
+            self._log_config,
+            loop,
+            self.log_dir_failed,
+            ALONE if self._membership is None else self._membership.surroundings,
         )
+        if self._membership is not None:
+            self._membership.attach(
+                self.partitions, self.log_dirs, self.dynamic_configs, self.log_dir_failed, self._on_roles
+            )
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
@@ -234,7 +285,9 @@ class Broker:
     async def _load(self) -> None:
         if self._ended_unclean:
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
-        self.log_dirs.load(self._log_config, is_stray=self.partitions.is_stray, progress=self._loaded_one)
+        # In a cluster only the controller knows what belongs here, and it has not been asked yet.
+        is_stray = self.partitions.is_stray if self._membership is None else lambda log: False
+        self.log_dirs.load(self._log_config, is_stray=is_stray, progress=self._loaded_one)
         self.partitions.apply(self.image.topics, at_start=True)
         self._feed.subscribe(self._on_metadata)
         self.dynamic_configs.on_topic_change(self._on_topic_config)
@@ -256,6 +309,11 @@ class Broker:
             },
             timestamp_ms=self.clock.time_ms(),
         )
+        if self._membership is not None:
+            # The controller speaks to a broker as soon as it is registered.
+            self.network.start()
+            await self._membership.join(registration)
+            return
         await self.store.create(
             znodes.broker_path(self.config.node_id), registration.encode(), ephemeral=True
         )
@@ -271,11 +329,15 @@ class Broker:
     async def shut_down(self) -> None:
         """Stop serving, finish what is under way and close everything cleanly."""
         self._life.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+        if self._membership is not None:
+            await self._membership.leave()
         self.network.stop_requests()
         await self.network.drain(_DRAIN_S)
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()
+        if self._membership is not None:
+            await self._membership.close()
         if self._coordinators is not None:
             await self._coordinators.close()
         self.partitions.close()
@@ -297,8 +359,12 @@ class Broker:
     # Changes while running
 
     def _on_metadata(self, delta: ImageDelta) -> None:
-        if delta.topics:
+        if delta.topics and self._membership is None:
             self.partitions.apply(sorted(delta.topics))
+        self._on_roles(delta)
+
+    def _on_roles(self, delta: ImageDelta) -> None:
+        """Partitions are what they are to be; the coordinators go where their topics' partitions are led."""
         if self._coordinators is not None:
             self._coordinators.metadata_changed(delta)
 

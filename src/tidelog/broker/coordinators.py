@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from tidelog.broker.coordinator_log import PartitionLog
 from tidelog.broker.transaction_markers import TransactionMarkers
 from tidelog.broker.transaction_verification import TransactionVerification
 from tidelog.clock import Clock
-from tidelog.controller.controller import Controller
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.service import TransactionCoordinator
@@ -35,6 +35,13 @@ logger = logging.getLogger(__name__)
 Coordinator = GroupCoordinator | TransactionCoordinator
 
 
+class TopicMaker(Protocol):
+    """Who makes the internal topics."""
+
+    async def auto_create_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+        """Create topics that are not there."""
+
+
 class Coordinators:
     """The coordinators, their timers and the loading of their shards."""
 
@@ -44,7 +51,7 @@ class Coordinators:
         clock: Clock,
         image: MetadataImage,
         partitions: Partitions,
-        controller: Controller,
+        controller: TopicMaker,
         on_offline: Callable[[LogDirOfflineError], None],
         producer_ids: ProducerIds,
     ) -> None:

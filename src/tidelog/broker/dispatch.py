@@ -90,8 +90,17 @@ SERVED = (
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
 
+SERVED_IN_CLUSTERS = (
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+)
+"""What brokers and their controller ask of each other, besides."""
+
 _HEADER = Struct(">hhih")
-_SERVED = frozenset(map(int, SERVED))
 
 
 def _numbers(key: ApiKey) -> tuple[int, int, int, int]:
@@ -147,6 +156,7 @@ class Dispatcher:
         self._broker = broker
         self._produce = produce.handle_frame
         self._fetch = fetch.handle_frame
+        self._served = frozenset(map(int, broker.served))
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(slots)
@@ -181,7 +191,7 @@ class Dispatcher:
 
         One in a turn of the loop: requests that come in between are served in between.
         """
-        for key in SERVED:
+        for key in self._broker.served:
             if key not in (ApiKey.PRODUCE, ApiKey.FETCH):
                 self._route(key)
                 await asyncio.sleep(0)
@@ -195,7 +205,7 @@ class Dispatcher:
     def _answer(self, connection: Connection, frame: memoryview) -> Outcome:
         header, pos = parse_request_header(frame)
         key, version, correlation_id, client_id = header
-        if key not in _SERVED:
+        if key not in self._served:
             raise WireError(f"it sent a request with API key {key}, which is not served here")
         api = API_TABLE[ApiKey(key)]
         if not api.accepts(version) and key != ApiKey.API_VERSIONS:

@@ -34,7 +34,8 @@ def auto_topic(name: str, config: BrokerConfig) -> NewTopic:
 
 
 def _replicas(option: str, config: BrokerConfig) -> int:
-    return config.int(option) if option in config.raw else 1
+    is_alone = config.optional_str("zookeeper.connect") is None
+    return 1 if is_alone and option not in config.raw else config.int(option)
 
 
 def internal_configs(name: str, config: BrokerConfig) -> dict[str, str]:

@@ -9,12 +9,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 from tidelog.controller.config_changes import ConfigResource, ResourceType
-from tidelog.controller.controller import Controller
 from tidelog.errors import ErrorCode, KafkaError
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+class ConfigWriter(Protocol):
+    """Who keeps configs: the controller of a broker alone, or any broker of a cluster."""
+
+    async def change_topic_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a topic's overrides with what ``edit`` makes of them."""
+
+    async def change_group_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a group's options with what ``edit`` makes of them."""
+
+    async def change_broker_config(
+        self, edit: Edit, *, every_broker: bool, validate_only: bool = False
+    ) -> None:
+        """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
 
 
 async def alter_each(
@@ -36,7 +51,7 @@ async def alter_each(
 
 
 async def alter_resource(
-    controller: Controller, broker_id: int, resource: ConfigResource, edit: Edit, *, validate_only: bool
+    controller: ConfigWriter, broker_id: int, resource: ConfigResource, edit: Edit, *, validate_only: bool
 ) -> None:
     """Change the entries of a topic, of a group, of this broker, or of every broker."""
     if resource.type == ResourceType.TOPIC:

@@ -7,6 +7,7 @@ Tidelog does not honour are names only, in ``unhonoured_options``.
 
 from __future__ import annotations
 
+from tidelog.metadata.cluster_options import CONTROLLER_OPTIONS, REPLICATION_OPTIONS, ZOOKEEPER_OPTIONS
 from tidelog.metadata.coordinator_options import (
     CLASSIC_GROUP_OPTIONS,
     CONSUMER_GROUP_OPTIONS,
@@ -194,6 +195,9 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Consumer groups (KIP-848)": CONSUMER_GROUP_OPTIONS,
     "Committed offsets": OFFSET_OPTIONS,
     "Transactions": TRANSACTION_OPTIONS,
+    "ZooKeeper": ZOOKEEPER_OPTIONS,
+    "Controller": CONTROLLER_OPTIONS,
+    "Replication": REPLICATION_OPTIONS,
 }
 
 BROKER_OPTIONS = ConfigDef(each for options in SUBJECTS.values() for each in options)

@@ -11,7 +11,7 @@ entry that cannot be used is passed over with one log line, and the next layer's
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.metadata import znodes
@@ -25,7 +25,7 @@ from tidelog.metadata.config_entries import (
     group_entries,
     topic_entries,
 )
-from tidelog.metadata.feed import ImageDelta, MetadataFeed
+from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.store import MetadataStore, put
 from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
@@ -41,9 +41,19 @@ TopicSubscriber = Callable[[str, TopicConfig], None]
 class DynamicConfigs:
     """The configs of topics, of groups and of this broker, over one store."""
 
-    def __init__(self, store: MetadataStore, feed: MetadataFeed, config: BrokerConfig) -> None:
-        """Apply what the store holds for this broker, and follow it from now on."""
+    def __init__(
+        self,
+        store: MetadataStore,
+        feed: Feed,
+        config: BrokerConfig,
+        announce: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """Apply what the store holds for this broker, and follow it from now on.
+
+        ``announce`` tells the brokers of a cluster whose entries have changed, such as ``topics/orders``.
+        """
         self._store = store
+        self._announce = announce
         self._image = feed.image
         self._config = config
         self._broker_subscribers: list[BrokerSubscriber] = []
@@ -129,12 +139,12 @@ class DynamicConfigs:
     async def set_topic(self, name: str, entries: Mapping[str, str]) -> None:
         """Check and keep a topic's complete entries."""
         self.check_topic(entries)
-        await put(self._store, znodes.topic_config_path(name), znodes.encode_config(entries))
+        await self._put(znodes.topic_config_path(name), entries)
 
     async def set_group(self, name: str, entries: Mapping[str, str]) -> None:
         """Check and keep a group's complete entries."""
         self.check_group(entries)
-        await put(self._store, znodes.group_config_path(name), znodes.encode_config(entries))
+        await self._put(znodes.group_config_path(name), entries)
 
     async def set_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
         """Check and keep the complete dynamic entries of this broker, or of every broker."""
@@ -142,8 +152,12 @@ class DynamicConfigs:
         idle = sorted(name for name in entries if is_unhonoured(name))
         if idle:
             log.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
-        path = znodes.broker_config_path(None if every_broker else self._config.node_id)
+        await self._put(znodes.broker_config_path(None if every_broker else self._config.node_id), entries)
+
+    async def _put(self, path: str, entries: Mapping[str, str]) -> None:
         await put(self._store, path, znodes.encode_config(entries))
+        if self._announce is not None:
+            await self._announce(path.removeprefix(znodes.CONFIG + "/"))
 
     def close(self) -> None:
         """Stop following the image."""

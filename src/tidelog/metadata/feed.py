@@ -13,6 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
@@ -50,6 +51,21 @@ class ImageDelta:
 
 
 Subscriber = Callable[[ImageDelta], None]
+
+
+class Feed(Protocol):
+    """An image that is kept up to date, and those who hear of its changes."""
+
+    image: MetadataImage
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call ``subscriber`` after every step; returns how to stop it."""
+
+    async def caught_up(self) -> None:
+        """Wait until every write that has been acknowledged before this call is in the image."""
+
+    async def close(self) -> None:
+        """Stop following."""
 
 
 class MetadataFeed:
@@ -102,30 +118,43 @@ class MetadataFeed:
             self._task = None
 
     def _tell(self, delta: ImageDelta) -> None:
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(delta)
-            except Exception:
-                # One room's failure must not stop the others from hearing of the change.
-                log.exception("A metadata change could not be applied: %s", delta)
+        tell(self._subscribers, delta)
+
+
+def tell(subscribers: Iterable[Subscriber], delta: ImageDelta) -> None:
+    """Tell all subscribers of a step."""
+    for subscriber in tuple(subscribers):
+        try:
+            subscriber(delta)
+        except Exception:
+            # One room's failure must not stop the others from hearing of the change.
+            log.exception("A metadata change could not be applied: %s", delta)
 
 
 async def load(store: MetadataStore, image: MetadataImage) -> None:
     """Fill an image from everything in the store."""
     delta = ImageDelta()
-    for path in (znodes.CLUSTER_ID, znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, znodes.FEATURE):
+    for path in (znodes.CONTROLLER, znodes.CONTROLLER_EPOCH):
         await _refresh_single(store, image, path, delta)
     for name in await _children(store, znodes.BROKER_IDS):
         await _refresh_broker(store, image, int(name), delta)
     for topic in await _children(store, znodes.TOPICS):
         await _refresh_topic(store, image, topic, delta)
+    image.deleting = set(await _children(store, znodes.DELETE_TOPICS))
+    await load_configs(store, image)
+
+
+async def load_configs(store: MetadataStore, image: MetadataImage) -> None:
+    """Fill an image with what brokers of a cluster read for themselves: its id, features and configs."""
+    delta = ImageDelta()
+    for path in (znodes.CLUSTER_ID, znodes.FEATURE):
+        await _refresh_single(store, image, path, delta)
     for topic in await _children(store, f"{znodes.CONFIG}/topics"):
         await _refresh_topic_config(store, image, topic, delta)
     for entity in await _children(store, f"{znodes.CONFIG}/brokers"):
         await _refresh_broker_config(store, image, entity, delta)
     for entity in await _children(store, f"{znodes.CONFIG}/groups"):
         await _refresh_group_config(store, image, entity, delta)
-    image.deleting = set(await _children(store, znodes.DELETE_TOPICS))
 
 
 async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[Change]) -> ImageDelta:

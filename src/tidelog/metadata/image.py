@@ -5,7 +5,8 @@ partitions by number. Topic and partition objects are immutable; a change puts a
 one's place, so a handler may keep one over an ``await`` and see a consistent, if old, state.
 
 Invariant: ``topic_by_id`` holds exactly the topics of ``topics`` that have an id. Only ``feed`` (and
-tests) call the ``put_*`` and ``drop_*`` methods; each says whether anything changed.
+tests) call the ``put_*`` and ``drop_*`` methods, and in a cluster ``cluster_feed``; each says whether
+anything changed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
     removing_replicas: tuple[int, ...] = ()
     state_version: int = -1
     """The version of the state node, for a conditional write; -1 while there is none."""
+    offline_replicas: tuple[int, ...] = ()
+    """Replicas that the controller of a cluster knows to be away."""
 
     def state(self) -> PartitionState:
         """What the state node holds."""
@@ -109,7 +112,7 @@ class MetadataImage:
             )
             for index, replicas in assignment.partitions.items()
         }
-        return self._install(TopicImage(name, assignment.topic_id or ZERO_UUID, partitions))
+        return self.install(TopicImage(name, assignment.topic_id or ZERO_UUID, partitions))
 
     def put_partition_states(self, topic: str, states: Mapping[int, tuple[PartitionState, int]]) -> bool:
         """Replace leaders and in-sync replicas of those partitions that have an assignment."""
@@ -123,9 +126,10 @@ class MetadataImage:
                 partitions[index] = _partition(
                     old.replicas, old.adding_replicas, old.removing_replicas, state
                 )
-        return self._install(TopicImage(topic, found.id, partitions))
+        return self.install(TopicImage(topic, found.id, partitions))
 
-    def _install(self, topic: TopicImage) -> bool:
+    def install(self, topic: TopicImage) -> bool:
+        """Put a topic in the place of the one that had its name."""
         old = self.topics.get(topic.name)
         if old == topic:
             return False

@@ -39,12 +39,13 @@ class ProducerIds:
         async with self._refilling:
             taken = self.next_id_nowait()
             if taken is None:
-                block = await self._take_block()
+                block = await self.block_for(self._broker_id)
                 self._next, self._last = block.first + 1, block.last
                 return block.first
             return taken
 
-    async def _take_block(self) -> ProducerIdBlock:
+    async def block_for(self, broker_id: int) -> ProducerIdBlock:
+        """A block of ids that nobody had, for this or another broker."""
         while True:
             latest, version = await self._latest()
             first = latest.last + 1 if latest is not None else 0
@@ -52,7 +53,7 @@ class ProducerIds:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, f"all producer ids up to {first - 1} have been handed out"
                 )
-            block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
+            block = ProducerIdBlock(broker_id, first, first + BLOCK_SIZE - 1)
             try:
                 if version is None:
                     await self._store.create(PRODUCER_ID_BLOCK, block.encode())

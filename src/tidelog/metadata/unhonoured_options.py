@@ -70,41 +70,36 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
     _group(
         "ZooKeeper",
-        "Metadata lives in the embedded store.",
+        "Connections to ZooKeeper have neither TLS nor ACLs yet; nothing migrates to a controller quorum.",
         """
-        zookeeper.clientCnxnSocket zookeeper.connect zookeeper.connection.timeout.ms
-        zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-        zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms zookeeper.set.acl
-        zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
-        zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-        zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-        zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-        zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.time.ms
+        zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+        zookeeper.metadata.migration.min.batch.size zookeeper.set.acl zookeeper.ssl.cipher.suites
+        zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
+        zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+        zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
+        zookeeper.ssl.protocol zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password
+        zookeeper.ssl.truststore.type zookeeper.sync.time.ms
         """,
     ),
     _group(
         "Controller quorum",
-        "The embedded store needs no quorum, no elections and no registration.",
+        "There is no controller quorum: clusters are coordinated by ZooKeeper, a broker alone by itself.",
         """
-        auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id.generation.enable
-        broker.session.timeout.ms config.providers* control.plane.listener.name controlled.shutdown.enable
-        controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+        broker.heartbeat.interval.ms broker.session.timeout.ms config.providers*
         controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
         controller.quorum.append.linger.ms controller.quorum.auto.join.enable
         controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
         controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
         controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
         controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-        controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
-        eligible.leader.replicas.enable initial.broker.registration.timeout.ms
-        internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
-        internal.metadata.max.batch.size.in.bytes leader.imbalance.check.interval.seconds
-        leader.imbalance.per.broker.percentage metadata.log.dir
+        controller.quota.window.num controller.quota.window.size.seconds eligible.leader.replicas.enable
+        initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
+        internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes metadata.log.dir
         metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
         metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
         metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles
-        reserved.broker.max.id server.max.startup.time.ms unclean.leader.election.interval.ms
-        unstable.api.versions.enable unstable.feature.versions.enable
+        server.max.startup.time.ms unclean.leader.election.interval.ms unstable.api.versions.enable
+        unstable.feature.versions.enable
         """,
     ),
     _group(
@@ -173,15 +168,13 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
     _group(
         "Replication",
-        "A single broker has nobody to replicate with.",
+        "Replication is not throttled yet, and follows one leader with one loop.",
         """
         follower.replication.throttled.rate* inter.broker.protocol.version
         leader.replication.throttled.rate* num.replica.alter.log.dirs.threads num.replica.fetchers*
-        replica.alter.log.dirs.io.max.bytes.per.second* replica.fetch.backoff.ms replica.fetch.max.bytes
-        replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-        replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes
-        replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds
-        request.timeout.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+        replica.alter.log.dirs.io.max.bytes.per.second* replication.quota.window.num
+        replication.quota.window.size.seconds request.timeout.ms socket.connection.setup.timeout.max.ms
+        socket.connection.setup.timeout.ms
         """,
     ),
     _group(

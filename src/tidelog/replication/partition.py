@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage
+from tidelog.metadata.znodes import NO_LEADER
 from tidelog.replication.followers import NO_BROKER_EPOCH, Followers
 from tidelog.replication.in_sync import InSync
 from tidelog.replication.surroundings import ALONE, Surroundings
@@ -151,6 +152,13 @@ class Partition:
             self._followers.begin_epoch(self.isr, end_offset, now_ms, is_new_leader=is_new_leader)
         self.advance_high_watermark()
 
+    def resign(self) -> None:
+        """Lead no more until the controller says so again; what waits is told."""
+        if self.is_leader:
+            self.is_leader = False
+            self.leader = NO_LEADER
+            self._wake_soon()
+
     @property
     def partition_epoch(self) -> int:
         """The version of the partition's state that this broker knows; -1 if it knows none."""
@@ -245,14 +253,21 @@ class Partition:
     # Followers
 
     def fetched_by(
-        self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int = NO_BROKER_EPOCH
+        self,
+        broker_id: int,
+        offset: int,
+        log_start_offset: int,
+        broker_epoch: int = NO_BROKER_EPOCH,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
     ) -> None:
-        """A follower has everything before ``offset``: the high watermark and the in-sync replicas may
-        change."""
+        """A follower has all before ``offset``: the high watermark and the in-sync replicas may change."""
         follower = self._followers.get(broker_id)
         if not self.is_leader or follower is None:
             raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                # Whoever names an epoch may be right, and this broker not have heard of it yet.
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if current_leader_epoch < 0
+                else ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"Replica {broker_id} is not recognized as a valid replica of {self.topic_partition} in "
                 f"leader epoch {self.leader_epoch}",
             )

@@ -20,6 +20,7 @@ from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_text
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
+from tidelog.replication.surroundings import ALONE, Surroundings
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dirs import LogDirs
@@ -40,7 +41,9 @@ class Partitions:
         log_config: Callable[[str], LogConfig],
         loop: asyncio.AbstractEventLoop,
         on_offline: Callable[[LogDirOfflineError], None],
+        surroundings: Surroundings = ALONE,
     ) -> None:
+        self._surroundings = surroundings
         self.by_name: dict[PartitionKey, Partition] = {}
         self.by_id: dict[PartitionKey, Partition] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
@@ -120,27 +123,66 @@ class Partitions:
         for partition in self:
             self._forget(partition)
 
+    def assign(
+        self, topic_partition: TopicPartition, topic_id: Uuid, image: PartitionImage, *, is_new: bool
+    ) -> tuple[Partition, bool]:
+        """What the controller of a cluster says about a replica here; the partition, and whether that was
+        news.
+
+        Raises ``LogDirOfflineError`` or :class:`KafkaError` where its log cannot be had.
+        """
+        partition = self.by_name.get(topic_partition)
+        if partition is not None and partition.topic_id != topic_id:
+            # A topic of the same name was here before, and its deletion has not been heard of.
+            self._delete(partition)
+            partition = None
+        if partition is None:
+            partition = self._open(topic_partition, topic_id, is_new=is_new)
+        return partition, partition.apply(image)
+
+    def unassign(self, topic_partition: TopicPartition, *, delete: bool) -> None:
+        """A replica is not to be here any more."""
+        partition = self.by_name.get(topic_partition)
+        if delete and partition is not None:
+            self._delete(partition)
+        elif delete:
+            self._log_dirs.delete(topic_partition)
+
+    def resign_all(self) -> None:
+        """Lead nothing any more, because this broker may have been succeeded without knowing it."""
+        for partition in self:
+            partition.resign()
+
     def _update(self, topic: TopicImage, index: int, image: PartitionImage) -> None:
         topic_partition = TopicPartition(topic.name, index)
         partition = self.by_name.get(topic_partition)
         try:
             if partition is None:
                 is_new = self._known.get(topic_partition) != topic.id
-                log = self._log_dirs.get_or_create(
-                    topic_partition, topic.id, self._log_config(topic.name), is_new=is_new
-                )
-                self._known[topic_partition] = topic.id
-                partition = Partition(
-                    topic_partition, topic.id, log, self._broker_id, self._loop, self._on_offline
-                )
-                self.by_name[topic_partition] = partition
-                self.by_id[topic.id, index] = partition
-                self._by_topic.setdefault(topic.name, {})[index] = partition
+                partition = self._open(topic_partition, topic.id, is_new=is_new)
             partition.apply(image)
         except LogDirOfflineError as error:
             self._log_dirs.mark_offline(Path(error.log_dir or ""), error)
         except (KafkaError, OSError) as error:
             logger.error("Partition %s cannot be served: %s", topic_partition, error)
+
+    def _open(self, topic_partition: TopicPartition, topic_id: Uuid, *, is_new: bool) -> Partition:
+        topic, index = topic_partition
+        log = self._log_dirs.get_or_create(topic_partition, topic_id, self._log_config(topic), is_new=is_new)
+        self._known[topic_partition] = topic_id
+        partition = Partition(
+            topic_partition,
+            topic_id,
+            log,
+            self._broker_id,
+            self._loop,
+            self._on_offline,
+            self._surroundings,
+        )
+        self.by_name[topic_partition] = partition
+        self.by_id[topic_id, index] = partition
+        self._by_topic.setdefault(topic, {})[index] = partition
+        return partition
 
     def _delete(self, partition: Partition) -> None:
         self._forget(partition)

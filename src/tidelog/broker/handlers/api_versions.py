@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.dispatch import SERVED
 from tidelog.controller.features import SUPPORTED_FEATURES
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import API_TABLE, ApiKey
@@ -42,7 +41,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         context.connection.client_software = software
     image = context.broker.image
     return ApiVersionsResponse(
-        api_keys=[_entry(key) for key in SERVED],
+        api_keys=[_entry(key) for key in context.broker.served],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.min, max_version=levels.max)
             for name, levels in SUPPORTED_FEATURES.items()

@@ -7,8 +7,9 @@ above all, leader epochs fenced, diverging epochs reported, aborted transactions
 committed records. A request that cannot be served at once waits as a ``DelayedFetch``; an unknown partition
 among known ones does not end a wait, any other error does.
 
-Differences: there are no followers yet, so fetches in the name of a replica are refused; a preferred read
-replica is never named; nothing is throttled.
+A follower reads to the end of the log, and tells by what it asks for what it has.
+
+Differences: a preferred read replica is never named; nothing is throttled.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tidelog.replication.partition import Partition
 from tidelog.storage.log import Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
+    FetchPartition,
     FetchRequest,
     FileRange,
     PartitionAnswer,
@@ -57,6 +59,7 @@ _LEADER_SINCE = 16
 _STORAGE_ERROR_SINCE = 6
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
+LOG_END = Isolation.LOG_END
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -154,6 +157,7 @@ class Fetch:
         "_connection",
         "_context",
         "_correlation_id",
+        "_first_read",
         "_handler",
         "_isolation",
         "_lookup",
@@ -179,7 +183,11 @@ class Fetch:
         self._correlation_id = correlation_id
         self._request = request
         self._context = context
-        self._isolation = TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else HIGH_WATERMARK
+        if request.replica_id >= 0:
+            self._isolation = LOG_END
+        else:
+            self._isolation = TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else HIGH_WATERMARK
+        self._first_read = True
         self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
 
     def start(self) -> Answer | PendingAnswer:
@@ -204,17 +212,21 @@ class Fetch:
         isolation = self._isolation
         left = min(self._request.max_bytes, self._handler.max_bytes)
         from_follower = self._request.replica_id >= 0
+        first_read, self._first_read = self._first_read, False
         size = 0
         readable = enough = False
         for key, wanted in self._context.partitions:
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
             partition = lookup.get(key)
             try:
-                if partition is None or from_follower:
-                    partition = self._examine(key, partition, epoch)
+                if partition is None:
+                    partition = self._handler.find(key, self._context)
                 found, high_watermark, stable, start, diverging = partition.read(
                     offset, max_bytes if max_bytes < left else left, isolation, size == 0, epoch, last_epoch
                 )
+                if from_follower and diverging is None and first_read:
+                    self._note_follower(partition, wanted)
+                    high_watermark = partition.log.high_watermark
             except Exception as error:
                 answer, ends_wait = self._error(key, partition, error)
                 (answers if ends_wait else missing)[key] = answer
@@ -252,19 +264,16 @@ class Fetch:
             answers.update(sorted(missing.items(), key=lambda each: each[1][1] != ErrorCode.UNKNOWN_TOPIC_ID))
         return answers, enough or size >= self._min_bytes or not readable
 
-    def _examine(self, key: PartitionKey, partition: Partition | None, epoch: int) -> Partition:
-        """Say why a partition is not here, or that a follower is none of its replicas."""
-        if partition is None:
-            partition = self._handler.find(key, self._context)
-        if self._request.replica_id >= 0:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
-            partition.check_leader(epoch)
-            raise KafkaError(
-                code,
-                f"Replica {self._request.replica_id} is not recognized as a valid replica of "
-                f"{partition.topic_partition} in leader epoch {partition.leader_epoch}",
-            )
-        return partition
+    def _note_follower(self, partition: Partition, wanted: FetchPartition) -> None:
+        """A follower tells what it has by what it asks for; once, not again when the wait is over."""
+        request = self._request
+        partition.fetched_by(
+            request.replica_id,
+            wanted.fetch_offset,
+            wanted.log_start_offset,
+            request.replica_epoch,
+            wanted.current_leader_epoch,
+        )
 
     def _error(
         self, key: PartitionKey, partition: Partition | None, error: Exception

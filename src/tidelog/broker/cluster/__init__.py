@@ -1,0 +1,1 @@
+"""A broker among others: its session, its connections to them, and what the controller tells it."""

@@ -1,0 +1,221 @@
+"""What admin requests change in a cluster: topics through the controller, configs and features through
+ZooKeeper.
+
+Has the methods of ``controller.Controller``, which a broker alone has in this place. What only the
+controller may do is refused elsewhere with NOT_CONTROLLER, and clients ask the one that metadata name;
+topics that a broker needs by itself it asks the controller for. A request is answered when this broker's
+own metadata show what it has changed, or its time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from tidelog.broker.cluster.membership import Membership
+from tidelog.controller.auto_topics import auto_topic
+from tidelog.controller.controller import CreatedTopic, MorePartitions
+from tidelog.controller.features import SUPPORTED_FEATURES, FeatureUpdate, plan_feature_updates
+from tidelog.controller.topic_names import validate_topic_name
+from tidelog.controller.topics import ElectionType, NewTopic
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition, Uuid
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.cluster_feed import ClusterFeed
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.feed import ImageDelta
+from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.store import SharedStore, put
+from tidelog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+_AUTO_CREATE_TIMEOUT_MS = 10_000
+_DEFAULT_WAIT_MS = 30_000
+
+
+class ClusterAdmin:
+    """One broker's side of admin requests."""
+
+    def __init__(
+        self,
+        store: SharedStore,
+        feed: ClusterFeed,
+        config: BrokerConfig,
+        configs: DynamicConfigs,
+        membership: Membership,
+    ) -> None:
+        self._store = store
+        self._feed = feed
+        self._config = config
+        self._configs = configs
+        self._membership = membership
+
+    @property
+    def _image(self) -> MetadataImage:
+        return self._feed.image
+
+    # Topics
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        """Create topics; answered when they have leaders."""
+        outcomes = await self._membership.controller.create_topics(
+            topics, validate_only=validate_only, timeout_ms=timeout_ms
+        )
+        made = {name: each for name, each in outcomes.items() if isinstance(each, CreatedTopic)}
+        if not validate_only:
+            await self._wait(lambda: all(self._is_led(*each) for each in made.items()), timeout_ms)
+        return outcomes
+
+    def _is_led(self, name: str, topic: CreatedTopic) -> bool:
+        found = self._image.topics.get(name)
+        return found is not None and found.id == topic.id and len(found.partitions) >= len(topic.assignment)
+
+    async def auto_create_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+        """Have the controller create topics that a client needs; one that is there by now is fine too."""
+        wanted = [auto_topic(name, self._config) for name in dict.fromkeys(names)]
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replication_factor,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()
+                    ],
+                )
+                for topic in wanted
+            ],
+            timeout_ms=_AUTO_CREATE_TIMEOUT_MS,
+        )
+        try:
+            response = await self._membership.link.request(
+                request,
+                CreateTopicsResponse,
+                timeout_ms=_AUTO_CREATE_TIMEOUT_MS,
+                is_elsewhere=lambda answer: any(
+                    each.error_code == ErrorCode.NOT_CONTROLLER for each in answer.topics
+                ),
+            )
+        except KafkaError as error:
+            return dict.fromkeys(names, error)
+        fine = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        return {
+            each.name: None
+            if each.error_code in fine
+            else KafkaError(ErrorCode(each.error_code), each.error_message or "")
+            for each in response.topics
+        }
+
+    async def delete_topics(
+        self, ids: Sequence[Uuid], *, timeout_ms: int | None = None
+    ) -> dict[Uuid, KafkaError | None]:
+        """Delete topics; answered when nobody can use them any more."""
+        outcomes = await self._membership.controller.delete_topics(ids, timeout_ms=timeout_ms)
+        going = [topic_id for topic_id, error in outcomes.items() if error is None]
+        await self._wait(lambda: not any(each in self._image.topic_by_id for each in going), timeout_ms)
+        return outcomes
+
+    async def create_partitions(
+        self,
+        requests: Sequence[MorePartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[str, KafkaError | None]:
+        """Give topics more partitions; answered when they have leaders."""
+        outcomes = await self._membership.controller.create_partitions(
+            requests, validate_only=validate_only, timeout_ms=timeout_ms
+        )
+        grown = [each for each in requests if outcomes.get(each.topic) is None]
+        if not validate_only:
+            await self._wait(lambda: all(self._has_grown(each) for each in grown), timeout_ms)
+        return outcomes
+
+    def _has_grown(self, request: MorePartitions) -> bool:
+        found = self._image.topics.get(request.topic)
+        return found is not None and len(found.partitions) >= request.count
+
+    async def elect_leaders(
+        self,
+        partitions: Sequence[TopicPartition],
+        election: ElectionType,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect leaders anew."""
+        return await self._membership.controller.elect_leaders(partitions, election, timeout_ms=timeout_ms)
+
+    # Configs and features
+
+    async def change_topic_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a topic's overrides with what ``edit`` makes of them; any broker may."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        validate_topic_name(name)
+        entries = edit(self._image.topic_config(name))
+        self._configs.check_topic(entries)
+        if name not in self._image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        if not validate_only:
+            await self._configs.set_topic(name, entries)
+
+    async def change_group_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a group's options with what ``edit`` makes of them."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        entries = edit(self._image.group_configs.get(name, {}))
+        self._configs.check_group(entries)
+        if not validate_only:
+            await self._configs.set_group(name, entries)
+
+    async def change_broker_config(
+        self, edit: Edit, *, every_broker: bool, validate_only: bool = False
+    ) -> None:
+        """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
+        entries = edit(self._image.broker_config(None if every_broker else self._config.node_id))
+        self._configs.check_broker(entries, every_broker=every_broker)
+        if not validate_only:
+            await self._configs.set_broker(entries, every_broker=every_broker)
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Finalize feature levels; the controller's to do."""
+        _ = self._membership.controller.term
+        planned = plan_feature_updates(
+            self._image.features, SUPPORTED_FEATURES, updates, self._config.node_id
+        )
+        if not validate_only and planned != self._image.features:
+            await put(self._store, znodes.FEATURE, znodes.encode_feature(planned))
+            await self._wait(lambda: self._image.features == planned, None)
+
+    # Waiting
+
+    async def _wait(self, holds: Callable[[], bool], timeout_ms: int | None) -> None:
+        """Wait until this broker's metadata show something; a client that cannot wait asks again."""
+        if holds():
+            return
+        seen = asyncio.Event()
+
+        def look(_: ImageDelta) -> None:
+            if holds():
+                seen.set()
+
+        stop = self._feed.subscribe(look)
+        try:
+            async with asyncio.timeout((_DEFAULT_WAIT_MS if timeout_ms is None else timeout_ms) / 1000):
+                await seen.wait()
+        except TimeoutError:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+        finally:
+            stop()

@@ -1,0 +1,194 @@
+"""What the controller tells a broker: LeaderAndIsr, UpdateMetadata, StopReplica; carried out, and answered.
+
+A request of an older controller than one that has been heard is refused, and so is one that was meant for
+an earlier life of this broker (its broker epoch is over). What it says about single partitions is refused
+where the broker knows better by the leader epoch. Nothing here waits: a partition leads, or follows, when
+the answer leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
+from tidelog.metadata.cluster_feed import ClusterFeed
+from tidelog.metadata.feed import ImageDelta
+from tidelog.metadata.image import PartitionImage
+from tidelog.replication.fetch_loop import FetchLoops
+from tidelog.replication.partitions import Partitions
+from tidelog.storage.log_dirs import LogDirs
+from tidelog.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from tidelog.wire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_BROKER_EPOCH = -1
+EPOCH_DURING_DELETE = -2
+_TOPIC_IDS_SINCE = 5
+
+
+class Control:
+    """One broker's obedience."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        feed: ClusterFeed,
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        loops: FetchLoops,
+        on_roles: Callable[[ImageDelta], None],
+    ) -> None:
+        """``on_roles`` hears which topics have partitions whose role here has changed."""
+        self.controller_epoch = 0
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._feed = feed
+        self._partitions = partitions
+        self._log_dirs = log_dirs
+        self._loops = loops
+        self._on_roles = on_roles
+
+    def _check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < self._broker_epoch():
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Know what the controller knows."""
+        code = self._check(request.controller_epoch, request.broker_epoch)
+        if code is ErrorCode.NONE:
+            self._feed.update(request)
+        return UpdateMetadataResponse(error_code=code)
+
+    # LeaderAndIsr
+
+    def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        """Lead or follow partitions."""
+        code = self._check(request.controller_epoch, request.broker_epoch)
+        if code is not ErrorCode.NONE:
+            return LeaderAndIsrResponse(error_code=code)
+        changed = ImageDelta()
+        response = LeaderAndIsrResponse()
+        for topic in request.topic_states:
+            errors: list[LeaderAndIsrPartitionError] = []
+            for state in topic.partition_states:
+                name = TopicPartition(topic.topic_name, state.partition_index)
+                outcome = self._become(name, topic.topic_id, state)
+                if outcome is ErrorCode.NONE:
+                    changed.topics.add(topic.topic_name)
+                errors.append(
+                    LeaderAndIsrPartitionError(
+                        topic_name=topic.topic_name, partition_index=name.partition, error_code=outcome
+                    )
+                )
+            if version >= _TOPIC_IDS_SINCE:
+                response.topics.append(
+                    LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors)
+                )
+            else:
+                response.partition_errors += errors
+        self._loops.close_idle()
+        if changed:
+            self._on_roles(changed)
+        return response
+
+    def _become(self, name: TopicPartition, topic_id: Uuid, state: LeaderAndIsrPartitionState) -> ErrorCode:
+        known = self._partitions.by_name.get(name)
+        if known is None and name in self._log_dirs.offline_partitions:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        epoch = NO_LEADER_EPOCH if known is None else known.leader_epoch
+        if known is not None and topic_id not in (ZERO_UUID, known.topic_id) and state.leader_epoch <= epoch:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if (
+            known is not None
+            and known.topic_id == topic_id
+            and state.leader_epoch <= epoch
+            and known.leader >= 0
+        ):
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            partition, is_news = self._partitions.assign(name, topic_id, _image(state), is_new=state.is_new)
+        except LogDirOfflineError as error:
+            self._log_dirs.mark_offline(Path(error.log_dir or ""), error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        except KafkaError as error:
+            logger.error("Partition %s cannot be served: %s", name, error)
+            return error.code
+        if partition.is_leader or partition.leader < 0:
+            self._loops.stop(name)
+        elif is_news:
+            self._loops.follow(partition)
+        return ErrorCode.NONE
+
+    # StopReplica
+
+    def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop replicas, and delete their logs where that is said."""
+        code = self._check(request.controller_epoch, request.broker_epoch)
+        if code is not ErrorCode.NONE:
+            return StopReplicaResponse(error_code=code)
+        changed = ImageDelta()
+        errors: list[StopReplicaPartitionError] = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name = TopicPartition(topic.topic_name, state.partition_index)
+                outcome = self._stop(name, state)
+                changed.topics.add(topic.topic_name)
+                errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=name.topic, partition_index=name.partition, error_code=outcome
+                    )
+                )
+        self._loops.close_idle()
+        self._on_roles(changed)
+        return StopReplicaResponse(partition_errors=errors)
+
+    def _stop(self, name: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:
+        known = self._partitions.by_name.get(name)
+        if known is None and name in self._log_dirs.offline_partitions:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        sentinel = state.leader_epoch in (NO_LEADER_EPOCH, EPOCH_DURING_DELETE)
+        if known is not None and not sentinel and state.leader_epoch < known.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        self._loops.stop(name)
+        try:
+            self._partitions.unassign(name, delete=state.delete_partition)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+
+def _image(state: LeaderAndIsrPartitionState) -> PartitionImage:
+    return PartitionImage(
+        replicas=tuple(state.replicas),
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        controller_epoch=state.controller_epoch,
+        leader_recovery_state=state.leader_recovery_state,
+        adding_replicas=tuple(state.adding_replicas),
+        removing_replicas=tuple(state.removing_replicas),
+        state_version=state.partition_epoch,
+    )

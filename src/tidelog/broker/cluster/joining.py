@@ -1,0 +1,68 @@
+"""What a broker of a cluster does before anything else: find ZooKeeper, learn who it is, and read what it
+reads itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.broker.cluster.admin import ClusterAdmin
+from tidelog.broker.cluster.membership import Membership
+from tidelog.broker.cluster.registration import prepare, settle_broker_id, settle_cluster_id
+from tidelog.clock import Clock
+from tidelog.controller.features import first_features
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.cluster_feed import ClusterFeed
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.store import NodeExists, SharedStore
+from tidelog.metadata.zookeeper import ZooKeeperStore
+from tidelog.storage.log_dirs import LogDirs
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The parts of a broker that a cluster gives it."""
+
+    store: SharedStore
+    feed: ClusterFeed
+    configs: DynamicConfigs
+    membership: Membership
+    admin: ClusterAdmin
+
+
+async def join_ensemble(
+    config: BrokerConfig,
+    clock: Clock,
+    log_dirs: LogDirs,
+    broker_id: int | None,
+    known_cluster_id: str | None,
+) -> Joined:
+    """Connect, settle the ids, mark the log directories with them, and begin to follow the configs."""
+    timeout_ms = config.get("zookeeper.connection.timeout.ms")
+    store = await ZooKeeperStore.connect(
+        config.str("zookeeper.connect"),
+        session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
+        connection_timeout_ms=timeout_ms if isinstance(timeout_ms, int) else None,
+    )
+    try:
+        await prepare(store)
+        cluster_id = await settle_cluster_id(store, known_cluster_id)
+        config.node_id = await settle_broker_id(store, config, broker_id)
+        log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
+        if not await store.exists(znodes.FEATURE):
+            await _finalize_features(store)
+        feed = await ClusterFeed.start(store, clock)
+    except BaseException:
+        await store.close()
+        raise
+    configs = DynamicConfigs(store, feed, config, feed.announce)
+    membership = Membership(config, clock, store, feed)
+    return Joined(store, feed, configs, membership, ClusterAdmin(store, feed, config, configs, membership))
+
+
+async def _finalize_features(store: SharedStore) -> None:
+    """A new cluster has all that its first broker can do."""
+    try:
+        await store.create(znodes.FEATURE, znodes.encode_feature(first_features({})))
+    except NodeExists:
+        return

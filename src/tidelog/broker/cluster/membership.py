@@ -1,0 +1,237 @@
+"""A broker's place in its cluster: session, registration, election, control, following; begun and ended in
+order.
+
+``broker/app`` asks for one where ``zookeeper.connect`` is set, and wires the rest of the broker to it. When
+the session expires the broker leads nothing from that moment on (others may have been told to); with the
+next session it registers again, and the controller tells it what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from tidelog.broker.cluster.channels import Channels
+from tidelog.broker.cluster.control import Control
+from tidelog.broker.cluster.controller_link import ControllerLink
+from tidelog.broker.cluster.isr_requests import IsrSender
+from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.registration import register
+from tidelog.broker.cluster.remote_leader import RemoteLeader
+from tidelog.client.address import Address
+from tidelog.client.settings import NetworkSettings
+from tidelog.clock import Clock
+from tidelog.controller.cluster.context import LiveBroker
+from tidelog.controller.cluster.controller import ClusterController
+from tidelog.controller.cluster.term import ControllerSettings
+from tidelog.controller.topics import TopicDefaults
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.metadata import znode_requests, znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.cluster_feed import ClusterFeed
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.feed import ImageDelta
+from tidelog.metadata.store import SessionState, SharedStore, StoreError
+from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
+from tidelog.replication.partitions import Partitions
+from tidelog.replication.surroundings import Surroundings
+from tidelog.storage.log_dirs import LogDirs
+from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+logger = logging.getLogger(__name__)
+
+
+class Membership:
+    """One broker among others."""
+
+    control: Control
+    controller: ClusterController
+
+    def __init__(self, config: BrokerConfig, clock: Clock, store: SharedStore, feed: ClusterFeed) -> None:
+        self.broker_epoch = -1
+        self.given_up = False
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._feed = feed
+        self._settings = NetworkSettings(
+            client_id=f"broker-{config.node_id}",
+            receive_buffer_bytes=config.int("replica.socket.receive.buffer.bytes"),
+        )
+        timeout_ms = config.int("controller.socket.timeout.ms")
+        self.link = ControllerLink(self._controller_address, self._settings, timeout_ms)
+        self._isr = IsrSender(config.node_id, lambda: self.broker_epoch, lambda: self.link)
+        self.surroundings = Surroundings(
+            clock, self._isr, lambda: feed.image.brokers.keys(), config.int("replica.lag.time.max.ms")
+        )
+        self._stop_session: Callable[[], None] = lambda: None
+        self._shrinking: asyncio.TimerHandle | None = None
+
+    def attach(
+        self,
+        partitions: Partitions,
+        log_dirs: LogDirs,
+        configs: DynamicConfigs,
+        on_offline: Callable[[LogDirOfflineError], None],
+        on_roles: Callable[[ImageDelta], None],
+    ) -> None:
+        """The rest of the broker is there."""
+        self._partitions = partitions
+        self._on_offline = on_offline
+        self.loops = FetchLoops(self._fetch_loop)
+        self.control = Control(
+            self._config.node_id,
+            lambda: self.broker_epoch,
+            self._feed,
+            partitions,
+            log_dirs,
+            self.loops,
+            on_roles,
+        )
+        self._configs = configs
+
+    async def join(self, registration: BrokerRegistration) -> None:
+        """Register and take part in the election."""
+        self._registration = registration
+        config = self._config
+        settings = ControllerSettings(
+            broker_id=config.node_id,
+            inter_broker_listener=config.inter_broker_listener_name,
+            topic_defaults=lambda: TopicDefaults(
+                config.int("num.partitions"), config.int("default.replication.factor")
+            ),
+            check_topic_configs=self._configs.check_topic,
+            unclean_topics=lambda topics: {
+                each for each in topics if self._configs.topic(each)["unclean.leader.election.enable"]
+            },
+            delete_topics=config.bool("delete.topic.enable"),
+            auto_balance=config.bool("auto.leader.rebalance.enable"),
+            balance_interval_s=config.int("leader.imbalance.check.interval.seconds"),
+            imbalance_percentage=config.int("leader.imbalance.per.broker.percentage"),
+        )
+        self._stop_session = self._store.on_session(self._session_changed)
+        self.controller = ClusterController(
+            self._store, self._channels, settings, self._clock, self._register
+        )
+        await self.controller.start()
+        self._schedule_shrinking()
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads, as long as somebody is there to take it."""
+        if not self._config.bool("controlled.shutdown.enable"):
+            return
+        request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.broker_epoch)
+        for attempt in range(1 + self._config.int("controlled.shutdown.max.retries")):
+            if attempt:
+                await asyncio.sleep(self._config.int("controlled.shutdown.retry.backoff.ms") / 1000)
+            try:
+                response = await self.link.request(request, ControlledShutdownResponse)
+            except KafkaError as error:
+                logger.warning("Nobody takes over what this broker leads: %s", error)
+                continue
+            if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
+                return
+            logger.info(
+                "The controller has not taken over everything yet: %s, %d partitions",
+                ErrorCode(response.error_code).name,
+                len(response.remaining_partitions),
+            )
+        logger.warning("This broker stops though it leads partitions still")
+
+    async def close(self) -> None:
+        """End everything; the session is the store's to end."""
+        if self._shrinking is not None:
+            self._shrinking.cancel()
+        self._stop_session()
+        if hasattr(self, "controller"):
+            await self.controller.close()
+        await self.loops.close()
+        await self._isr.close()
+        await self.link.close()
+
+    def log_dir_failed(self) -> None:
+        """Let the controller ask which replicas are left."""
+        self._telling = asyncio.get_running_loop().create_task(self._tell_of_log_dir())
+
+    async def _tell_of_log_dir(self) -> None:
+        try:
+            await self._store.create(
+                znodes.LOG_DIR_EVENT_PREFIX,
+                znode_requests.encode_log_dir_event(self._config.node_id),
+                sequential=True,
+            )
+        except StoreError as error:
+            logger.error("The cluster does not learn of the failed log directory: %s", error)
+
+    # The session
+
+    async def _register(self) -> None:
+        patience_ms = 2 * self._config.int("zookeeper.session.timeout.ms")
+        self.broker_epoch = await register(
+            self._store, self._registration, patience_ms, lambda: self.given_up
+        )
+        logger.info("Broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            logger.warning(
+                "The session with ZooKeeper has expired: this broker leads nothing until it is back"
+            )
+            self._partitions.resign_all()
+
+    # In-sync replicas
+
+    def _schedule_shrinking(self) -> None:
+        delay_s = self._config.int("replica.lag.time.max.ms") / 2000
+        self._shrinking = asyncio.get_running_loop().call_later(delay_s, self._shrink)
+
+    def _shrink(self) -> None:
+        self._schedule_shrinking()
+        self.surroundings.max_lag_ms = self._config.int("replica.lag.time.max.ms")
+        for partition in self._partitions:
+            partition.shrink_isr()
+
+    # Ways to others
+
+    def _fetch_loop(self, leader_id: int) -> FetchLoop:
+        peer = Peer(lambda: self._address_of(leader_id), self._settings)
+        endpoint = RemoteLeader(self._config.node_id, lambda: self.broker_epoch, peer, self._config)
+        return FetchLoop(
+            leader_id,
+            endpoint,
+            self._clock,
+            lambda: self._config.int("replica.fetch.backoff.ms"),
+            self._on_offline,
+        )
+
+    def _channels(self) -> Channels:
+        control_plane = self._config.optional_str("control.plane.listener.name")
+        wanted = (control_plane or self._config.inter_broker_listener_name).upper()
+        names = (wanted, self._config.inter_broker_listener_name)
+
+        def listener_of(broker: LiveBroker) -> Address | None:
+            return _address(broker.registration, names)
+
+        return Channels(listener_of, self._settings, self._config.int("controller.socket.timeout.ms"))
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        known: Mapping[int, BrokerRegistration] = self._feed.image.brokers
+        registration = known.get(broker_id)
+        if registration is None:
+            return None
+        return _address(registration, (self._config.inter_broker_listener_name,))
+
+    def _controller_address(self) -> Address | None:
+        if self.controller.is_active:
+            return _address(self._registration, (self._config.inter_broker_listener_name,))
+        return self._address_of(self.controller.active_id)
+
+
+def _address(registration: BrokerRegistration, names: tuple[str, ...]) -> Address | None:
+    for name in names:
+        for endpoint in registration.endpoints:
+            if endpoint.name == name:
+                return Address(endpoint.host, endpoint.port)
+    return None

@@ -1,0 +1,105 @@
+"""Who a broker is in its cluster: the cluster's id, the broker's own, and its registration in ZooKeeper.
+
+The registration is an ephemeral node, so it lives as long as the session; its creation is a transaction
+whose number is the broker's *epoch*. A registration that an earlier process of this broker left (it was
+killed, and ZooKeeper has not missed it yet) is waited for; one of another broker with the same id is an
+error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tidelog.errors import ConfigError
+from tidelog.ids import random_uuid, uuid_to_text
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.store import ANY_VERSION, NodeExists, NoNode, SharedStore, ensure_path, put
+from tidelog.metadata.znodes import BrokerRegistration
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 0.2
+
+
+async def prepare(store: SharedStore) -> None:
+    """Make the nodes that every cluster has."""
+    for path in znodes.PERSISTENT_PATHS:
+        await ensure_path(store, path)
+
+
+async def settle_cluster_id(store: SharedStore, stored: str | None) -> str:
+    """The cluster's id, made by its first broker; raises if the log directories are another cluster's."""
+    while True:
+        try:
+            raw, _ = await store.get(znodes.CLUSTER_ID)
+            cluster_id = znodes.decode_cluster_id(raw)
+            break
+        except NoNode:
+            cluster_id = stored or uuid_to_text(random_uuid())
+            try:
+                await ensure_path(store, "/cluster")
+                await store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+                break
+            except NodeExists:
+                continue
+    if stored is not None and stored != cluster_id:
+        raise ConfigError(
+            f"the log directories belong to cluster {stored}, but zookeeper.connect leads to cluster "
+            f"{cluster_id}: mend zookeeper.connect, or use other log directories"
+        )
+    return cluster_id
+
+
+async def settle_broker_id(store: SharedStore, config: BrokerConfig, stored: int | None) -> int:
+    """The broker's id: as configured, as its log directories say, or a new one from ``/brokers/seqid``."""
+    configured = config.node_id if {"node.id", "broker.id"} & config.raw.keys() else None
+    if config.raw.get("broker.id", "").strip() == "-1" and "node.id" not in config.raw:
+        configured = None
+    if configured is not None:
+        if stored is not None and stored != configured:
+            raise ConfigError(
+                f"broker.id is {configured}, but the log directories belong to broker {stored}: mend "
+                "broker.id, or use other log directories"
+            )
+        return configured
+    if stored is not None:
+        return stored
+    if not config.bool("broker.id.generation.enable"):
+        raise ConfigError("this broker has no id: set broker.id, or broker.id.generation.enable=true")
+    # Each write raises the node's version by one: that is the sequence.
+    await put(store, znodes.BROKER_SEQUENCE, b"")
+    version = await store.set(znodes.BROKER_SEQUENCE, b"", ANY_VERSION)
+    return config.int("reserved.broker.max.id") + version
+
+
+async def register(
+    store: SharedStore, registration: BrokerRegistration, patience_ms: float, given_up: Callable[[], bool]
+) -> int:
+    """Put a broker into the cluster; gives its epoch."""
+    path = znodes.broker_path(registration.broker_id)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience_ms / 1000
+    waited = False
+    while True:
+        try:
+            await store.create(path, registration.encode(), ephemeral=True)
+        except NodeExists:
+            stat = await store.stat(path)
+            if stat is not None and stat.owner == store.session_id:
+                return stat.created_zxid
+            if loop.time() > until or given_up():
+                raise ConfigError(
+                    f"a broker with the id {registration.broker_id} is in the cluster already: give this one "
+                    "another broker.id, or stop the other"
+                ) from None
+            if not waited:
+                waited = True
+                logger.info("Waiting for an earlier session of broker %d to end", registration.broker_id)
+            await asyncio.sleep(_LOOK_S)
+            continue
+        stat = await store.stat(path)
+        if stat is not None and stat.owner == store.session_id:
+            return stat.created_zxid

@@ -1,0 +1,23 @@
+"""StopReplica, versions 3 and 4: the controller has replicas stopped, and perhaps deleted.
+
+Refused from an older controller or for an earlier life of this broker. Only in clusters.
+
+Difference: versions before 3, of controllers before Kafka 2.6, are refused with UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+API = ApiKey.STOP_REPLICA
+VERSIONS = (3, 4)
+
+
+def handle(context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    """Stop as told."""
+    if context.version < VERSIONS[0]:
+        return StopReplicaResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return context.broker.membership.control.stop_replica(request)

@@ -1,0 +1,23 @@
+"""UpdateMetadata, versions 5 to 8: the controller says what clients may know of the cluster.
+
+Refused from an older controller or for an earlier life of this broker. Only in clusters.
+
+Difference: versions before 5, of controllers before Kafka 2.2, are refused with UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+API = ApiKey.UPDATE_METADATA
+VERSIONS = (5, 8)
+
+
+def handle(context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    """Know what the controller knows."""
+    if context.version < VERSIONS[0]:
+        return UpdateMetadataResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return context.broker.membership.control.update_metadata(request)

@@ -1,0 +1,199 @@
+"""The image of a broker in a cluster: topics and brokers as the controller tells them, configs as ZooKeeper
+has them.
+
+The controller sends UpdateMetadata; :meth:`ClusterFeed.update` puts it into the image. Configs and features
+every broker reads for itself: all of them at the start, and afterwards those that a notice below
+``/config/changes`` names. Notices are never waited for by their writer, and old ones are removed after a
+quarter of an hour, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tidelog.clock import Clock
+from tidelog.errors import StorageError
+from tidelog.ids import ZERO_UUID
+from tidelog.metadata import znode_requests, znodes
+from tidelog.metadata.feed import ImageDelta, Subscriber, load_configs, refresh, tell
+from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.metadata.listeners import Listener
+from tidelog.metadata.network_options import SECURITY_PROTOCOLS
+from tidelog.metadata.store import Change, ChangeKind, NoNode, SharedStore, StoreError
+from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+log = logging.getLogger(__name__)
+
+LEADER_DURING_DELETE = -2
+NOTICE_AGE_MS = 15 * 60 * 1000
+
+
+class ClusterFeed:
+    """Keeps one broker's image; made with :meth:`start`."""
+
+    def __init__(self, store: SharedStore, clock: Clock) -> None:
+        self.image = MetadataImage()
+        self._store = store
+        self._clock = clock
+        self._subscribers: list[Subscriber] = []
+        self._stops: list[Callable[[], None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+        self._last_notice = ""
+        self._seen_ms: dict[str, float] = {}
+
+    @classmethod
+    async def start(cls, store: SharedStore, clock: Clock) -> ClusterFeed:
+        """Read what a broker reads for itself, and follow it from now on."""
+        feed = cls(store, clock)
+        notices = await feed._notices()
+        feed._last_notice = notices[-1] if notices else ""
+        await load_configs(store, feed.image)
+        feed._stops.append(
+            store.watch_children(znodes.CONFIG_CHANGES, lambda: feed._soon(feed._read_notices()))
+        )
+        feed._stops.append(store.watch_node(znodes.FEATURE, lambda: feed._soon(feed._reread(znodes.FEATURE))))
+        return feed
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    async def caught_up(self) -> None:
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        for stop in self._stops:
+            stop()
+        for task in self._tasks:
+            task.cancel()
+        await self.caught_up()
+
+    # What the controller tells
+
+    def update(self, request: UpdateMetadataRequest) -> ImageDelta:
+        """Take over what the controller says; subscribers have acted on it when this returns."""
+        image = self.image
+        delta = ImageDelta(controller=image.controller_id != request.controller_id)
+        image.controller_id = request.controller_id
+        image.controller_epoch = request.controller_epoch
+        live = {broker.id: _registration(broker) for broker in request.live_brokers}
+        for broker_id in image.brokers.keys() - live.keys():
+            image.drop_broker(broker_id)
+            delta.brokers.add(broker_id)
+        for broker_id, registration in live.items():
+            if image.put_broker(registration):
+                delta.brokers.add(broker_id)
+        for topic in request.topic_states:
+            if self._put_topic(topic):
+                delta.topics.add(topic.topic_name)
+        if delta:
+            tell(self._subscribers, delta)
+        return delta
+
+    def _put_topic(self, told: UpdateMetadataTopicState) -> bool:
+        name = told.topic_name
+        old = self.image.topics.get(name)
+        topic_id = told.topic_id if told.topic_id != ZERO_UUID else (old.id if old is not None else ZERO_UUID)
+        partitions = dict(old.partitions) if old is not None and old.id == topic_id else {}
+        for state in told.partition_states:
+            if state.leader == LEADER_DURING_DELETE:
+                partitions.pop(state.partition_index, None)
+            else:
+                partitions[state.partition_index] = _partition(state)
+        if not partitions:
+            return self.image.drop_topic(name)
+        return self.image.install(TopicImage(name, topic_id, dict(sorted(partitions.items()))))
+
+    # What every broker reads for itself
+
+    async def announce(self, entity: str) -> None:
+        """Tell all brokers that the configs of ``entity`` have changed; here they hold when this returns."""
+        await self._store.create(
+            znodes.CONFIG_CHANGE_PREFIX, znode_requests.encode_config_change(entity), sequential=True
+        )
+        await self._reread(f"{znodes.CONFIG}/{entity}")
+
+    async def _notices(self) -> list[str]:
+        try:
+            return await self._store.children(znodes.CONFIG_CHANGES)
+        except NoNode:
+            return []
+
+    async def _read_notices(self) -> None:
+        async with self._turn:
+            names = await self._notices()
+            for name in names:
+                if name > self._last_notice:
+                    await self._read_notice(f"{znodes.CONFIG_CHANGES}/{name}")
+                    self._last_notice = name
+            await self._remove_old(names)
+
+    async def _read_notice(self, path: str) -> None:
+        try:
+            raw, _ = await self._store.get(path)
+            entity = znode_requests.decode_config_change(path, raw)
+        except NoNode:
+            return
+        except StorageError as error:
+            log.error("A notice of changed configs is passed over: %s", error)
+            return
+        await self._reread(f"{znodes.CONFIG}/{entity}")
+
+    async def _remove_old(self, names: list[str]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._seen_ms = {name: self._seen_ms.get(name, now_ms) for name in names}
+        for name, seen_ms in self._seen_ms.items():
+            if now_ms - seen_ms > NOTICE_AGE_MS:
+                try:
+                    await self._store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+                except NoNode:
+                    continue
+
+    async def _reread(self, path: str) -> None:
+        delta = await refresh(self._store, self.image, [Change(ChangeKind.CHANGED, path)])
+        if delta:
+            tell(self._subscribers, delta)
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except StoreError as error:
+        # The watch is set again, and fires again, when ZooKeeper is back.
+        log.info("Configs are not read now: %s", error)
+
+
+def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
+    endpoints = tuple(
+        Listener(each.listener, each.host, each.port, SECURITY_PROTOCOLS[each.security_protocol])
+        for each in broker.endpoints
+    )
+    return BrokerRegistration(broker_id=broker.id, endpoints=endpoints, rack=broker.rack)
+
+
+def _partition(state: UpdateMetadataPartitionState) -> PartitionImage:
+    return PartitionImage(
+        replicas=tuple(state.replicas),
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        controller_epoch=state.controller_epoch,
+        state_version=state.zk_version,
+        offline_replicas=tuple(state.offline_replicas),
+    )

@@ -1,0 +1,167 @@
+"""Broker options that matter in a cluster: ZooKeeper, the controller, replication. Names and defaults are
+Kafka 3.9's."""
+
+from __future__ import annotations
+
+from tidelog.options import Option, at_least, option
+
+ZOOKEEPER_OPTIONS: tuple[Option, ...] = (
+    option(
+        "zookeeper.connect",
+        "string",
+        None,
+        "The ensemble that coordinates the cluster, as host:port,host:port/chroot. Without it the broker "
+        "stands alone and keeps its metadata in its first log directory.",
+        importance="high",
+    ),
+    option(
+        "zookeeper.session.timeout.ms",
+        "int",
+        18000,
+        "How long a broker may be silent before ZooKeeper, and so the cluster, takes it for dead.",
+        importance="high",
+    ),
+    option(
+        "zookeeper.connection.timeout.ms",
+        "int",
+        None,
+        "How long a starting broker waits for ZooKeeper; by default zookeeper.session.timeout.ms.",
+        importance="high",
+    ),
+    option(
+        "broker.id.generation.enable",
+        "boolean",
+        True,
+        "Whether a broker without an id gets one from ZooKeeper, above reserved.broker.max.id.",
+    ),
+    option(
+        "reserved.broker.max.id",
+        "int",
+        1000,
+        "The largest broker id that is given by hand; generated ones are above it.",
+        at_least(0),
+    ),
+)
+
+CONTROLLER_OPTIONS: tuple[Option, ...] = (
+    option(
+        "auto.leader.rebalance.enable",
+        "boolean",
+        True,
+        "Whether the controller gives leadership back to preferred replicas from time to time.",
+        importance="high",
+    ),
+    option(
+        "leader.imbalance.check.interval.seconds",
+        "long",
+        300,
+        "How often it looks whether to.",
+        at_least(1),
+        importance="high",
+    ),
+    option(
+        "leader.imbalance.per.broker.percentage",
+        "int",
+        10,
+        "Of how many of its partitions in a hundred a broker must have lost the lead for that.",
+        importance="high",
+    ),
+    option(
+        "controlled.shutdown.enable",
+        "boolean",
+        True,
+        "Whether a broker that stops hands over what it leads first.",
+    ),
+    option(
+        "controlled.shutdown.max.retries",
+        "int",
+        3,
+        "How often it tries that before it stops all the same.",
+    ),
+    option(
+        "controlled.shutdown.retry.backoff.ms",
+        "long",
+        5000,
+        "How long it waits between these tries.",
+    ),
+    option(
+        "controller.socket.timeout.ms",
+        "int",
+        30000,
+        "How long a request between the controller and a broker may take.",
+    ),
+    option(
+        "control.plane.listener.name",
+        "string",
+        None,
+        "The listener that the controller's requests come in by, apart from those of clients and followers.",
+        importance="high",
+    ),
+)
+
+REPLICATION_OPTIONS: tuple[Option, ...] = (
+    option(
+        "replica.lag.time.max.ms",
+        "long",
+        30000,
+        "How long a follower may be behind the end of its leader's log and still be in sync.",
+        importance="high",
+    ),
+    option(
+        "replica.fetch.max.bytes",
+        "int",
+        1048576,
+        "How much a follower fetches of one partition at a time; a larger batch comes all the same.",
+        at_least(0),
+    ),
+    option(
+        "replica.fetch.response.max.bytes",
+        "int",
+        10485760,
+        "How much a follower fetches at a time in all.",
+        at_least(0),
+    ),
+    option(
+        "replica.fetch.min.bytes",
+        "int",
+        1,
+        "How much there must be for a fetch to be answered before replica.fetch.wait.max.ms.",
+        importance="high",
+    ),
+    option(
+        "replica.fetch.wait.max.ms",
+        "int",
+        500,
+        "How long a leader lets a fetch wait for more. Less than replica.lag.time.max.ms, or quiet "
+        "partitions lose their replicas.",
+        importance="high",
+    ),
+    option(
+        "replica.fetch.backoff.ms",
+        "int",
+        1000,
+        "How long a follower waits after a fetch that failed.",
+        at_least(0),
+    ),
+    option(
+        "replica.socket.timeout.ms",
+        "int",
+        30000,
+        "How long a fetch of a follower may take; at least replica.fetch.wait.max.ms.",
+        importance="high",
+    ),
+    option(
+        "replica.socket.receive.buffer.bytes",
+        "int",
+        65536,
+        "SO_RCVBUF of followers' connections; -1 keeps the operating system's choice.",
+        importance="high",
+    ),
+    option(
+        "replica.selector.class",
+        "string",
+        None,
+        "How a consumer is sent to a nearer replica (KIP-392): RackAwareReplicaSelector, with or without "
+        "Kafka's package, sends it to one in its own rack; without it everybody reads from the leader.",
+    ),
+)
