@@ -22,9 +22,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.testing.broker_process import START_TIMEOUT_S as START_TIMEOUT_S
-from tidelog.testing.broker_process import STOP_TIMEOUT_S as STOP_TIMEOUT_S
-from tidelog.testing.broker_process import BrokerProcess as BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin

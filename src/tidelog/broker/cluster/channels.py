@@ -50,8 +50,10 @@ class Channel:
     async def _run(self) -> None:
         while True:
             waiting = await self._queue.get()
-            response = await self._deliver(waiting.request)
-            waiting.on_response(response)
+            try:
+                waiting.on_response(await self._deliver(waiting.request))
+            except Exception:
+                logger.exception("A request to broker %d met a bug", self._broker_id)
 
     async def _deliver(self, request: Payload) -> Payload:
         api = API_TABLE[ApiKey(request.API_KEY)]

@@ -8,6 +8,7 @@ the answer leaves.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,8 @@ class Control:
     ) -> None:
         """``on_roles`` hears which topics have partitions whose role here has changed."""
         self.controller_epoch = 0
+        self.informed = asyncio.Event()
+        """Set once the controller has told what there is."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._feed = feed
@@ -78,6 +81,7 @@ class Control:
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is ErrorCode.NONE:
             self._feed.update(request)
+            self.informed.set()
         return UpdateMetadataResponse(error_code=code)
 
     # LeaderAndIsr
@@ -108,9 +112,21 @@ class Control:
             else:
                 response.partition_errors += errors
         self._loops.close_idle()
+        self._log_roles(request)
         if changed:
             self._on_roles(changed)
         return response
+
+    def _log_roles(self, request: LeaderAndIsrRequest) -> None:
+        states = [each for topic in request.topic_states for each in topic.partition_states]
+        led = sum(each.leader == self._broker_id for each in states)
+        logger.info(
+            "The controller, broker %d in epoch %d, has this one lead %d and follow %d partitions",
+            request.controller_id,
+            request.controller_epoch,
+            led,
+            len(states) - led,
+        )
 
     def _become(self, name: TopicPartition, topic_id: Uuid, state: LeaderAndIsrPartitionState) -> ErrorCode:
         known = self._partitions.by_name.get(name)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from tidelog.broker.cluster.peer import Peer
 from tidelog.client.address import Address
+from tidelog.client.connection import RequestBuilder
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -38,7 +39,7 @@ class ControllerLink:
 
     async def request(
         self,
-        message: Payload,
+        message: Payload | RequestBuilder,
         response_type: type[ResponseT],
         *,
         timeout_ms: float | None = None,

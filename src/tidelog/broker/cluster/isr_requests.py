@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.05
+_EPOCHS_SINCE = 3
 
 
 class _Asked:
@@ -83,7 +84,9 @@ class IsrSender:
         if not current:
             return {}
         try:
-            response = await self._link().request(self._request(current), AlterPartitionResponse)
+            response = await self._link().request(
+                lambda version: self._request(current, version), AlterPartitionResponse
+            )
         except KafkaError as error:
             logger.info("In-sync replicas cannot be changed now: %s", error)
             return current
@@ -96,27 +99,26 @@ class IsrSender:
         partition = asked.partition
         return partition.is_leader and partition.leader_epoch == asked.leader_epoch and not partition.closed
 
-    def _request(self, asked: dict[TopicPartition, _Asked]) -> AlterPartitionRequest:
+    def _request(self, asked: dict[TopicPartition, _Asked], version: int) -> AlterPartitionRequest:
         epoch = self._broker_epoch()
         topics: dict[bytes, AlterPartitionRequestTopicData] = {}
         for name, each in asked.items():
             topic = topics.setdefault(
                 each.partition.topic_id, AlterPartitionRequestTopicData(topic_id=each.partition.topic_id)
             )
-            epochs = each.partition.broker_epochs(each.isr, epoch)
-            topic.partitions.append(
-                AlterPartitionRequestPartitionData(
-                    partition_index=name.partition,
-                    leader_epoch=each.leader_epoch,
-                    new_isr=list(each.isr),
-                    new_isr_with_epochs=[
-                        BrokerState(broker_id=broker, broker_epoch=each_epoch)
-                        for broker, each_epoch in epochs.items()
-                    ],
-                    leader_recovery_state=0,
-                    partition_epoch=each.partition_epoch,
-                )
+            wanted = AlterPartitionRequestPartitionData(
+                partition_index=name.partition,
+                leader_epoch=each.leader_epoch,
+                partition_epoch=each.partition_epoch,
             )
+            if version >= _EPOCHS_SINCE:
+                wanted.new_isr_with_epochs = [
+                    BrokerState(broker_id=broker, broker_epoch=each_epoch)
+                    for broker, each_epoch in each.partition.broker_epochs(each.isr, epoch).items()
+                ]
+            else:
+                wanted.new_isr = list(each.isr)
+            topic.partitions.append(wanted)
         return AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=epoch, topics=list(topics.values())
         )

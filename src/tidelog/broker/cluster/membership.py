@@ -42,6 +42,8 @@ from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest,
 
 logger = logging.getLogger(__name__)
 
+_INFORMED_TIMEOUT_S = 10.0
+
 
 class Membership:
     """One broker among others."""
@@ -117,6 +119,11 @@ class Membership:
         )
         await self.controller.start()
         self._schedule_shrinking()
+        try:
+            async with asyncio.timeout(_INFORMED_TIMEOUT_S):
+                await self.control.informed.wait()
+        except TimeoutError:
+            logger.warning("No controller has told this broker anything yet; clients will find no topics")
 
     async def leave(self) -> None:
         """Hand over what this broker leads, as long as somebody is there to take it."""

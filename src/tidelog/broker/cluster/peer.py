@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidelog.client.address import Address
-from tidelog.client.connection import Connection
+from tidelog.client.connection import Connection, RequestBuilder
 from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.opening import open_connection
 from tidelog.client.retry import Deadline
@@ -45,7 +45,9 @@ class Peer:
                 self._connection = known
             return known
 
-    async def request(self, message: Payload, response_type: type[ResponseT], timeout_ms: float) -> ResponseT:
+    async def request(
+        self, message: Payload | RequestBuilder, response_type: type[ResponseT], timeout_ms: float
+    ) -> ResponseT:
         """Ask and wait for the answer."""
         deadline = Deadline(timeout_ms)
         connection = await self.connection(timeout_ms)

@@ -96,15 +96,15 @@ class ClusterController:
         self._stops.append(self._store.watch_node(znodes.CONTROLLER, self._look))
 
     async def close(self) -> None:
-        """Leave office, if held, and take no part any more."""
+        """Leave office, if held, and take no part any more.
+
+        The node stays until the session ends, and the broker's registration with it: a successor that comes
+        before would still take this broker for a live one.
+        """
         for stop in self._stops:
             stop()
-        was_active = self.is_active
-        context = self._term.context if self._term is not None else None
         self._resign()
         await self._events.close()
-        if was_active and context is not None:
-            await self._give_up(context)
 
     # The election
 
