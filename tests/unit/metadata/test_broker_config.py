@@ -58,8 +58,7 @@ def test_a_zookeeper_mode_file_starts_unchanged_with_one_warning(tmp_path: Path)
     assert config.node_id == 0
     assert config.listeners == (Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),)
     assert warnings == [
-        "These options of Kafka's have no effect in this release: num.io.threads, num.network.threads, "
-        "zookeeper.connect, zookeeper.connection.timeout.ms"
+        "These options of Kafka's have no effect in this release: num.io.threads, num.network.threads"
     ]
 
 

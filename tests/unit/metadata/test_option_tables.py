@@ -1,4 +1,8 @@
-"""The option tables against Kafka's own: ``kafka_4_options.tsv`` was printed by Kafka 4.3's ConfigDef."""
+"""The option tables against Kafka's own, as its ConfigDef prints them.
+
+``kafka_4_options.tsv`` is Kafka 4.3's; ``kafka_3_options.tsv`` has those of Kafka 3.9 that Kafka 4 dropped
+with ZooKeeper and that a cluster here still has.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,8 @@ class KafkaOption(NamedTuple):
 
 KAFKA = [
     KafkaOption(*line.split("\t"))
-    for line in (Path(__file__).parent / "kafka_4_options.tsv").read_text().splitlines()
+    for name in ("kafka_4_options.tsv", "kafka_3_options.tsv")
+    for line in (Path(__file__).parent / name).read_text().splitlines()
 ]
 KAFKA_BROKER = {each.name: each for each in KAFKA if each.table == "broker"}
 KAFKA_TOPIC = {each.name: each for each in KAFKA if each.table == "topic"}
