@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Compiled at installation: see hatch_build.py.
-CODEC := $(wildcard src/tidelog/records/*_codec.p* src/tidelog/client/producer/quick_send.p*)
+CODEC := $(wildcard src/tidelog/records/*_reader.p* src/tidelog/records/*_writer.p* src/tidelog/client/producer/quick_send.p*)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format compat bench docs clean

@@ -19,8 +19,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # All or none: a compiled module reaches into the others by their C names.
 MODULES = (
-    "tidelog.records.record_codec",
-    "tidelog.records.column_codec",
+    "tidelog.records.record_reader",
+    "tidelog.records.record_writer",
+    "tidelog.records.column_reader",
+    "tidelog.records.column_writer",
     "tidelog.client.producer.quick_send",
 )
 
@@ -33,9 +35,9 @@ class ExtensionBuildHook(BuildHookInterface[Any]):
             return
         package_root = Path(self.root, "src")
         if version == "editable":
-            # What an earlier install left would hide the source.
-            for module in MODULES:
-                for stale in source_of(module, package_root).parent.glob(f"{module.rpartition('.')[2]}.*.so"):
+            # What an earlier install left would hide the source, also where it compiled other modules.
+            for directory in {source_of(module, package_root).parent for module in MODULES}:
+                for stale in directory.glob("*.so"):
                     stale.unlink()
         if os.environ.get("TIDELOG_NO_EXTENSIONS", "0") not in ("", "0"):
             return

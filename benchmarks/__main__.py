@@ -23,6 +23,9 @@ from benchmarks import (
     replay,
     report,
     request_cost,
+    spark_partitions,
+    spark_pipelines,
+    spark_source,
     throughput,
 )
 from benchmarks.figures import Figures
@@ -38,6 +41,9 @@ BENCHMARKS: dict[str, ModuleType] = {
     "codec": codec,
     "client-consumer": client_consumer,
     "client-producer": client_producer,
+    "spark-source": spark_source,
+    "spark-partitions": spark_partitions,
+    "spark-pipelines": spark_pipelines,
 }
 
 

@@ -3,21 +3,29 @@
 Each client reads the same topic of two partitions from its beginning, in a process of its own, and takes the
 length of every value (Arrow: of the whole column). Records were written by librdkafka with its defaults and a
 linger of 5 ms. On a machine with few cores the broker shares them: compare the CPU per record.
+
+"receiving alone" is the floor that no client gets below: the same fetches over a plain blocking socket into
+one buffer, where nothing but the headers of batches is looked at. What it costs is the kernel's copy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
 from tests.compat.broker_process import BrokerProcess
 
+from benchmarks import wire
 from benchmarks.contestants import create_topic, started
 from benchmarks.figures import Figures
 
@@ -208,6 +216,70 @@ def aiokafka(bootstrap: str, topic: str, meter: Meter) -> None:
     asyncio.run(run())
 
 
+def receiving_alone(bootstrap: str, topic: str, meter: Meter) -> None:
+    from tidelog.wire.fetch import decode_fetch_response
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(60).topic_id
+    topic_id = wire.topic_id_bytes(str(found).translate(str.maketrans("+/", "-_", "=")))
+    offsets = [0] * PARTITIONS
+    buffer = memoryview(bytearray(4 << 20))
+    with wire.connect(int(bootstrap.rpartition(":")[2])) as connection:
+        connection.sendall(_fetch_all(topic_id, offsets))
+        while meter.left > 0:
+            end = _receive(connection, buffer)
+            answer = decode_fetch_response(wire.FETCH_VERSION, buffer[_ANSWER_AT:end])
+            before = sum(offsets)
+            for _, _, partitions in answer.topics:
+                for fetched in partitions:
+                    offsets[fetched.partition] = _end_offset(fetched.records, offsets[fetched.partition])
+            connection.sendall(_fetch_all(topic_id, offsets))
+            count = sum(offsets) - before
+            meter.begin(count)
+            meter.left -= count
+    meter.end()
+
+
+# Behind size, correlation id and the header's tags.
+_ANSWER_AT = 9
+
+
+def _fetch_all(topic_id: bytes, offsets: list[int]) -> bytes:
+    """A fetch of every partition with the bounds that consumers have by default, outside of any session."""
+    asks = [
+        struct.pack(">iiqiqi", number, -1, offset, -1, -1, 1 << 20) + b"\x00"
+        for number, offset in enumerate(offsets)
+    ]
+    topic = topic_id + wire.unsigned_varint(len(asks) + 1) + b"".join(asks) + b"\x00"
+    body = struct.pack(">iiibii", 500, 1, 50 << 20, 0, 0, -1) + b"\x02" + topic + b"\x01\x01\x00"
+    return wire.frame(wire.FETCH, wire.FETCH_VERSION, body)
+
+
+def _receive(connection: socket.socket, buffer: memoryview) -> int:
+    """Receive one frame; where it ends in the buffer."""
+    received, end = 0, 4
+    while received < end:
+        count = connection.recv_into(buffer[received:])
+        if not count:
+            raise ConnectionError("the broker closed the connection")
+        if received < 4 <= received + count:
+            end = 4 + int.from_bytes(buffer[:4], "big")
+        received += count
+    return end
+
+
+def _end_offset(records: Any, offset: int) -> int:
+    """The offset behind the last whole batch."""
+    position = 0
+    while records is not None and len(records) - position >= wire.HEADER_SIZE:
+        base, length = struct.unpack_from(">qi", records, position)
+        if position + 12 + length > len(records):
+            break
+        offset = base + struct.unpack_from(">i", records, position + 23)[0] + 1
+        position += 12 + length
+    return offset
+
+
 CLIENTS: dict[str, Callable[[str, str, Meter], None]] = {
     "tidelog": tidelog_poll,
     "tidelog, iterating": tidelog_iterate,
@@ -216,6 +288,7 @@ CLIENTS: dict[str, Callable[[str, str, Meter], None]] = {
     "confluent-kafka": confluent,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
+    "receiving alone": receiving_alone,
 }
 
 

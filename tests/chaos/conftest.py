@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 StartBroker = Callable[..., BrokerProcess]
 

@@ -19,7 +19,7 @@ from tests.chaos.crew import Crew, numbered, wait_for_more
 
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode

@@ -1,4 +1,4 @@
-"""Exactly once with librdkafka: worker processes and the broker are killed, the output is the input.
+"""Exactly once with our clients and librdkafka: workers and the broker are killed, the output is the input.
 
 ``TIDELOG_EXACTLY_ONCE_EVENTS=<number>`` makes a longer run of it, with as many kills.
 """
@@ -11,18 +11,27 @@ from pathlib import Path
 
 import pytest
 from tests.exactly_once.brokers import transaction_broker
-from tests.exactly_once.loop import Loop
+from tests.exactly_once.loop import Command, Loop, librdkafka, tidelog
 
 EVENTS = int(os.environ.get("TIDELOG_EXACTLY_ONCE_EVENTS", "5"))
 RECORDS_PER_EVENT = 60
 
 
+CASTS: dict[str, list[Command]] = {
+    "librdkafka": [librdkafka, librdkafka],
+    "ours": [tidelog(), tidelog()],
+    "ours, consumer protocol": [tidelog("consumer"), tidelog("consumer")],
+    "ours and librdkafka": [tidelog(), librdkafka],
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 30 * EVENTS)
-def test_output_is_input_whoever_is_killed(tmp_path: Path, chance: random.Random) -> None:
+@pytest.mark.parametrize("cast", CASTS)
+def test_output_is_input_whoever_is_killed(tmp_path: Path, chance: random.Random, cast: str) -> None:
     broker = transaction_broker(tmp_path)
     broker.start()
-    loop = Loop(broker, tmp_path, chance, RECORDS_PER_EVENT * (EVENTS + 2))
+    loop = Loop(broker, tmp_path, chance, RECORDS_PER_EVENT * (EVENTS + 2), CASTS[cast])
     try:
         loop.run(EVENTS)
         print(loop.happened)

@@ -20,7 +20,7 @@ from tidelog.broker.dispatch import SERVED
 from tidelog.records.batch import HEADER_SIZE, write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.headers import RequestHeader, encode_request
 from tidelog.wire.messages import produce

@@ -13,7 +13,7 @@ from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
 
 from tidelog.metadata.embedded import SNAPSHOT_NAME
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

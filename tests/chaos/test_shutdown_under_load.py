@@ -15,7 +15,7 @@ from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, Work, numbered, wait_for_more
 
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages import fetch

@@ -17,7 +17,7 @@ from tests.chaos import damage
 from tests.chaos.clients import EARLIEST, LATEST, Admin, Writer, assert_kept
 from tests.chaos.conftest import StartBroker
 
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -15,7 +15,7 @@ from tests.chaos.clients import Admin, Refused, Writer, assert_kept, fetch_once,
 from tests.chaos.conftest import StartBroker
 
 from tidelog.errors import ErrorCode
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

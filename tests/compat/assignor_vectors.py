@@ -4,7 +4,8 @@ Run by hand when Kafka's assignors change: ``python -m tests.compat.assignor_vec
 a fixed seed: members with equal and with different subscriptions, static ones, racks, claims of several
 generations, contradicting ones, user data that cannot be read. Left out are those in which Kafka's sticky
 assignor gives a partition back to an earlier owner that does not read the topic any more (or fails at it):
-ours does not.
+ours does not. About once in 30,000 groups it does so in between only, and takes the partition away again;
+the outcome is then another one than ours, as even and as sticky. Nothing else was found to differ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Our clients' behaviour suites, as they stand in tests/integration, against Apache Kafka.
 
 They run against Tidelog in `make test`; what they claim must hold here too. The suites of groups start a
-broker with short timeouts of their own (tests/group_members/brokers.py).
+broker with short timeouts of their own (tests/group_members/brokers.py); test_client_security.py asks Kafka
+for TLS and logins.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ SUITES = [
     "test_consumer.py",
     "test_consumer_commits.py",
     "test_stream_consumer.py",
+    "test_cli_records.py",
 ]
-GROUP_SUITES = ["test_consumer_groups.py", "test_consumer_groups_consumer_protocol.py"]
+GROUP_SUITES = [
+    "test_consumer_groups.py",
+    "test_consumer_groups_consumer_protocol.py",
+    "test_consumer_groups_transactions.py",
+]
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_ours_and_java_share_a_group_of_the_consumer_protocol(
             team.wait_for_owners(places, seconds=60)
             join(team, clients[1])
             wait_for_shares(team, 2)
-            first.leave()
+            team.leave(first)
             team.wait_for_owners(places)
         team.wait_for_records(stream.ends)
         team.check_exactly_once(stream.ends)

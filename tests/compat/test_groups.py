@@ -79,7 +79,7 @@ def live_in_a_group(broker: BrokerProcess, topic: str, name: str, protocol: str)
             team.wait_for_owners(places)
             team.wait("records for both", lambda: one.delivered and two.delivered)
             wait_for_shares(team, 2)
-            one.leave()
+            team.leave(one)
             team.wait("all with the other", lambda: two.assignment == set(places))
         team.wait_for_records(stream.ends)
         if name == "kafkajs":  # takes the records of a revoked partition to their end
@@ -138,7 +138,7 @@ def test_java_and_librdkafka_share_a_group_of_the_consumer_protocol(
             members = [join(team, name) for name in ("java-4", "librdkafka", "java-3.9")]
             team.wait_for_owners(places, seconds=60)
             wait_for_shares(team, 2)
-            members[0].leave()
+            team.leave(members[0])
             team.wait_for_owners(places)
         team.wait_for_records(stream.ends)
         team.check_exactly_once(stream.ends)

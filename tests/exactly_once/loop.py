@@ -47,6 +47,18 @@ def librdkafka(address: str, transactional_id: str) -> Sequence[str]:
     return [sys.executable, "-m", "tests.exactly_once.worker", address, transactional_id]
 
 
+def tidelog(protocol: str = "classic") -> Command:
+    """Our own clients, in a group of one protocol or the other."""
+
+    def command(address: str, transactional_id: str) -> Sequence[str]:
+        return [
+            *(sys.executable, "-m", "tests.exactly_once.tidelog_worker"),
+            *(address, transactional_id, protocol),
+        ]
+
+    return command
+
+
 class Loop:
     """The workers of one run."""
 

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.group_members.member import Event, Member, Place, command_member, python_member
+from tests.group_members.topics import committed
 
 WAIT_S = 30.0
 
@@ -119,6 +120,20 @@ class Team:
         """Until the partitions are shared among all members (or those given), one owner each."""
         wanted, workers = set(places), None if members is None else list(members)
         self.wait("one owner for every partition", lambda: self.settled(wanted, workers), seconds)
+
+    def leave(self, member: Member) -> None:
+        """Let a member with partitions and records to read leave, once it is done with the last rebalance.
+
+        In the middle of one nobody can commit: what it has read meanwhile would go to somebody else again,
+        with Java's consumers as with ours. Who commits after all partitions have found their owners has
+        come to the new generation.
+        """
+        before = committed(self.bootstrap, self.group, member.assignment)
+        self.wait(
+            f"a commit of {member.name}",
+            lambda: committed(self.bootstrap, self.group, before) != before,
+        )
+        member.leave()
 
     def delivered(self) -> Counter[tuple[Place, int]]:
         return Counter(record for member in self.members for record in member.delivered)

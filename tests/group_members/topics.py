@@ -33,10 +33,14 @@ def grow(bootstrap: str, topic: str, total: int) -> list[Place]:
 
 
 def open_producer(bootstrap: str) -> Producer:
+    # One request at a time: a new topic's leader may refuse the first batch and then take its second,
+    # for Kafka takes any sequence number from a producer that it does not know. librdkafka counts the first
+    # as acknowledged by the second ("implicitly acked") and never sends it again: its records are lost.
     return Producer(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
+            "max.in.flight": 1,
             "linger.ms": 5,
             "message.timeout.ms": 60_000,
             "reconnect.backoff.ms": 20,
@@ -65,6 +69,16 @@ def log_ends(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
         }
     finally:
         reader.close()
+
+
+def committed(bootstrap: str, group: str, places: Iterable[Place]) -> dict[Place, int]:
+    """What the group has committed; below 0 where there is nothing."""
+    asking = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    try:
+        found = asking.committed([TopicPartition(*place) for place in places], timeout=TIMEOUT_S)
+        return {(each.topic, each.partition): each.offset for each in found}
+    finally:
+        asking.close()
 
 
 class Stream:

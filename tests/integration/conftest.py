@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from tests.exactly_once.brokers import transaction_broker
 from tests.group_members.brokers import group_broker
+from tests.integration.spark_session import spark as spark
 
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="session")

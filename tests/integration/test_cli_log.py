@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 
 def tidelog(*arguments: object) -> tuple[int, str, str]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 NewName = Callable[[], str]
+PIPE_BYTES = 65_536
 
 
 class CommandLine:
@@ -58,8 +59,12 @@ def tidelog(bootstrap: str) -> CommandLine:
 
 @pytest.fixture
 def topic(tidelog: CommandLine, topic_name: NewName) -> str:
-    name = topic_name()
-    assert tidelog("topics", "create", name, "-p", "2")[0] == 0
+    return new_topic(tidelog, topic_name())
+
+
+def new_topic(tidelog: CommandLine, name: str) -> str:
+    """A topic whose records may be as old as they like."""
+    assert tidelog("topics", "create", name, "-p", "2", "--config", "retention.ms=-1")[0] == 0
     return name
 
 
@@ -98,8 +103,7 @@ def test_a_topic_is_copied_through_json_byte_for_byte(
     source = tmp_path / "records.jsonl"
     source.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
     tidelog.produce(topic, b"", "--json", "--file", str(source))
-    copy = topic_name()
-    assert tidelog("topics", "create", copy, "-p", "2")[0] == 0
+    copy = new_topic(tidelog, topic_name())
     tidelog.produce(copy, tidelog.consume(topic, "--json", "--from-beginning"), "--json")
 
     def content(name: str) -> list[dict[str, Any]]:
@@ -214,6 +218,120 @@ def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, topic_name: Ne
     assert 'no "value"' in refusal("produce", topic, "--json", stdin=b'{"key": "k"}')
     assert "max.message.bytes" in refusal("produce", topic, stdin=b"x" * 3_000_000)
     assert "no such file" in refusal("produce", topic, "--file", "/nonexistent/records")
+    assert "does not exist" in refusal("consume", topic_name(), "--group", topic)
+
+
+def test_groups_have_their_own_idea_of_partitions_and_offsets(tidelog: CommandLine, topic: str) -> None:
+    for arguments in (("--partition", "0"), ("--offset", "5"), ("--offset", "@0")):
+        code, _, err = tidelog("consume", topic, "--group", topic, *arguments)
+        assert (code, err.startswith("error: a group ")) == (2, True), err
+
+
+def test_a_group_goes_on_where_it_has_got_to(group_bootstrap: str, topic_name: NewName) -> None:
+    tidelog = CommandLine(group_bootstrap)
+    topic = new_topic(tidelog, topic_name())
+
+    def read(*arguments: str) -> list[bytes]:
+        code, out, err = tidelog("consume", topic, "--group", topic, "--from-beginning", *arguments)
+        assert (code, err) == (0, "")
+        return sorted(out.split())
+
+    tidelog.produce(topic, b"1\n2\n3\n", "-p", "0")
+    tidelog.produce(topic, b"4\n", "-p", "1")
+    assert read("--until-end") == [b"1", b"2", b"3", b"4"]
+    tidelog.produce(topic, b"5\n6\n7\n", "-p", "0")
+    assert read("--max-messages", "2") == [b"5", b"6"]
+    assert read("--until-end") == [b"7"]
+    assert read("--timeout", "0.2") == []
+
+
+def test_a_group_commits_nothing_that_could_not_be_printed(group_bootstrap: str, topic_name: NewName) -> None:
+    tidelog, topic = CommandLine(group_bootstrap), topic_name()
+    tidelog.produce(topic, b"".join(b"%d\n" % number for number in range(40_000)), "-p", "0")
+    options = ("--group", topic, "--from-beginning", "--consumer-property", "max.poll.records=5")
+    with tidelog.start("consume", topic, *options) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        printed = consumer.stdout.readline()
+        consumer.stdout.close()
+        assert consumer.stderr.read() == b""
+        assert consumer.wait(30) == 0
+    assert printed == b"0\n"
+    # Of what is in the pipe nobody knows who has read it; nothing behind that may be missing.
+    rest = [int(each) for each in tidelog.consume(topic, *options[:3]).split()]
+    assert rest == list(range(rest[0], 40_000))
+    assert sum(len(b"%d\n" % number) for number in range(rest[0])) <= 2 * PIPE_BYTES
+
+
+def test_reading_without_a_group_leaves_no_trace(tidelog: CommandLine, topic: str, tmp_path: Path) -> None:
+    config = tmp_path / "consumer.properties"
+    config.write_text(f"group.id={topic}\nenable.auto.commit=true\nfetch.max.wait.ms=10\n")
+    tidelog.produce(topic, b"1\n", "-p", "0")
+    read = tidelog.consume(topic, "--from-beginning", "--command-config", str(config))
+    assert read == b"1\n"
+    assert topic not in tidelog("groups", "list")[1].decode()
+
+
+def test_aborted_records_are_left_out_if_told_to(tidelog: CommandLine, topic: str, bootstrap: str) -> None:
+    from tidelog import Producer
+
+    with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for value, commit in ((b"kept", True), (b"aborted", False)):
+            producer.begin_transaction()
+            producer.send(topic, value, partition=0).result(30)
+            (producer.commit_transaction if commit else producer.abort_transaction)()
+    assert tidelog.consume(topic, "--from-beginning") == b"kept\naborted\n"
+    for option in ("--isolation", "--isolation-level"):
+        assert tidelog.consume(topic, "--from-beginning", option, "read_committed") == b"kept\n"
+    as_property = ("--consumer-property", "isolation.level=read_committed")
+    assert tidelog.consume(topic, "--from-beginning", *as_property) == b"kept\n"
+
+
+def test_records_are_written_idempotently_unless_acks_say_otherwise(
+    tidelog: CommandLine, topic: str, bootstrap: str
+) -> None:
+    from tidelog import Admin, TopicPartition
+
+    at = {"all": TopicPartition(topic, 0), "1": TopicPartition(topic, 1)}
+    for acks, place in at.items():
+        tidelog.produce(topic, b"x\n", "-p", str(place.partition), "--acks", acks)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        found = admin.describe_producers(list(at.values()))
+    assert len(found[at["all"]].producers) == 1
+    assert not found[at["1"]].producers
+
+
+def test_options_of_the_client_come_from_the_command_line_before_the_file(
+    tidelog: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "producer.properties"
+    config.write_text("max.request.size=1000\nacks=1\n")
+    line = b"x" * 2000 + b"\n"
+    from_file = ("--command-config", str(config))
+    code, _, err = tidelog("produce", topic, *from_file, stdin=line)
+    assert code == 1
+    assert "larger than max.request.size=1000" in err
+    tidelog.produce(topic, line, *from_file, "--producer-property", "max.request.size=5000")
+    code, _, err = tidelog("produce", topic, "--producer-property", "linger=5", stdin=line)
+    assert (code, err) == (1, "error: a producer has no option linger; did you mean linger.ms?\n")
+
+
+def test_a_cluster_or_topic_that_is_not_there_is_said_at_once(topic_name: NewName) -> None:
+    nowhere = CommandLine("127.0.0.1:1")
+    for arguments in (("produce", "x"), ("consume", "x"), ("consume", "x", "--group", "g")):
+        code, out, err = nowhere(*arguments, stdin=b"x\n")
+        assert (code, out) == (1, b"")
+        assert "127.0.0.1:1" in err
+        assert len(err.splitlines()) == 1
+
+
+def test_a_topic_that_nobody_may_create_is_said_soon(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", options={"auto.create.topics.enable": "false"}) as broker:
+        tidelog = CommandLine(broker.bootstrap)
+        for arguments in (("produce", "x"), ("consume", "x"), ("consume", "x", "--group", "g")):
+            code, _, err = tidelog(*arguments, stdin=b"x\n")
+            assert (code, err.startswith("error: topic 'x' does not exist")) == (1, True), err
 
 
 def test_following_goes_on_after_the_broker_was_killed_and_came_back(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.group_members.topics import create
 from tests.integration.command_line import WAIT_S, CommandLine
 
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.produce import (
     PartitionProduceData,

@@ -69,7 +69,8 @@ def test_every_example_runs_and_prints_what_it_says(document: str, tmp_path: Pat
 
 
 def test_the_page_opens_with_an_example_of_every_kind() -> None:
-    assert [each.heading for each in examples("docs/client.md")] == [
+    opening = examples("docs/client.md")[:9]
+    assert [each.heading for each in opening] == [
         "Produce",
         "Consume",
         "asyncio",
@@ -80,5 +81,5 @@ def test_the_page_opens_with_an_example_of_every_kind() -> None:
         "Test",
         "Test",
     ]
-    lines = [[line for line in each.code.splitlines() if line] for each in examples("docs/client.md")]
+    lines = [[line for line in each.code.splitlines() if line] for each in opening]
     assert max(map(len, lines)) <= 16

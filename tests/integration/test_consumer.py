@@ -422,6 +422,21 @@ def test_a_topic_that_does_not_exist_is_waited_for_and_named(
     assert values(read(consumer, 1)) == [b"here"]
 
 
+def test_topics_are_listed_and_a_missing_one_is_an_error_at_once(
+    consumer_of: Open, bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    topic = topic_name()
+    create_topic(bootstrap, topic, 3)
+    consumer = consumer_of(allow_auto_create_topics=False)
+    assert [each.partition for each in consumer.partitions_for(topic)] == [0, 1, 2]
+    assert len(consumer.list_topics()[topic]) == 3
+    missing = topic_name()
+    with pytest.raises(KafkaError, match="does not exist"):
+        consumer.partitions_for(missing)
+    assert missing not in consumer.list_topics()
+    assert consumer.trouble() is None
+
+
 def test_calls_that_make_no_sense_say_why(
     consumer_of: Open, bootstrap: str, topic_name: Callable[[], str]
 ) -> None:

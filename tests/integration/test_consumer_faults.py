@@ -28,7 +28,7 @@ from tests.integration.fault_proxy import FaultProxy
 from tidelog.client.consumer.errors import ConsumerTimeoutError
 from tidelog.client.errors import ClientError
 from tidelog.errors import TidelogError
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 IMPATIENT = {
     "reconnect_backoff_ms": 1,
@@ -160,6 +160,9 @@ def test_without_a_broker_every_wait_ends_and_says_what_for(consumer_of: Open) -
         consumer.position(tp("t"), timeout=0.3)
     with pytest.raises(ClientError, match=str(port)):
         consumer.end_offsets([tp("t")])
+    lasted_s, reason = consumer.trouble()
+    assert lasted_s >= 0
+    assert "t-0" in reason or "not known" in reason
 
 
 def test_a_consumer_closes_in_time_when_its_broker_is_gone(consumer_of: Open, broker: BrokerProcess) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.group_members.member import Member
+from tests.group_members import scenarios
+from tests.group_members.scenarios import share
 from tests.group_members.team import Team
 from tests.group_members.topics import Stream, create, fill, grow
 
@@ -17,31 +18,12 @@ OURS = ["tidelog", "tidelog-async"]
 TopicName = Callable[[], str]
 
 
-def share(member: Member) -> int:
-    return len(member.assignment)
-
-
 @pytest.mark.parametrize("client", OURS)
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_members_come_and_go_and_every_record_reaches_one_of_them(
     group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 5)
-    with Team(group_bootstrap, topic, [topic], protocol="consumer", assignor=assignor) as team:
-        with Stream(group_bootstrap, places) as stream:
-            one = team.join(client)
-            team.wait_for_owners(places)
-            two, three = team.join(client), team.join(client)
-            team.wait_for_owners(places)
-            team.wait("fair shares", lambda: sorted(map(share, (one, two, three))) == [1, 2, 2])
-            one.leave()
-            team.wait_for_owners(places)
-            three.leave()
-            team.wait_for_owners(places)
-            assert two.assignment == set(places)
-        team.wait_for_records(stream.ends)
-        team.check_exactly_once(stream.ends)
+    scenarios.consumer_members_come_and_go(group_bootstrap, topic_name(), client, assignor)
 
 
 def test_automatic_commits_lose_and_repeat_nothing_while_members_come_and_go(
@@ -55,7 +37,7 @@ def test_automatic_commits_lose_and_repeat_nothing_while_members_come_and_go(
             team.wait_for_owners(places)
             two = team.join("tidelog-async")
             team.wait("fair shares", lambda: share(one) == share(two) == 2)
-            one.leave()
+            team.leave(one)
             team.wait_for_owners(places)
         team.wait_for_records(stream.ends)
         team.check_exactly_once(stream.ends)
@@ -64,49 +46,20 @@ def test_automatic_commits_lose_and_repeat_nothing_while_members_come_and_go(
 def test_the_partitions_of_killed_and_frozen_members_go_to_the_others(
     group_bootstrap: str, topic_name: TopicName
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    with Team(group_bootstrap, topic, [topic], protocol="consumer") as team:
-        with Stream(group_bootstrap, places) as stream:
-            one, two, three = team.join("tidelog"), team.join("tidelog"), team.join("tidelog-async")
-            team.wait_for_owners(places)
-            team.wait("records for everybody", lambda: all(each.delivered for each in team.members))
-            one.kill()
-            two.freeze()
-            team.wait("all partitions with the third", lambda: three.assignment == set(places))
-            two.thaw()
-            team.wait_for_owners(places)
-        team.wait_for_records(stream.ends)
-        team.check_ownership()
-        team.check_nothing_lost(stream.ends)
+    clients = ("tidelog", "tidelog", "tidelog-async")
+    scenarios.consumer_members_are_killed_and_frozen(group_bootstrap, topic_name(), clients)
 
 
 @pytest.mark.parametrize("client", OURS)
 def test_a_member_that_does_not_poll_leaves_and_comes_back(
     group_bootstrap: str, topic_name: TopicName, client: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    with Team(group_bootstrap, topic, [topic], protocol="consumer", max_poll_ms=1000) as team:
-        one, two = team.join(client), team.join(client)
-        team.wait_for_owners(places)
-        one.idle()
-        team.wait("all partitions with the one that polls", lambda: two.assignment == set(places))
-        one.work()
-        team.wait("both at work again", lambda: share(one) == share(two) == 2)
+    scenarios.a_consumer_member_does_not_poll_for_a_while(group_bootstrap, topic_name(), client)
 
 
 def test_a_regular_expression_is_the_brokers_to_match(group_bootstrap: str, topic_name: TopicName) -> None:
     stem = topic_name()
-    first = create(group_bootstrap, f"{stem}-a", 2)
-    create(group_bootstrap, f"{stem}-cc", 1)
-    with Team(group_bootstrap, stem, pattern=f"{stem}-[ab]", protocol="consumer") as team:
-        team.join("tidelog")
-        team.join("tidelog-async")
-        team.wait_for_owners(first)
-        ends = fill(group_bootstrap, first, 20)
-        team.wait_for_records(ends)
-        team.check_exactly_once(ends)
+    scenarios.the_broker_matches(group_bootstrap, stem, f"{stem}-[ab]", ("tidelog", "tidelog-async"))
 
 
 def test_a_bad_regular_expression_is_refused(group_bootstrap: str, topic_name: TopicName) -> None:
@@ -177,7 +130,7 @@ def test_ours_and_librdkafka_share_a_group(
             team.wait_for_owners(places)
             two = team.join(clients[1])
             team.wait("fair shares", lambda: share(one) == share(two) == 2)
-            one.leave()
+            team.leave(one)
             team.wait_for_owners(places)
         team.wait_for_records(stream.ends)
         team.check_exactly_once(stream.ends)

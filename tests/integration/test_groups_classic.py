@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.group_members import scenarios
 from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill, grow
+from tests.group_members.topics import create
 
 CLIENTS = ["confluent", "kafka-python", "aiokafka"]
 ASSIGNORS = [
@@ -32,30 +33,13 @@ TopicName = Callable[[], str]
 def test_members_come_and_go_and_every_record_reaches_one_of_them(
     group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 5)
-    with Team(group_bootstrap, topic, [topic], assignor=assignor) as team:
-        with Stream(group_bootstrap, places) as stream:
-            one = team.join(client)
-            team.wait_for_owners(places)
-            two = team.join(client)
-            team.wait_for_owners(places)
-            three = team.join(client)
-            team.wait_for_owners(places)
-            assert sorted(len(member.assignment) for member in (one, two, three)) == [1, 2, 2]
-            one.leave()
-            team.wait_for_owners(places)
-            assert {len(two.assignment), len(three.assignment)} == {2, 3}
-            three.leave()
-            team.wait_for_owners(places)
-            assert two.assignment == set(places)
-        team.wait_for_records(stream.ends)
-        if assignor == "cooperative-sticky":
-            # Members go on while the generation changes: the last commit of one that leaves may be late.
-            team.check_ownership()
-        else:
-            team.check_exactly_once(stream.ends)
-            assert [member.failures for member in team.members] == [[], [], []]
+    # Cooperative members go on while the generation changes: the last commit of one that leaves may be late.
+    cooperative = assignor == "cooperative-sticky"
+    team = scenarios.members_come_and_go(
+        group_bootstrap, topic_name(), client, assignor, exactly_once=not cooperative
+    )
+    if not cooperative:
+        assert [member.failures for member in team.members] == [[], [], []]
 
 
 @pytest.mark.parametrize("client", ["confluent", "kafka-python"])
@@ -78,95 +62,35 @@ def test_a_cooperative_rebalance_takes_only_what_moves(
 def test_the_partitions_of_a_killed_member_go_to_the_others(
     group_bootstrap: str, topic_name: TopicName, client: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    with Team(group_bootstrap, topic, [topic], session_ms=1000) as team:
-        with Stream(group_bootstrap, places) as stream:
-            members = [team.join(client) for _ in range(3)]
-            team.wait_for_owners(places)
-            team.wait("records for everybody", lambda: all(member.delivered for member in members))
-            members[0].kill()
-            team.wait_for_owners(places)
-        team.wait_for_records(stream.ends)
-        team.check_ownership()
-        team.check_nothing_lost(stream.ends)
+    scenarios.a_member_is_killed(group_bootstrap, topic_name(), client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_frozen_member_loses_its_partitions_and_comes_back_when_it_thaws(
     group_bootstrap: str, topic_name: TopicName, client: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    with Team(group_bootstrap, topic, [topic], session_ms=1000) as team:
-        one, two = team.join(client), team.join(client)
-        team.wait_for_owners(places)
-        with Stream(group_bootstrap, places) as stream:
-            team.wait("records for everybody", lambda: one.delivered and two.delivered)
-            one.freeze()
-            team.wait("all partitions with the other", lambda: two.assignment == set(places))
-            one.thaw()
-            team.wait_for_owners(places)
-        team.wait_for_records(stream.ends)
-        team.check_ownership()
-        team.check_nothing_lost(stream.ends)
+    scenarios.a_member_freezes_and_thaws(group_bootstrap, topic_name(), client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_member_that_does_not_poll_is_put_out_and_taken_back(
     group_bootstrap: str, topic_name: TopicName, client: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    ends = fill(group_bootstrap, places, 50)
-    with Team(group_bootstrap, topic, [topic], max_poll_ms=1000) as team:
-        one, two = team.join(client), team.join(client)
-        team.wait_for_owners(places)
-        team.wait_for_records(ends)
-        one.idle()
-        team.wait("all partitions with the one that polls", lambda: two.assignment == set(places))
-        one.work()
-        team.wait(
-            "both at work again",
-            lambda: len(one.assignment) == 2 and len(two.assignment) == 2,
-        )
-        team.wait_for_owners(places)
+    scenarios.a_member_does_not_poll_for_a_while(group_bootstrap, topic_name(), client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_pattern_finds_topics_that_come_later(
     group_bootstrap: str, topic_name: TopicName, client: str
 ) -> None:
-    stem = topic_name()
-    first = create(group_bootstrap, f"{stem}-a", 2)
-    create(group_bootstrap, f"other-{stem}", 1)
-    with Team(group_bootstrap, stem, pattern=f"^{stem}-[ab]$") as team:
-        team.join(client)
-        team.join(client)
-        team.wait_for_owners(first)
-        second = create(group_bootstrap, f"{stem}-b", 2)
-        create(group_bootstrap, f"{stem}-c", 1)
-        team.wait_for_owners([*first, *second])
-        ends = fill(group_bootstrap, [*first, *second], 20)
-        team.wait_for_records(ends)
-        team.check_exactly_once(ends)
+    scenarios.topics_of_a_pattern_come_later(group_bootstrap, topic_name(), client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_topic_that_grows_is_shared_out_anew(
     group_bootstrap: str, topic_name: TopicName, client: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 1)
-    with Team(group_bootstrap, topic, [topic]) as team:
-        team.join(client)
-        team.wait_for_owners(places)
-        team.join(client)
-        more = grow(group_bootstrap, topic, 4)
-        team.wait_for_owners(more)
-        ends = fill(group_bootstrap, more, 20)
-        team.wait_for_records(ends)
-        team.check_exactly_once(ends)
+    scenarios.a_topic_grows(group_bootstrap, topic_name(), client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
-from tests.group_members.member import Member, Place
+from tests.group_members import scenarios
+from tests.group_members.scenarios import share
 from tests.group_members.team import Team
 from tests.group_members.topics import Stream, create, fill, grow
 
@@ -22,37 +23,11 @@ def describe(bootstrap: str, group: str) -> ConsumerGroupDescription:
     return admin.describe_consumer_groups([group])[group].result(20)
 
 
-def consecutive(places: set[Place]) -> bool:
-    numbers = sorted(index for _, index in places)
-    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-
-
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_members_come_and_go_and_every_record_reaches_one_of_them(
     group_bootstrap: str, topic_name: TopicName, assignor: str
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 5)
-    with Team(group_bootstrap, topic, [topic], protocol="consumer", assignor=assignor) as team:
-        with Stream(group_bootstrap, places) as stream:
-            one = team.join("confluent")
-            team.wait_for_owners(places)
-            two, three = team.join("confluent"), team.join("confluent")
-            team.wait_for_owners(places)
-            team.wait("fair shares", lambda: sorted(map(share, (one, two, three))) == [1, 2, 2])
-            if assignor == "range":
-                assert all(consecutive(member.assignment) for member in (one, two, three))
-            one.leave()
-            team.wait_for_owners(places)
-            three.leave()
-            team.wait_for_owners(places)
-            assert two.assignment == set(places)
-        team.wait_for_records(stream.ends)
-        team.check_exactly_once(stream.ends)
-
-
-def share(member: Member) -> int:
-    return len(member.assignment)
+    scenarios.consumer_members_come_and_go(group_bootstrap, topic_name(), "confluent", assignor)
 
 
 def test_the_group_says_what_it_is(group_bootstrap: str, topic_name: TopicName) -> None:
@@ -81,48 +56,18 @@ def test_the_group_says_what_it_is(group_bootstrap: str, topic_name: TopicName) 
 def test_the_partitions_of_killed_and_frozen_members_go_to_the_others(
     group_bootstrap: str, topic_name: TopicName
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    with Team(group_bootstrap, topic, [topic], protocol="consumer") as team:
-        with Stream(group_bootstrap, places) as stream:
-            one, two, three = (team.join("confluent") for _ in range(3))
-            team.wait_for_owners(places)
-            team.wait("records for everybody", lambda: all(each.delivered for each in team.members))
-            one.kill()
-            two.freeze()
-            team.wait("all partitions with the third", lambda: three.assignment == set(places))
-            two.thaw()
-            team.wait_for_owners(places)
-        team.wait_for_records(stream.ends)
-        team.check_ownership()
-        team.check_nothing_lost(stream.ends)
+    scenarios.consumer_members_are_killed_and_frozen(group_bootstrap, topic_name(), ("confluent",) * 3)
 
 
 def test_a_member_that_does_not_poll_is_put_out_and_taken_back(
     group_bootstrap: str, topic_name: TopicName
 ) -> None:
-    topic = topic_name()
-    places = create(group_bootstrap, topic, 4)
-    with Team(group_bootstrap, topic, [topic], protocol="consumer", max_poll_ms=1000) as team:
-        one, two = team.join("confluent"), team.join("confluent")
-        team.wait_for_owners(places)
-        one.idle()
-        team.wait("all partitions with the one that polls", lambda: two.assignment == set(places))
-        one.work()
-        team.wait("both at work again", lambda: share(one) == share(two) == 2)
+    scenarios.a_consumer_member_does_not_poll_for_a_while(group_bootstrap, topic_name(), "confluent")
 
 
 def test_a_regular_expression_is_the_brokers_to_match(group_bootstrap: str, topic_name: TopicName) -> None:
     stem = topic_name()
-    first = create(group_bootstrap, f"{stem}-a", 2)
-    create(group_bootstrap, f"{stem}-cc", 1)
-    with Team(group_bootstrap, stem, pattern=f"^{stem}-[ab]", protocol="consumer") as team:
-        team.join("confluent")
-        team.join("confluent")
-        team.wait_for_owners(first)
-        ends = fill(group_bootstrap, first, 20)
-        team.wait_for_records(ends)
-        team.check_exactly_once(ends)
+    scenarios.the_broker_matches(group_bootstrap, stem, f"^{stem}-[ab]", ("confluent",) * 2)
 
 
 @pytest.mark.slow

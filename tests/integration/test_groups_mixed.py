@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from tests.group_members.member import Member, Place
+from tests.group_members import scenarios
+from tests.group_members.scenarios import in_order_of_ids, ranges
 from tests.group_members.team import Team
 from tests.group_members.topics import Stream, create
 
@@ -26,65 +26,23 @@ PAIRS = [
 TopicName = Callable[[], str]
 
 
-def member_ids(bootstrap: str, group: str, members: list[Member]) -> dict[str, Member]:
-    """The members by the ids that the broker gave them, in the order of the ids."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(20)
-    by_name = {member.name: member for member in members}
-    return {
-        each.member_id: by_name[each.client_id]
-        for each in sorted(described.members, key=lambda m: m.member_id)
-    }
-
-
-def ranges(members: list[Member], places: list[Place]) -> list[set[Place]]:
-    """Each topic cut into consecutive pieces, the first ones one longer."""
-    shares: list[set[Place]] = [set() for _ in members]
-    for topic in {topic for topic, _ in places}:
-        of_topic = sorted(place for place in places if place[0] == topic)
-        each, more = divmod(len(of_topic), len(members))
-        for number in range(len(members)):
-            start = number * each + min(number, more)
-            shares[number] |= set(of_topic[start : start + each + (number < more)])
-    return shares
-
-
-def round_robin(members: list[Member], places: list[Place]) -> list[set[Place]]:
-    """All partitions dealt out like cards."""
-    ordered = sorted(places)
-    return [set(ordered[number :: len(members)]) for number in range(len(members))]
-
-
 @pytest.mark.parametrize("clients", PAIRS, ids="+".join)
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_two_libraries_share_a_group_partition_by_partition(
     group_bootstrap: str, topic_name: TopicName, clients: tuple[str, str], assignor: str
 ) -> None:
     topics = [topic_name(), topic_name()]
-    places = [*create(group_bootstrap, topics[0], 3), *create(group_bootstrap, topics[1], 2)]
-    with Team(group_bootstrap, topics[0], topics, assignor=assignor) as team:
-        with Stream(group_bootstrap, places) as stream:
-            first = team.join(clients[0])
-            team.wait_for_owners(places)
-            second = team.join(clients[1])
-            team.wait_for_owners(places)
-            ordered = list(member_ids(group_bootstrap, team.group, [first, second]).values())
-            expected = (ranges if assignor == "range" else round_robin)(ordered, places)
-            assert [member.assignment for member in ordered] == expected
-            first.leave()
-            team.wait_for_owners(places)
-        team.wait_for_records(stream.ends)
-        team.check_exactly_once(stream.ends)
+    scenarios.two_libraries_share_by_the_rules(group_bootstrap, topics, clients, assignor)
 
 
 def test_three_libraries_in_one_group(group_bootstrap: str, topic_name: TopicName) -> None:
     topic = topic_name()
     places = create(group_bootstrap, topic, 7)
-    with Team(group_bootstrap, topic, [topic], assignor="range", session_ms=1500) as team:
+    with Team(group_bootstrap, topic, [topic], assignor="range") as team:
         with Stream(group_bootstrap, places) as stream:
             members = [team.join(client) for client in ("aiokafka", "confluent", "kafka-python")]
             team.wait_for_owners(places)
-            ordered = list(member_ids(group_bootstrap, team.group, members).values())
+            ordered = in_order_of_ids(group_bootstrap, team.group, members)
             assert [member.assignment for member in ordered] == ranges(ordered, places)
             members[0].kill()
             team.wait_for_owners(places)
@@ -92,7 +50,7 @@ def test_three_libraries_in_one_group(group_bootstrap: str, topic_name: TopicNam
             team.wait_for_owners(places)
             members[1].leave()
             team.wait_for_owners(places)
-            ordered = list(member_ids(group_bootstrap, team.group, [members[2], newcomer]).values())
+            ordered = in_order_of_ids(group_bootstrap, team.group, [members[2], newcomer])
             assert [member.assignment for member in ordered] == ranges(ordered, places)
         team.wait_for_records(stream.ends)
         team.check_ownership()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.broker.dispatch import SERVED
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog.testing.raw_client import RawClient
 from tidelog.testing.raw_topic import RawTopic, batch
 from tidelog.wire.api import API_TABLE, ApiKey

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import ErrorCode
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog.testing.raw_client import RawClient
 from tidelog.testing.raw_topic import RawTopic, batch, values
 from tidelog.wire.api import ApiKey

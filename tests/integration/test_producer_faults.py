@@ -10,16 +10,17 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.cutting_proxy import CuttingProxy
+from tests.integration.fault_proxy import FaultProxy
 from tests.integration.test_producer import values
 
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.producer import AsyncProducer, Producer
-from tidelog.testing.broker import BrokerProcess
+from tidelog.testing.broker_process import BrokerProcess
 
 WAIT_S = 60
 
@@ -78,13 +79,17 @@ def behind_proxy(
     port, direct = free_port(), free_port()
     proxy = CuttingProxy(f"127.0.0.1:{port}", cuts=cuts, max_bytes=max_bytes, seed=seed)
     with proxy:
-        options = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},DIRECT://127.0.0.1:{direct}",
-            "advertised.listeners": f"PLAINTEXT://{proxy.address},DIRECT://127.0.0.1:{direct}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT",
-        }
+        options = _listeners(port, proxy.address, direct)
         with BrokerProcess(tmp_path / "data", options=options, port=port):
             yield proxy, f"127.0.0.1:{direct}"
+
+
+def _listeners(port: int, proxy: str, direct: int) -> dict[str, str]:
+    return {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},DIRECT://127.0.0.1:{direct}",
+        "advertised.listeners": f"PLAINTEXT://{proxy},DIRECT://127.0.0.1:{direct}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT",
+    }
 
 
 IMPATIENT = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
@@ -125,6 +130,84 @@ def test_transactions_through_cut_connections_are_whole(tmp_path: Path, seed: in
                     producer.commit_transaction()
                     committed += numbers_sent
         assert numbers(direct, "t", committed=True) == committed
+
+
+def transact(producer: Producer, first: int, count: int, *, commit: bool = True) -> list[int]:
+    """One transaction of so many numbers; those that are committed."""
+    sent = list(range(first, first + count))
+    producer.begin_transaction()
+    for each in sent:
+        producer.send("t", b"%d" % each)
+    _call_until_done(producer.commit_transaction if commit else producer.abort_transaction)
+    return sent if commit else []
+
+
+def test_transactions_through_killed_brokers_are_whole(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        options = {"batch_size": 500, "linger_ms": 1, **IMPATIENT}
+        with Producer(bootstrap_servers=broker.bootstrap, transactional_id="t", **options) as producer:
+            producer.init_transactions()
+            committed = transact(producer, 0, 30)
+            kills = [threading.Timer(0.001 * wait, _kill_and_restart, [broker]) for wait in (5, 40, 0)]
+            for round_number, kill in enumerate(kills, 1):
+                kill.start()
+                number = 1000 * round_number
+                while kill.is_alive():
+                    committed += transact(producer, number, 30, commit=number % 4 != 0)
+                    number += 30
+        assert numbers(broker.bootstrap, "t", committed=True) == committed
+
+
+def _kill_and_restart(broker: BrokerProcess) -> None:
+    broker.kill()
+    broker.restart()
+
+
+def test_a_frozen_broker_holds_a_transaction_up_and_does_not_tear_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        options = {"request_timeout_ms": 1000, "max_block_ms": 2000, **IMPATIENT}
+        with Producer(bootstrap_servers=broker.bootstrap, transactional_id="t", **options) as producer:
+            _call_until_done(producer.init_transactions)
+            committed = transact(producer, 0, 30)
+            producer.begin_transaction()
+            sent = [producer.send("t", b"%d" % number) for number in range(30, 60)]
+            broker.send_signal(signal.SIGSTOP)
+            with pytest.raises(RequestTimeoutError, match=r"max\.block\.ms=2000"):
+                producer.commit_transaction()
+            broker.send_signal(signal.SIGCONT)
+            _call_until_done(producer.commit_transaction)
+            assert all(future.result(WAIT_S).has_offset for future in sent)
+            committed += range(30, 60)
+            committed += transact(producer, 60, 30)
+        assert numbers(broker.bootstrap, "t", committed=True) == committed
+
+
+def _call_until_done(call: Callable[[], None]) -> None:
+    """A call that took too long goes on and may be called again."""
+    for _ in range(WAIT_S * 2):
+        with contextlib.suppress(RequestTimeoutError):
+            return call()
+    raise AssertionError("the call has not ended")
+
+
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+def test_a_broker_that_trickles_is_written_to(tmp_path: Path, transactional_id: str | None) -> None:
+    proxy = FaultProxy(trickle=7)
+    port, direct = free_port(), free_port()
+    try:
+        with BrokerProcess(tmp_path / "data", options=_listeners(port, proxy.address, direct), port=port):
+            proxy.start(port)
+            options = {"batch_size": 200, "linger_ms": 0, "transactional_id": transactional_id}
+            with Producer(bootstrap_servers=proxy.address, **options) as producer:
+                if transactional_id is not None:
+                    producer.init_transactions()
+                    transact(producer, 0, 100)
+                else:
+                    futures = [producer.send("t", b"%d" % number) for number in range(100)]
+                    assert [each.result(WAIT_S).offset for each in futures] == list(range(100))
+            assert numbers(f"127.0.0.1:{direct}", "t", committed=True) == list(range(100))
+    finally:
+        proxy.close()
 
 
 def test_the_async_producer_survives_the_same_cuts(tmp_path: Path) -> None:

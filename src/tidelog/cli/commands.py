@@ -39,6 +39,15 @@ COMMANDS = {
         "tidelog.cli.transactions", "List, describe and abort transactions; find those that hang."
     ),
     "configs": CommandModule("tidelog.cli.configs", "Describe and alter configs of topics and brokers."),
+    "events": CommandModule(
+        "tidelog.cli.events", "Make traffic for the pipelines, and measure what they detect in it."
+    ),
+    "pipeline": CommandModule(
+        "tidelog.cli.pipeline", "Run the data pipelines on Spark, work off days again, see how they stand."
+    ),
+    "demo": CommandModule(
+        "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."
+    ),
     "log": CommandModule("tidelog.cli.log", "Look into log files on disk; no broker needed."),
 }
 
@@ -86,7 +95,11 @@ def _add(app: typer.Typer, name: str, command: CommandModule) -> None:
     if hasattr(module, "app"):
         app.add_typer(module.app, name=name, help=command.help, no_args_is_help=True)
     else:
-        app.command(name, short_help=command.help, epilog=module.EPILOG, no_args_is_help=True)(module.command)
+        # Most commands do nothing without arguments; those that do say so.
+        helps = not getattr(module, "RUNS_WITHOUT_ARGUMENTS", False)
+        app.command(name, short_help=command.help, epilog=module.EPILOG, no_args_is_help=helps)(
+            module.command
+        )
 
 
 def _print_version(wanted: bool) -> None:

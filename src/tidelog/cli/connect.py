@@ -36,7 +36,9 @@ Bootstrap = Annotated[
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
-        "--command-config", metavar="FILE", help="A properties file with options of the client (TLS, SASL, …)."
+        "--command-config",
+        metavar="FILE",
+        help="A properties file with options of the client (TLS, SASL, …).",
     ),
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]

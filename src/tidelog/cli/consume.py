@@ -1,4 +1,8 @@
-"""``tidelog consume``: print the records of a topic, from a chosen place on, until told to stop."""
+"""``tidelog consume``: print the records of a topic, from a chosen place on, until told to stop.
+
+Without ``--group`` partitions are assigned by hand and nothing is committed. As a member of a group it reads
+what the group gives it and commits what it has printed.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,42 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, with_cluster
-from tidelog.cli.failure import WrongUsage
+from tidelog.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    CommandConfig,
+    client_options,
+    parse_assignments,
+)
+from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import counted, examples, is_terminal, remark, time_text
 from tidelog.cli.record_text import bytes_to_json, headers_to_json, readable
-from tidelog.cli.start_offsets import StartOffset, parse_start_offset, resolve_start_offsets
+from tidelog.cli.start_offsets import EARLIEST, StartOffset, parse_start_offset, resolve_start_offsets
 from tidelog.cli.values import unescape
-from tidelog.client.cluster import Cluster
-from tidelog.client.fetched import ConsumerRecord
-from tidelog.client.offsets import list_offsets
-from tidelog.client.resources import IsolationLevel, OffsetSpec
-from tidelog.client.simple_consumer import SimpleConsumer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client.consumer.async_consumer import AsyncConsumer
+    from tidelog.records.record_codec import ConsumerRecord
 
 EPILOG = examples(
     "tidelog consume orders --from-beginning --key --headers",
     "tidelog consume orders --offset -10 --until-end",
     "tidelog consume orders --offset @2024-05-01T12:00:00Z --max-messages 5 --json",
+    "tidelog consume orders --group billing --from-beginning --isolation-level read_committed",
 )
 
-RecordWriter = Callable[[ConsumerRecord], bytes]
+_POLL_S = 0.5
+_PATIENCE_S = 60.0
+_DEFAULTS = {"allow.auto.create.topics": False, "max.poll.records": 5000}
+
+RecordWriter = Callable[["ConsumerRecord"], bytes]
 
 
 class Isolation(enum.StrEnum):
@@ -43,10 +57,6 @@ class Isolation(enum.StrEnum):
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
-
-    @property
-    def level(self) -> IsolationLevel:
-        return IsolationLevel[self.name]
 
 
 def command(
@@ -91,35 +101,94 @@ def command(
         typer.Option("--json", help="Print one object per line; binary data is in key_base64, value_base64."),
     ] = False,
     isolation: Annotated[
-        Isolation, typer.Option("--isolation", help="Whether to read open and aborted transactions.")
-    ] = Isolation.READ_UNCOMMITTED,
+        Isolation | None,
+        typer.Option(
+            "--isolation",
+            "--isolation-level",
+            help="Whether to read open and aborted transactions; default: read_uncommitted.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this group, from where it has got to, and commit what was printed.",
+        ),
+    ] = None,
+    consumer_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--consumer-property",
+            metavar="NAME=VALUE",
+            help="An option of the consumer in Kafka's name; may be repeated.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the records of a topic. Follows the topic until Ctrl-C, unless an option says when to stop."""
     if from_beginning and offset is not None:
         raise WrongUsage("give either --offset or --from-beginning, not both")
-    start = StartOffset.earliest() if from_beginning else parse_start_offset(offset or "latest")
+    start = EARLIEST if from_beginning else parse_start_offset(offset or "latest")
+    chosen = {"isolation.level": isolation, "group.id": group}
+    properties = dict(parse_assignments(consumer_property, "--consumer-property"))
+    options = client_options(_DEFAULTS, command_config, properties, chosen, bootstrap)
+    if group is None:
+        # Groups of files written for other programs are theirs: reading by hand must not commit there. An
+        # offset that was asked for must be there; any other place may move with retention.
+        options.pop("group.id", None)
+        options.pop("enable.auto.commit", None)
+        options["auto.offset.reset"] = "none" if start.is_exact else "earliest"
+    else:
+        _start_in_group(options, start, partition, from_options=offset is not None or from_beginning)
     as_text = text_line(key=key, headers=headers, meta=meta, separator=unescape(separator))
     reading = Reading(_json_line if json else as_text, max_messages, timeout)
-
-    async def action(cluster: Cluster) -> None:
-        partitions = await _partitions(cluster, topic, partition)
-        level = isolation.level
-        # An offset that was asked for must be there; any other place may move with retention.
-        consumer = SimpleConsumer(
-            cluster, isolation_level=level, offset_reset=None if start.is_exact else OffsetSpec.EARLIEST
-        )
-        await consumer.assign(await resolve_start_offsets(cluster, partitions, start, level))
-        ends = None
-        if until_end:
-            latest = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
-            found = await list_offsets(cluster, latest, isolation_level=level)
-            ends = {each: result.offset for each, result in found.items()}
-        await reading.run(consumer, ends)
-
-    with_cluster(bootstrap, action)
+    asyncio.run(_consume(options, reading, topic, partition, start, until_end=until_end))
     if reading.stopped_by_signal or sys.stderr.isatty():
         remark(f"{counted(reading.count, 'record')} read from {topic}")
+
+
+def _start_in_group(
+    options: dict[str, object], start: StartOffset, partitions: list[int] | None, *, from_options: bool
+) -> None:
+    if partitions:
+        raise WrongUsage("a group divides the partitions itself: leave out --partition or --group")
+    if start.reset_policy is None:
+        raise WrongUsage(
+            "a group starts from its committed offsets: with --group only --offset earliest and latest say "
+            "where to begin if there are none; `tidelog groups reset-offsets` moves them"
+        )
+    if from_options:
+        options["auto.offset.reset"] = start.reset_policy
+
+
+async def _consume(
+    options: dict[str, object],
+    reading: Reading,
+    topic: str,
+    wanted: list[int] | None,
+    start: StartOffset,
+    *,
+    until_end: bool,
+) -> None:
+    from tidelog.client.consumer.async_consumer import AsyncConsumer
+
+    in_group = "group.id" in options
+    async with AsyncConsumer(options) as consumer:
+        # What is out of reach is said at once, not retried.
+        await consumer.cluster.connect()
+        partitions = await _partitions(consumer, topic, wanted)
+        ends = await consumer.end_offsets(partitions) if until_end else None
+        if in_group:
+            consumer.subscribe([topic])
+        else:
+            offsets = await resolve_start_offsets(consumer, partitions, start)
+            consumer.assign(partitions)
+            for each, offset in offsets.items():
+                consumer.seek(each, offset)
+        await reading.run(consumer, ends, in_group=in_group)
 
 
 class Reading:
@@ -132,9 +201,11 @@ class Reading:
         self._max_messages = max_messages
         self._timeout_s = timeout_s
 
-    async def run(self, consumer: SimpleConsumer, ends: dict[TopicPartition, int] | None) -> None:
+    async def run(
+        self, consumer: AsyncConsumer, ends: dict[TopicPartition, int] | None, *, in_group: bool
+    ) -> None:
         """Print records until the count, the quiet time, ``ends`` or a signal says stop."""
-        task = asyncio.create_task(self._poll(consumer, ends))
+        task = asyncio.create_task(self._poll(consumer, ends, in_group=in_group))
         loop = asyncio.get_running_loop()
 
         def stop() -> None:
@@ -152,47 +223,71 @@ class Reading:
             if not self.stopped_by_signal:
                 raise BrokenPipeError from None
 
-    async def _poll(self, consumer: SimpleConsumer, ends: dict[TopicPartition, int] | None) -> None:
+    async def _poll(
+        self, consumer: AsyncConsumer, ends: dict[TopicPartition, int] | None, *, in_group: bool
+    ) -> None:
         quiet_since = time.monotonic()
-        while not self._reached(consumer, ends):
-            if records := await consumer.poll():
-                self._print(records, ends)
+        while not await self._reached(consumer, ends):
+            left = None if self._max_messages is None else self._max_messages - self.count
+            wait_s = _POLL_S
+            if self._timeout_s is not None:
+                wait_s = min(wait_s, max(quiet_since + self._timeout_s - time.monotonic(), 0))
+            if records := await consumer.poll(wait_s, left):
+                # What a group's member has polled it will commit: so it prints all of it.
+                self._print(consumer, records, None if in_group else ends)
                 quiet_since = time.monotonic()
                 if self._max_messages is not None and self.count >= self._max_messages:
                     return
+            elif not consumer.assignment():
+                quiet_since = time.monotonic()  # a group takes its time to assign
             elif self._timeout_s is not None and time.monotonic() - quiet_since >= self._timeout_s:
                 return
+            self._check_trouble(consumer)
 
     @staticmethod
-    def _reached(consumer: SimpleConsumer, ends: dict[TopicPartition, int] | None) -> bool:
-        return ends is not None and all(consumer.position(each) >= end for each, end in ends.items())
+    async def _reached(consumer: AsyncConsumer, ends: dict[TopicPartition, int] | None) -> bool:
+        mine = consumer.assignment()
+        if ends is None or not mine:
+            return False
+        return all([await consumer.position(each) >= ends.get(each, 0) for each in mine])
 
-    def _print(self, records: list[ConsumerRecord], ends: dict[TopicPartition, int] | None) -> None:
+    @staticmethod
+    def _check_trouble(consumer: AsyncConsumer) -> None:
+        trouble = consumer.trouble()
+        if trouble is not None and trouble[0] > _PATIENCE_S:
+            raise Failure(f"nothing could be read for {trouble[0]:.0f} s: {trouble[1]}")
+
+    def _print(
+        self,
+        consumer: AsyncConsumer,
+        records: list[ConsumerRecord],
+        ends: dict[TopicPartition, int] | None,
+    ) -> None:
+        shown = records
         if ends is not None:
-            records = [
+            shown = [
                 each for each in records if each.offset < ends[TopicPartition(each.topic, each.partition)]
             ]
-        if self._max_messages is not None:
-            records = records[: self._max_messages - self.count]
-        sys.stdout.buffer.write(b"".join(map(self._write, records)))
-        sys.stdout.buffer.flush()
-        self.count += len(records)
+        try:
+            sys.stdout.buffer.write(b"".join(map(self._write, shown)))
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            # They were not printed, so they must not be committed when the consumer closes.
+            for each in reversed(records):
+                consumer.seek(TopicPartition(each.topic, each.partition), each.offset)
+            raise BrokenPipeError from None  # without a number, by which typer would call it a failure
+        self.count += len(shown)
 
 
-async def _partitions(cluster: Cluster, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
-    described = (await cluster.refresh([topic])).topics.get(topic)
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if described is None else described.error
-    if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise KafkaError(error, f"topic {topic!r} does not exist")
-    if described is None or error:
-        raise KafkaError(error, f"topic {topic!r} cannot be read now")
+async def _partitions(consumer: AsyncConsumer, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
+    known = {each.partition for each in await consumer.partitions_for(topic, _PATIENCE_S / 2)}
     for index in wanted or []:
-        if index not in described.partitions:
+        if index not in known:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic!r} has no partition {index}, only 0 to {len(described.partitions) - 1}",
+                f"topic {topic!r} has no partition {index}, only 0 to {len(known) - 1}",
             )
-    return [TopicPartition(topic, index) for index in wanted or described.partitions]
+    return [TopicPartition(topic, index) for index in wanted or sorted(known)]
 
 
 def text_line(*, key: bool, headers: bool, meta: bool, separator: str) -> RecordWriter:

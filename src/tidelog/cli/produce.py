@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, parse_assignments, with_cluster
+from tidelog.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    CommandConfig,
+    client_options,
+    parse_assignments,
+)
 from tidelog.cli.failure import Failure, WrongUsage, sentence
 from tidelog.cli.input_lines import input_lines
 from tidelog.cli.output import counted, examples, print_row, remark
 from tidelog.cli.record_text import bytes_from_json, headers_from_json
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
-from tidelog.client.cluster import Cluster
-from tidelog.client.partitioner import RoundRobinPartitioner, StickyPartitioner
-from tidelog.client.simple_producer import RecordMetadata, SimpleProducer
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.records.record import RecordHeader
+
+if TYPE_CHECKING:
+    from tidelog.client.metadata import TopicMetadata
+    from tidelog.client.producer.async_producer import AsyncProducer
+    from tidelog.client.producer.record_future import Delivery
 
 EPILOG = examples(
     "printf 'k1:v1\\nk2:v2\\n' | tidelog produce orders --key-separator :",
     "tidelog produce orders --file orders.jsonl --json --codec zstd",
     """echo '{"key": "k", "value": null, "partition": 2}' | tidelog produce orders --json""",
+    "tidelog produce orders --command-config client.properties --producer-property linger.ms=50 < lines.txt",
 )
 
-_ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
+_ACKS = ("0", "1", "all", "-1")
+_TOPIC_WAIT_MS = 5_000
+_DRAIN_BYTES = 1 << 16
+# How large a record may be is for the topic to say; the producer's own limit would come before its answer.
+_DEFAULTS = {"batch.size": 1 << 16, "max.request.size": 32 << 20}
 
 
 @dataclass
@@ -85,18 +99,37 @@ def command(
     timestamp: Annotated[
         str | None, typer.Option("--timestamp", metavar="TIME", help="Milliseconds or ISO; default: now.")
     ] = None,
-    codec: Annotated[CodecName, typer.Option("--codec", "-z", help="Compression.")] = CodecName.NONE,
-    acks: Annotated[str, typer.Option("--acks", "-a", metavar="0|1|all", help="What to wait for.")] = "all",
+    codec: Annotated[
+        CodecName | None, typer.Option("--codec", "-z", help="Compression; default: none.")
+    ] = None,
+    acks: Annotated[
+        str | None,
+        typer.Option(
+            "--acks",
+            "-a",
+            metavar="0|1|all",
+            help="What to wait for; default: all, and then a retry writes nothing twice.",
+        ),
+    ] = None,
     round_robin: Annotated[
         bool, typer.Option("--round-robin", help="Spread records without key one by one over all partitions.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print partition and offset of every record.")
     ] = False,
+    producer_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--producer-property",
+            metavar="NAME=VALUE",
+            help="An option of the producer in Kafka's name; may be repeated.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records to a topic: one per line of stdin or of a file."""
-    if acks not in _ACKS:
+    if acks is not None and acks not in _ACKS:
         raise WrongUsage(f"--acks {acks!r} is none of 0, 1, all")
     if json and key_separator is not None:
         raise WrongUsage("with --json the key is in the objects: leave --key-separator out")
@@ -110,24 +143,59 @@ def command(
     parse = _parse_json if json else line_parser(key_separator, null)
     sending = Sending(topic, fallback, print_row if verbose else None)
 
-    async def action(cluster: Cluster) -> None:
-        producer = SimpleProducer(
-            cluster,
-            acks=_ACKS[acks],
-            codec=codec.codec,
-            partitioner=RoundRobinPartitioner if round_robin else StickyPartitioner,
-        )
-        if file is None and sys.stdin.isatty():
-            remark("one record per line; end with Ctrl-D")
-        with sys.stdin.buffer if file is None else file.open("rb") as lines:
-            await sending.send_lines(producer, lines.fileno(), parse, skip_blank=json)
-
+    chosen = {
+        "acks": acks,
+        "compression.type": codec,
+        "partitioner.class": RoundRobin() if round_robin else None,
+    }
+    properties = dict(parse_assignments(producer_property, "--producer-property"))
+    options = client_options(_DEFAULTS, command_config, properties, chosen, bootstrap)
     try:
-        with_cluster(bootstrap, action)
+        asyncio.run(_produce(options, sending, file, parse, skip_blank=json))
     except KeyboardInterrupt:
         remark(f"\n{counted(sending.acknowledged, 'record')} written to {topic}")
         raise
     remark(f"{counted(sending.acknowledged, 'record')} written to {topic}")
+
+
+async def _produce(
+    options: dict[str, object], sending: Sending, file: Path | None, parse: LineParser, *, skip_blank: bool
+) -> None:
+    from tidelog.client.producer.async_producer import AsyncProducer
+    from tidelog.client.retry import Deadline
+
+    async with AsyncProducer(options) as producer:
+        # What is out of reach is said at once, not when the first record has waited long enough.
+        await producer.cluster.connect()
+        topic = await producer.cluster.topic(
+            sending.topic, allow_auto_create=True, deadline=Deadline(_TOPIC_WAIT_MS)
+        )
+        if file is None and sys.stdin.isatty():
+            remark("one record per line; end with Ctrl-D")
+        with sys.stdin.buffer if file is None else file.open("rb") as lines:
+            await sending.send_lines(producer, topic, lines.fileno(), parse, skip_blank=skip_blank)
+
+
+class RoundRobin:
+    """Keys by their hash; records without a key to one partition after another."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def partition(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition_count: int,
+        available: Sequence[int],
+    ) -> int:
+        from tidelog.client.partitioner import partition_for_key
+
+        if key is not None:
+            return partition_for_key(key, partition_count)
+        turn, self._turn = self._turn, self._turn + 1
+        return available[turn % len(available)] if available else turn % partition_count
 
 
 class Sending:
@@ -136,24 +204,28 @@ class Sending:
     def __init__(
         self, topic: str, fallback: OutgoingRecord, report: Callable[[tuple[object, ...]], None] | None
     ) -> None:
+        self.topic = topic
         self.acknowledged = 0
-        self._topic = topic
         self._fallback = fallback
         self._report = report
         self._failed: tuple[int, BaseException] | None = None
 
     async def send_lines(
-        self, producer: SimpleProducer, fd: int, parse: LineParser, *, skip_blank: bool
+        self, producer: AsyncProducer, topic: TopicMetadata, fd: int, parse: LineParser, *, skip_blank: bool
     ) -> None:
         """Send every line of ``fd``, and wait until all are acknowledged."""
-        number = 0
+        number = undrained_bytes = 0
         bad_line: BadLine | None = None
         try:
             async for line in input_lines(fd):
                 number += 1
                 if skip_blank and not line.strip():
                     continue
-                await self._send(producer, number, self._parsed(number, line, parse))
+                self._send(producer, topic, number, self._parsed(number, line, parse))
+                undrained_bytes += len(line)
+                if undrained_bytes >= _DRAIN_BYTES:
+                    undrained_bytes = 0
+                    await producer.drain()
                 if self._failed is not None:
                     break
         except BadLine as error:
@@ -173,21 +245,32 @@ class Sending:
         except ValueError as error:
             raise BadLine(f"line {number}: {error}") from None
 
-    async def _send(self, producer: SimpleProducer, number: int, record: OutgoingRecord) -> None:
+    def _send(
+        self, producer: AsyncProducer, topic: TopicMetadata, number: int, record: OutgoingRecord
+    ) -> None:
         fallback = self._fallback
-        delivered = await producer.send(
-            self._topic,
-            record.value,
-            key=fallback.key if record.key is None else record.key,
-            headers=[*record.headers, *fallback.headers],
-            partition=fallback.partition if record.partition is None else record.partition,
-            timestamp=fallback.timestamp if record.timestamp is None else record.timestamp,
-        )
-        delivered.add_done_callback(lambda done: self._delivered(number, done))
-
-    def _delivered(self, number: int, done: asyncio.Future[RecordMetadata]) -> None:
-        if done.cancelled():
+        partition = fallback.partition if record.partition is None else record.partition
+        try:
+            if partition is not None and partition not in topic.partitions:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {self.topic!r} has no partition {partition}, "
+                    f"only 0 to {len(topic.partitions) - 1}",
+                )
+            delivery = producer.send(
+                self.topic,
+                record.value,
+                key=fallback.key if record.key is None else record.key,
+                headers=[*record.headers, *fallback.headers],
+                partition=partition,
+                timestamp_ms=fallback.timestamp if record.timestamp is None else record.timestamp,
+            )
+        except TidelogError as error:
+            self._failed = self._failed or (number, error)
             return
+        delivery.add_done_callback(lambda done: self._delivered(number, done))
+
+    def _delivered(self, number: int, done: Delivery) -> None:
         error = done.exception()
         if error is not None:
             self._failed = self._failed or (number, error)
@@ -195,7 +278,7 @@ class Sending:
         self.acknowledged += 1
         if self._report is not None:
             where = done.result()
-            self._report((where.partition.topic, where.partition.partition, where.offset))
+            self._report((where.topic, where.partition, where.offset))
 
 
 def line_parser(key_separator: str | None, null: str | None) -> LineParser:

@@ -4,42 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING
 
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.values import parse_time_ms
-from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import list_offsets
-from tidelog.client.resources import IsolationLevel, OffsetResult, OffsetSpec
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.client.consumer.async_consumer import AsyncConsumer
 
 
 @dataclass(frozen=True, slots=True)
 class StartOffset:
-    """One of: a place that the broker knows, an offset, the last ``last`` records, or a time."""
+    """One of: the first or (with none of these) the next record, an offset, the last records, a time."""
 
-    spec: OffsetSpec | None = None
+    earliest: bool = False
     offset: int | None = None
     last: int | None = None
     time_ms: int | None = None
-
-    @classmethod
-    def earliest(cls) -> Self:
-        return cls(spec=OffsetSpec.EARLIEST)
 
     @property
     def is_exact(self) -> bool:
         """Whether one certain offset was asked for, so that another one will not do."""
         return self.offset is not None
 
+    @property
+    def reset_policy(self) -> str | None:
+        """What ``auto.offset.reset`` says the same, if anything does."""
+        if self.earliest:
+            return "earliest"
+        return "latest" if self == LATEST else None
+
+
+EARLIEST = StartOffset(earliest=True)
+LATEST = StartOffset()
+
 
 def parse_start_offset(text: str) -> StartOffset:
     """Read the value of ``--offset``."""
     match text:
         case "earliest" | "beginning":
-            return StartOffset(spec=OffsetSpec.EARLIEST)
+            return EARLIEST
         case "latest" | "end":
-            return StartOffset(spec=OffsetSpec.LATEST)
+            return LATEST
     if text.startswith("@"):
         return StartOffset(time_ms=parse_time_ms(text[1:], "--offset"))
     digits = text.removeprefix("-")
@@ -51,29 +59,32 @@ def parse_start_offset(text: str) -> StartOffset:
 
 
 async def resolve_start_offsets(
-    cluster: Cluster, partitions: Sequence[TopicPartition], start: StartOffset, isolation: IsolationLevel
-) -> dict[TopicPartition, int | OffsetSpec]:
+    consumer: AsyncConsumer, partitions: Sequence[TopicPartition], start: StartOffset
+) -> dict[TopicPartition, int]:
     """The offset to start from in each partition."""
-    if start.offset is not None:
-        return dict.fromkeys(partitions, start.offset)
-    if start.spec is not None:
-        return dict.fromkeys(partitions, start.spec)
+    if start.earliest:
+        return await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
     if start.time_ms is not None:
-        found = await _ask(cluster, partitions, start.time_ms, isolation)
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, start.time_ms))
         return {
-            partition: OffsetSpec.LATEST if result.offset < 0 else result.offset
+            partition: ends[partition] if result is None else result.offset
             for partition, result in found.items()
         }
-    first = await _ask(cluster, partitions, OffsetSpec.EARLIEST, isolation)
-    end = await _ask(cluster, partitions, OffsetSpec.LATEST, isolation)
+    if start == LATEST:
+        return ends
+    first = await consumer.beginning_offsets(partitions)
+    if start.offset is not None:
+        for partition in partitions:
+            _check_offset(partition, start.offset, first[partition], ends[partition])
+        return dict.fromkeys(partitions, start.offset)
     last = start.last or 0
-    return {partition: max(first[partition].offset, end[partition].offset - last) for partition in partitions}
+    return {partition: max(first[partition], ends[partition] - last) for partition in partitions}
 
 
-async def _ask(
-    cluster: Cluster, partitions: Sequence[TopicPartition], timestamp: int, isolation: IsolationLevel
-) -> dict[TopicPartition, OffsetResult]:
-    found = await list_offsets(cluster, dict.fromkeys(partitions, int(timestamp)), isolation_level=isolation)
-    for result in found.values():
-        result.raise_for_error()
-    return found
+def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) -> None:
+    if not first <= offset <= end:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"partition {partition} holds offsets {first} to {end}, not {offset}",
+        )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Self
 
 from tidelog.client.connection import RequestBuilder, ResponseT
-from tidelog.client.errors import NoLeaderError
+from tidelog.client.errors import NoLeaderError, is_retriable
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata, topic_problem
 from tidelog.client.network_client import COORDINATOR, NetworkClient, NodeRef
 from tidelog.client.peers import MAIN
@@ -59,7 +59,9 @@ class Cluster(NetworkClient):
         return Deadline(self.settings.api_timeout_ms if timeout_ms is None else timeout_ms)
 
     def backoff(self) -> Backoff:
-        return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
+        """The pauses between the attempts of one operation."""
+        settings = self.settings
+        return Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retries)
 
     async def refresh(
         self,
@@ -93,6 +95,23 @@ class Cluster(NetworkClient):
             return topic
 
         return await retrying(attempt, deadline, backoff=self.backoff())
+
+    async def existing_topic(self, name: str, *, deadline: Deadline | None = None) -> TopicMetadata:
+        """The metadata of a topic that must be there now; only what passes by itself is waited out."""
+        deadline = deadline or self.deadline()
+
+        async def attempt() -> TopicMetadata:
+            topic = (await self.refresh([name], deadline=deadline)).topics.get(name)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+            if topic is None or error:
+                raise topic_problem(name, error)
+            return topic
+
+        def passes(error: BaseException) -> bool:
+            unknown = isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return is_retriable(error) and not unknown
+
+        return await retrying(attempt, deadline, backoff=self.backoff(), retriable=passes)
 
     def leader_of(self, partition: TopicPartition) -> tuple[Node, PartitionMetadata]:
         """The leader that the last metadata names; raises ``NoLeaderError`` where there is none."""

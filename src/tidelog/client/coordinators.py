@@ -84,7 +84,7 @@ async def ask_coordinators(
             break
         answered = True
         wait = backoff.next_ms() / 1000
-        if wait >= deadline.remaining:
+        if wait >= deadline.remaining or backoff.is_exhausted:
             break
         todo = [key for key in todo if _is_worth_asking_again(results.get(key))]
         if todo:

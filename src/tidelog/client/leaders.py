@@ -59,7 +59,7 @@ async def ask_leaders(
         for answers in await asyncio.gather(*(ask(node, part) for node, part in by_leader.items())):
             results.update((answer.partition, answer) for answer in answers)
         wait = backoff.next_ms() / 1000
-        if wait >= deadline.remaining:
+        if wait >= deadline.remaining or backoff.is_exhausted:
             break
         todo = {p: value for p, value in todo.items() if _is_worth_asking_again(cluster, p, results.get(p))}
         if todo:

@@ -2,8 +2,9 @@
 
 Short frames are received many at a time into a buffer that the connection keeps; whoever takes one copies
 what it wants of it. A long frame is received straight into memory of its own, which then belongs to whoever
-takes it. A size that no response can have is refused before memory is set aside for it, and memory for a
-very long frame grows only as its bytes come in. ``client.connection`` is the only user.
+takes it, and serves for another frame once no view of it is left (``records/reused_memory``). A size that no
+response can have is refused before memory is set aside for it, and memory for a very long frame grows only as
+its bytes come in. ``client.connection`` is the only user.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 
 from tidelog.client.metrics import Traffic
 from tidelog.errors import WireError
+from tidelog.records.reused_memory import take_memory
 
 MAX_RESPONSE_BYTES = 1 << 30
 # No broker answers the first requests with more than this; TLS alerts and HTTP would read as more.
@@ -96,12 +98,12 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self._received = rest
 
     def _begin_long_frame(self, head: memoryview, size: int) -> None:
-        frame = memoryview(bytearray(min(size, _TRUSTED_BYTES)))
+        frame = take_memory(min(size, _TRUSTED_BYTES))
         frame[: len(head)] = head
         self._frame, self._frame_bytes, self._filled = frame, size, len(head)
 
     def _grown(self, frame: memoryview) -> memoryview:
-        longer = memoryview(bytearray(min(self._frame_bytes, 2 * len(frame))))
+        longer = take_memory(min(self._frame_bytes, 2 * len(frame)))
         longer[: len(frame)] = frame
         self._frame = longer
         return longer

@@ -22,6 +22,7 @@ class Outcome:
     error: KafkaError | None
 
     def raise_for_error(self) -> None:
+        """Raise ``error`` if there is one."""
         if self.error is not None:
             raise self.error
 

@@ -38,12 +38,21 @@ class Deadline:
 
 
 class Backoff:
-    """Kafka's exponential back-off with jitter: ``initial_ms`` doubled per attempt, up to ``max_ms``."""
+    """Kafka's exponential back-off with jitter: ``initial_ms`` doubled per attempt, up to ``max_ms``.
 
-    def __init__(self, initial_ms: float = 100, max_ms: float = 1000) -> None:
+    ``retries`` is how often may be tried again at all; None: as often as there is time.
+    """
+
+    def __init__(self, initial_ms: float = 100, max_ms: float = 1000, retries: int | None = None) -> None:
         self._initial_ms = initial_ms
         self._max_ms = max_ms
+        self._retries = retries
         self._attempts = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether what has failed now must not be tried again; ask after :meth:`next_ms`."""
+        return self._retries is not None and self._attempts > self._retries
 
     def next_ms(self) -> float:
         """How long to wait before the next attempt."""
@@ -59,7 +68,7 @@ async def retrying(
     backoff: Backoff | None = None,
     retriable: Callable[[BaseException], bool] = is_retriable,
 ) -> T:
-    """The result of ``attempt``, called again after retriable errors until ``deadline``.
+    """The result of ``attempt``, called again after retriable errors until ``deadline`` or its last retry.
 
     When time is up, the last error that says more than "timed out" is raised.
     """
@@ -74,6 +83,6 @@ async def retrying(
                 raise
             if not isinstance(error, RequestTimeoutError):
                 telling = error
-            if wait >= deadline.remaining:
+            if wait >= deadline.remaining or backoff.is_exhausted:
                 raise (telling or error) from None
             await asyncio.sleep(wait)

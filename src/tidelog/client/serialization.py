@@ -46,6 +46,7 @@ class BytesSerializer:
     """Bytes as they are; anything else is refused, for guessing an encoding would hide mistakes."""
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of ``value``; None stays None."""
         if value is None or type(value) is bytes:
             return value
         if isinstance(value, bytes | bytearray | memoryview):
@@ -60,6 +61,7 @@ class BytesDeserializer:
     """Bytes as they are."""
 
     def deserialize(self, topic: str, data: bytes | None) -> bytes | None:
+        """The value that ``data`` holds; None stays None."""
         return data
 
 
@@ -70,6 +72,7 @@ class StringSerializer:
         self._encoding = encoding
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of ``value``; None stays None."""
         if value is None:
             return None
         if not isinstance(value, str):
@@ -86,6 +89,7 @@ class StringDeserializer:
         self._encoding = encoding
 
     def deserialize(self, topic: str, data: bytes | None) -> str | None:
+        """The value that ``data`` holds; None stays None."""
         if data is None:
             return None
         try:
@@ -100,6 +104,7 @@ class JsonSerializer:
     """JSON by the standard library, without blanks; :class:`MsgspecSerializer` is typed and faster."""
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of ``value``; None stays None."""
         if value is None:
             return None
         try:
@@ -112,6 +117,7 @@ class JsonDeserializer:
     """JSON by the standard library."""
 
     def deserialize(self, topic: str, data: bytes | None) -> Any:
+        """The value that ``data`` holds; None stays None."""
         if data is None:
             return None
         try:
@@ -133,6 +139,7 @@ class MsgspecSerializer:
         self._encode: Callable[[Any], bytes] = _msgspec_format(format).Encoder().encode
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of ``value``; None stays None."""
         if value is None:
             return None
         try:
@@ -148,6 +155,7 @@ class MsgspecDeserializer:
         self._decode: Callable[[bytes], Any] = _msgspec_format(format).Decoder(type).decode
 
     def deserialize(self, topic: str, data: bytes | None) -> Any:
+        """The value that ``data`` holds; None stays None."""
         if data is None:
             return None
         try:

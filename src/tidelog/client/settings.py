@@ -27,6 +27,8 @@ class NetworkSettings:
     """How long one request may take (``request.timeout.ms``)."""
     api_timeout_ms: int = 60_000
     """How long one whole operation may take, retries included (``default.api.timeout.ms``)."""
+    retries: int | None = None
+    """How often one operation may be tried again (admin clients' ``retries``); None: while there is time."""
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1000
     reconnect_backoff_ms: int = 50

@@ -24,6 +24,7 @@ from tidelog.records.record_codec import BatchBuilder
 _PORTION_ROWS = 1 << 16
 
 
+@functools.cache
 def load_pyarrow() -> ModuleType:
     """The pyarrow package; an ``ImportError`` that says how to get it where it is missing."""
     try:
@@ -59,21 +60,21 @@ def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
     """
     pa = load_pyarrow()
     rows = columns.rows
-    schema = arrow_schema(with_headers=columns.with_headers)
+    schema, kinds = _schema_and_types(with_headers=columns.with_headers)
+    topic_kind, partition_kind, offset_kind, timestamp_kind, timestamp_type_kind, binary_kind = kinds[:6]
     zeros = pa.py_buffer(bytes(4 * rows))
+    partitions = partition.to_bytes(4, sys.byteorder, signed=True) * rows
     arrays = [
-        pa.DictionaryArray.from_buffers(
-            schema.field("topic").type, rows, [None, zeros], _dictionary(topic), 0
-        ),
-        _numbers(pa, pa.int32(), rows, partition.to_bytes(4, sys.byteorder, signed=True) * rows),
-        _numbers(pa, schema.field("offset").type, rows, columns.offsets),
-        _numbers(pa, schema.field("timestamp").type, rows, columns.timestamps),
-        _numbers(pa, schema.field("timestamp_type").type, rows, columns.timestamp_types),
-        _binary(pa, pa.binary(), columns.keys),
-        _binary(pa, pa.binary(), columns.values),
+        pa.DictionaryArray.from_buffers(topic_kind, rows, [None, zeros], _dictionary(topic), 0),
+        _numbers(pa, partition_kind, rows, partitions),
+        _numbers(pa, offset_kind, rows, columns.offsets),
+        _numbers(pa, timestamp_kind, rows, columns.timestamps),
+        _numbers(pa, timestamp_type_kind, rows, columns.timestamp_types),
+        _binary(pa, binary_kind, columns.keys),
+        _binary(pa, binary_kind, columns.values),
     ]
     if columns.with_headers:
-        kind = schema.field("headers").type
+        kind = kinds[-1]
         names, values = (pa.string(), columns.header_keys), (pa.binary(), columns.header_values)
         pairs = pa.StructArray.from_arrays(
             [_binary(pa, *names), _binary(pa, *values)], fields=list(kind.value_type)
@@ -81,6 +82,12 @@ def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
         ends = pa.py_buffer(columns.header_ends)
         arrays.append(pa.Array.from_buffers(kind, rows, [None, ends], 0, children=[pairs]))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@functools.cache
+def _schema_and_types(*, with_headers: bool) -> tuple[Any, tuple[Any, ...]]:
+    schema = arrow_schema(with_headers=with_headers)
+    return schema, tuple(schema.types)
 
 
 @functools.lru_cache(maxsize=256)

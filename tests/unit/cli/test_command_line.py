@@ -12,9 +12,8 @@ import pytest
 import tidelog as package
 from tidelog.cli import failure
 from tidelog.cli.commands import COMMANDS
-from tidelog.cli.start_offsets import StartOffset, parse_start_offset
+from tidelog.cli.start_offsets import EARLIEST, LATEST, StartOffset, parse_start_offset
 from tidelog.cli.values import parse_time_ms
-from tidelog.client.resources import OffsetSpec
 from tidelog.errors import ErrorCode, KafkaError
 
 Tidelog = Callable[..., tuple[int, str, str]]
@@ -168,8 +167,8 @@ def test_starting_a_broker_imports_neither_typer_nor_rich() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("earliest", StartOffset(spec=OffsetSpec.EARLIEST)),
-        ("latest", StartOffset(spec=OffsetSpec.LATEST)),
+        ("earliest", EARLIEST),
+        ("latest", LATEST),
         ("42", StartOffset(offset=42)),
         ("-10", StartOffset(last=10)),
         ("@1700000000000", StartOffset(time_ms=1_700_000_000_000)),

@@ -225,3 +225,5 @@ def test_the_network_gets_its_settings_from_the_options() -> None:
     assert consumer.send_buffer_bytes == 4096
     assert consumer.connections_max_idle_ms == 540_000
     assert network_settings(parse(ADMIN)).connections_max_idle_ms == 300_000
+    assert network_settings(parse(ADMIN, retries=2)).retries == 2
+    assert network_settings(parse(PRODUCER, retries=2)).retries is None

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -16,6 +18,26 @@ def test_every_public_name_can_be_imported_from_both_places(name: str) -> None:
     assert getattr(tidelog, name) is getattr(tidelog.client, name)
     assert name in dir(tidelog)
     assert name in dir(tidelog.client)
+
+
+@pytest.mark.parametrize("name", sorted(tidelog.client.EXPORTS))
+def test_every_public_class_and_method_says_what_it_is_for(name: str) -> None:
+    public = getattr(tidelog, name)
+    if not inspect.isclass(public):
+        return
+    assert public.__doc__
+    silent = [
+        method
+        for method, member in inspect.getmembers(public)
+        if not method.startswith("_")
+        and isinstance(member, FunctionType | property)
+        and not inspect.getdoc(member)
+    ]
+    assert silent == []
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(tidelog.__file__).parent / "py.typed").exists()
 
 
 def test_type_checkers_see_the_same_names() -> None:

@@ -29,6 +29,14 @@ def test_retriable_errors_are_tried_again_until_it_works() -> None:
     assert attempt.calls == 3
 
 
+@pytest.mark.parametrize("retries", [0, 2])
+def test_the_last_retry_is_the_last(retries: int) -> None:
+    attempt = Flaky(*(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"try {n}") for n in range(100)))
+    with pytest.raises(KafkaError, match=f"try {retries}"):
+        asyncio.run(retrying(attempt, Deadline(10_000), backoff=Backoff(1, 1, retries)))
+    assert attempt.calls == retries + 1
+
+
 def test_other_errors_are_raised_at_once() -> None:
     attempt = Flaky(KafkaError(ErrorCode.INVALID_CONFIG, "bad"))
     with pytest.raises(KafkaError, match="bad"):

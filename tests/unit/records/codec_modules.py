@@ -13,7 +13,15 @@ from types import ModuleType
 import tidelog.records
 
 # In the order in which they import one another.
-NAMES = ("record_codec", "column_codec", "arrow")
+NAMES = (
+    "record_reader",
+    "record_writer",
+    "record_codec",
+    "column_reader",
+    "column_writer",
+    "column_codec",
+    "arrow",
+)
 SOURCES = {name: Path(tidelog.records.__path__[0], f"{name}.py") for name in NAMES}
 
 

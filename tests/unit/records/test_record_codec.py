@@ -57,7 +57,7 @@ def as_records(decoded: list[tuple[Any, ...]]) -> list[Record]:
     return [Record(offset, time, key, value, headers) for offset, time, _, key, value, headers, _ in decoded]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_codec")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(("_reader", "_writer"))])
 def test_the_compiled_codec_is_made_of_the_sources_that_are_there(name: str) -> None:
     compiled = compiled_file(name)
     if compiled is None:

@@ -1,4 +1,4 @@
-"""Leaders and followers with real logs: what is committed, who is in sync, how histories that part are mended."""
+"""Leaders and followers with real logs: what is committed, who is in sync, how parted histories are mended."""
 
 from __future__ import annotations
 

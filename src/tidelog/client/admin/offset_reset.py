@@ -90,6 +90,7 @@ class PlannedOffset:
 
     @property
     def change(self) -> int | None:
+        """By how much the offset moves; None where there was none."""
         return None if self.current is None else self.new - self.current
 
 

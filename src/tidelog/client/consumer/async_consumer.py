@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
@@ -18,20 +18,15 @@ from tidelog.client.consumer.listener import RebalanceListener
 from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata
 from tidelog.client.consumer.polling import Partitions, Polling
 from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST
-from tidelog.client.consumer.subscription_state import (
-    SubscriptionPattern,
-)
+from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.group.membership import ConsumerGroupMetadata, NoGroup
+from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.offsets import list_offsets
 from tidelog.client.resources import OffsetResult, OffsetSpec
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
 _NO_OFFSET = -1
-_POLL_ON_LOOP_S = 0.1
-_FOR_EVER_MS = 1000.0 * 3600 * 24 * 365
-
-T = TypeVar("T")
 
 
 class AsyncConsumer(Polling):
@@ -189,6 +184,7 @@ class AsyncConsumer(Polling):
         self._subscription.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that ``pause`` has stopped."""
         return self._subscription.paused
 
     async def beginning_offsets(
@@ -211,6 +207,26 @@ class AsyncConsumer(Polling):
         """The first record at or after a time in ms, by partition; None where there is none."""
         found = await self._offsets(times, timeout)
         return {partition: each if each.offset != _NO_OFFSET else None for partition, each in found.items()}
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """The partitions of ``topic`` and who serves them.
+
+        A topic that does not exist is an error, at once unless ``allow.auto.create.topics`` may create it.
+        """
+        deadline = await self._begin(timeout)
+        if self._cluster.settings.allow_auto_create_topics:
+            known = await self._cluster.topic(topic, allow_auto_create=True, deadline=deadline)
+        else:
+            known = await self._cluster.existing_topic(topic, deadline=deadline)
+        return list(known.partitions.values())
+
+    async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionMetadata]]:
+        """All topics that this consumer may see, with their partitions."""
+        deadline = await self._begin(timeout)
+        found = await self._cluster.refresh(None, deadline=deadline)
+        return {
+            name: list(topic.partitions.values()) for name, topic in found.topics.items() if not topic.error
+        }
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """How many offsets lie before the end as of the last fetch; None before the first. Asks nobody."""
@@ -241,6 +257,13 @@ class AsyncConsumer(Polling):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this consumer is in its group, for ``send_offsets_to_transaction``."""
         return self._membership.group_metadata()
+
+    def trouble(self) -> tuple[float, str] | None:
+        """What keeps this consumer from reading, and for how many seconds already; None if nothing does.
+
+        Errors that may pass are retried for as long as they last: this is for those who will not wait.
+        """
+        return self._trouble.longest if self._started else None
 
     def metrics(self) -> dict[str, float]:
         """Figures of this consumer and its connections, by Kafka's names; times in ms."""

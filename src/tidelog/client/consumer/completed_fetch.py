@@ -1,9 +1,9 @@
 """What one Fetch brought for one partition: batches, read one after another as records are asked for.
 
-Bytes stay as they came until a batch's turn: then all of it is decoded, and handed out in pieces. An answer
-may begin before the offset asked for (batches are sent whole) and end in the middle of a batch. Control
-batches are passed over, and with ``read_committed`` the batches of aborted transactions are, by the list
-that came with the answer.
+Bytes stay as they came until a batch's turn: then it is opened (checksum, codec), and its records are decoded
+piece by piece, as many as are asked for. An answer may begin before the offset asked for (batches are sent
+whole) and end in the middle of a batch. Control batches are passed over, and with ``read_committed`` the
+batches of aborted transactions are, by the list that came with the answer.
 
 Invariant: ``next_offset`` and ``last_epoch`` stand behind the last record handed out or passed over;
 ``end_offset``, known from the batch headers alone, is where the next fetch goes on. Made by
@@ -31,7 +31,7 @@ from tidelog.records.batch import (
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.legacy import parse_legacy, unwrap_legacy
-from tidelog.records.record_codec import ConsumerRecord, decode_consumer_records, decode_records
+from tidelog.records.record_codec import BatchReader, ConsumerRecord, decode_records
 
 # Base offset, length, leader epoch, magic, (CRC), attributes, last offset delta, (timestamps), producer id.
 _HEAD = struct.Struct(">qiib4xhi16xq")
@@ -51,10 +51,7 @@ class CompletedFetch:
         "_config",
         "_data",
         "_next_batch",
-        "_ready",
-        "_ready_at",
-        "_ready_end",
-        "_ready_epoch",
+        "_reader",
         "end_epoch",
         "end_offset",
         "error",
@@ -92,10 +89,7 @@ class CompletedFetch:
         self._data = data
         self._batches = list(_batches(data, partition)) if data else []
         self._next_batch = 0
-        self._ready: list[ConsumerRecord] = []
-        self._ready_at = 0
-        self._ready_end = fetch_offset
-        self._ready_epoch = offset_epoch
+        self._reader: BatchReader | None = None
         self._aborted = _AbortedTransactions(aborted) if aborted and config.read_committed else None
         self.end_offset = fetch_offset
         self.end_epoch = offset_epoch
@@ -111,7 +105,7 @@ class CompletedFetch:
 
     @property
     def is_drained(self) -> bool:
-        return self._ready_at == len(self._ready) and self._next_batch == len(self._batches)
+        return self._next_batch == len(self._batches)
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """Up to ``max_records`` of the next records, and move on; empty only when drained.
@@ -120,38 +114,28 @@ class CompletedFetch:
         it is handed out first.
         """
         taken: list[ConsumerRecord] = []
-        while True:
-            ready, start = self._ready, self._ready_at
-            stop = start + max_records - len(taken)
-            if stop < len(ready):
-                self._ready_at = stop
-                taken += ready[start:stop]
-                self.next_offset, self.last_epoch = ready[stop - 1].offset + 1, self._ready_epoch
-                return taken
-            if not taken and not start:
-                taken = ready
-            else:
-                taken += ready[start:] if start else ready
-            self._ready, self._ready_at = [], 0
-            self.next_offset, self.last_epoch = self._ready_end, self._ready_epoch
-            if self._next_batch == len(self._batches):
-                return taken
+        while self._next_batch < len(self._batches):
+            # Control batches behind the last record wanted are passed over: they need no poll of their own.
             if len(taken) == max_records and not self._batches[self._next_batch][3] & CONTROL_BIT:
-                return taken
+                break
             try:
-                self._read_next()
+                records = self._read_next(max_records - len(taken))
             except TidelogError:
                 if taken:
-                    return taken
+                    break
                 raise
+            if taken:
+                taken += records
+            else:
+                taken = records
+        return taken
 
     def take_columns(self, *, with_headers: bool) -> RecordColumns:
         """All records that are left, column by column, and move on; keys and values stay bytes."""
-        columns = RecordColumns(with_headers=with_headers)
-        if self._ready_at < len(self._ready):
-            # Some of the last batch's records were taken one by one: read it again from the next one on.
-            self._next_batch -= 1
-            self._ready, self._ready_at, self._ready_end = [], 0, self.next_offset
+        # A batch of which some records were taken one by one is read again, from the next one on.
+        self._reader = None
+        expected = self.size_bytes - self._batches[self._next_batch][0] if not self.is_drained else 0
+        columns = RecordColumns(with_headers=with_headers, expected_bytes=expected)
         while self._next_batch < len(self._batches):
             start, _, epoch, attributes, after, producer_id = self._batches[self._next_batch]
             try:
@@ -165,58 +149,67 @@ class CompletedFetch:
                     self._marker_seen(start, after - 1, producer_id)
                 elif not self._hides(attributes, after, producer_id):
                     columns.append_batch(
-                        self._data, self._ready_end, pos=start, check_crc=self._config.check_crcs
+                        self._data, self.next_offset, pos=start, check_crc=self._config.check_crcs
                     )
             except TidelogError as error:
                 if columns.rows:
                     break
                 raise self._where(error) from error
-            self._ready_end, self._ready_epoch = max(after, self._ready_end), epoch
-            self._next_batch += 1
-        self.next_offset, self.last_epoch = self._ready_end, self._ready_epoch
+            self._batch_done(after, epoch)
         return columns
 
     def _where(self, error: TidelogError) -> TidelogError:
         if not isinstance(error, CorruptRecordError):
             return error
         return CorruptRecordError(
-            f"partition {self.partition}, offset {self._ready_end}: {error}; seek past it to go on, "
+            f"partition {self.partition}, offset {self.next_offset}: {error}; seek past it to go on, "
             "and see `tidelog log verify` on the broker's data directory"
         )
 
-    def _read_next(self) -> None:
-        """Decode the next batch into ``_ready``, or pass over it."""
+    def _read_next(self, max_records: int) -> list[ConsumerRecord]:
+        """Decode records of the next batch and move behind them, or pass over it."""
         start, stop, epoch, attributes, after, producer_id = self._batches[self._next_batch]
         try:
             if attributes == _LEGACY:
-                records = self._read_legacy(start, stop)
+                # Positions may stand between the messages of one entry: what is left of it comes next time.
+                all_records = self._read_legacy(start, stop)
+                records = all_records[:max_records]
+                ended = len(records) == len(all_records)
             elif attributes & CONTROL_BIT:
                 self._marker_seen(start, after - 1, producer_id)
-                records = []
-            elif self._hides(attributes, after, producer_id):
-                records = []
+                records, ended = [], True
+            elif self._reader is None and self._hides(attributes, after, producer_id):
+                records, ended = [], True
             else:
-                records = decode_consumer_records(
-                    self._data,
-                    self._ready_end,
-                    self.partition.topic,
-                    self.partition.partition,
-                    pos=start,
-                    check_crc=self._config.check_crcs,
-                )
+                reader = self._reader or self._open(start)
+                # Until the records are good, the next call has to begin at the same place.
+                self._reader = None
+                records = reader.read(max_records)
+                ended = not reader.left
+                if not ended:
+                    self._reader = reader
         except CorruptRecordError as error:
             raise self._where(error) from error
-        self._ready_epoch = epoch
         if records and (self._config.key_deserializer or self._config.value_deserializer):
             good = self._deserialize(records)
             if good < len(records):
                 # What comes before the bad record goes out first; then its batch is read again from there.
-                self._ready, self._ready_at = records[:good], 0
-                self._ready_end = records[good].offset
-                return
-        self._ready, self._ready_at = records, 0
-        self._ready_end = max(after, self._ready_end)
+                self._reader, ended = None, False
+                del records[good:]
+        if ended:
+            self._batch_done(after, epoch)
+        elif records:
+            self.next_offset, self.last_epoch = records[-1].offset + 1, epoch
+        return records
+
+    def _open(self, start: int) -> BatchReader:
+        topic, number = self.partition
+        check_crc = self._config.check_crcs
+        return BatchReader(self._data, self.next_offset, topic, number, pos=start, check_crc=check_crc)
+
+    def _batch_done(self, after: int, epoch: int) -> None:
         self._next_batch += 1
+        self.next_offset, self.last_epoch = max(after, self.next_offset), epoch
 
     def _hides(self, attributes: int, after: int, producer_id: int) -> bool:
         return (
@@ -252,7 +245,7 @@ class CompletedFetch:
                 None,
             )
             for message in unwrap_legacy(wrapper)
-            if message.offset >= self._ready_end
+            if message.offset >= self.next_offset
         ]
 
     def _deserialize(self, records: list[ConsumerRecord]) -> int:

@@ -28,6 +28,7 @@ from tidelog.client.consumer.polling import Partitions
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.loop_thread import LoopThread
+from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.options import ClientConfig
 from tidelog.client.resources import OffsetResult
 from tidelog.ids import TopicPartition
@@ -53,6 +54,7 @@ class Consumer:
 
     @property
     def config(self) -> ClientConfig:
+        """The options in use."""
         return self._core.config
 
     def __enter__(self) -> Self:
@@ -156,6 +158,7 @@ class Consumer:
         self._do(lambda: self._core.resume(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that ``pause`` has stopped."""
         return self._core.paused()
 
     def beginning_offsets(
@@ -173,6 +176,14 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetResult | None]:
         """See :meth:`AsyncConsumer.offsets_for_times`."""
         return self._call(self._core.offsets_for_times(times, timeout))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
+        """See :meth:`AsyncConsumer.partitions_for`."""
+        return self._call(self._core.partitions_for(topic, timeout))
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionMetadata]]:
+        """See :meth:`AsyncConsumer.list_topics`."""
+        return self._call(self._core.list_topics(timeout))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """See :meth:`AsyncConsumer.current_lag`."""
@@ -193,6 +204,10 @@ class Consumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """See :meth:`AsyncConsumer.group_metadata`."""
         return self._core.group_metadata()
+
+    def trouble(self) -> tuple[float, str] | None:
+        """See :meth:`AsyncConsumer.trouble`."""
+        return self._core.trouble()
 
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`AsyncConsumer.metrics`."""

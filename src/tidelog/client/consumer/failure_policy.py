@@ -36,6 +36,7 @@ class DeadLetter:
     topic: str = "{topic}.dead-letters"
 
     def topic_for(self, record: ConsumerRecord) -> str:
+        """Where ``record`` goes."""
         return self.topic.replace("{topic}", record.topic)
 
 

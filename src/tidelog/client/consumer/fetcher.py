@@ -138,7 +138,7 @@ class Fetcher:
             try:
                 return take()
             finally:
-                if self.collector.has_room:
+                if self._may_send():
                     self._send_fetches()
 
     def collect_buffered(self, max_records: int) -> list[ConsumerRecord]:
@@ -151,10 +151,18 @@ class Fetcher:
             if self.collector.has_errors:
                 return []
             records = self.collector.take(max_records, only_records=True)
-            has_room = self.collector.has_room
-        if has_room:
+            may_send = self._may_send()
+            if may_send:
+                self.collector.has_room = False
+        if may_send:
             self._loop.call_soon_threadsafe(self.send_fetches)
         return records
+
+    def _may_send(self) -> bool:
+        """Whether what was taken makes room for a request; an answer under way asks for the next itself."""
+        if not self.collector.has_room:
+            return False
+        return any((node, MAIN) not in self._in_flight for node in self._sessions)
 
     def send_fetches(self) -> None:
         """Ask every broker that has partitions to fetch, is not asked already and has room for its answer."""

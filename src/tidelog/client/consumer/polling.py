@@ -64,6 +64,11 @@ class Polling:
         self._all_settled = False
         self._polled_at = 0.0
 
+    @property
+    def cluster(self) -> Cluster:
+        """The network side, once started."""
+        return self._cluster
+
     async def start(self) -> None:
         """Begin to talk to the cluster; ``poll`` and ``async with`` do it by themselves."""
         if self._closed:

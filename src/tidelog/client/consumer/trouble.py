@@ -14,13 +14,15 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_S = 10.0
 _REPEAT_S = 60.0
+# Longer than any request takes: who is not heard of for so long is not asked any more (its partitions moved).
+_STALE_S = 90.0
 
 
 class _Lasting:
-    __slots__ = ("error", "since", "warned_at")
+    __slots__ = ("error", "noted_at", "since", "warned_at")
 
     def __init__(self, now: float) -> None:
-        self.since = now
+        self.since = self.noted_at = now
         self.warned_at: float | None = None
         self.error = ""
 
@@ -37,6 +39,7 @@ class Trouble:
         now = self._clock()
         lasting = self._lasting.setdefault(subject, _Lasting(now))
         lasting.error = str(error)
+        lasting.noted_at = now
         waited = now - lasting.since
         due = lasting.since + _PATIENCE_S if lasting.warned_at is None else lasting.warned_at + _REPEAT_S
         if now >= due:
@@ -47,6 +50,13 @@ class Trouble:
         """``subject`` has worked."""
         if self._lasting:
             self._lasting.pop(subject, None)
+
+    @property
+    def longest(self) -> tuple[float, str] | None:
+        """For how many seconds trouble has lasted, by its last sign, and what it is."""
+        current = [each for each in self._lasting.values() if self._clock() - each.noted_at < _STALE_S]
+        longest = max(current, key=lambda each: each.noted_at - each.since, default=None)
+        return None if longest is None else (longest.noted_at - longest.since, longest.error)
 
     @property
     def reason(self) -> str | None:

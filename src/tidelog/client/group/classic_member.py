@@ -82,10 +82,20 @@ class ClassicMember:
         self._rebalance_timeout_ms = config.int("max.poll.interval.ms")
 
     def raise_failure(self) -> None:
-        """Raise what the background tasks cannot mend."""
-        failure, self._failure = self._failure, None
+        """Raise what the background tasks cannot mend.
+
+        Once, but for a name that another consumer has taken: who joined again would take it back, and so on.
+        """
+        failure = self._failure
+        if not self.is_fenced:
+            self._failure = None
         if failure is not None:
             raise failure
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another consumer has this one's ``group.instance.id``; until it leaves."""
+        return isinstance(self._failure, KafkaError) and self._failure.code is ErrorCode.FENCED_INSTANCE_ID
 
     @property
     def has_failed(self) -> bool:
@@ -217,7 +227,8 @@ class ClassicMember:
             keep = known is ErrorCode.ILLEGAL_GENERATION
             self.reset(f"{known.name} from {api}", keep_member_id=keep)
         if known is ErrorCode.FENCED_INSTANCE_ID:
-            raise fenced(self._link.group_id, self._instance_id)
+            self._failure = fenced(self._link.group_id, self._instance_id)
+            raise self._failure
         error = error_from(code, None, f"{api} of group {self._link.group_id!r}")
         if error is not None:
             raise error
@@ -236,6 +247,7 @@ class ClassicMember:
         """Say good-bye, unless this is a static member: those may come back."""
         generation, state = self.generation, self.state
         self.reset(reason)
+        self._failure = None
         is_member = state is not MemberState.UNJOINED and bool(generation.member_id)
         if not is_member or self._instance_id is not None or self._link.node is None:
             return

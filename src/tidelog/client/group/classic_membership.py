@@ -119,6 +119,8 @@ class ClassicMembership:
             raise IllegalStateError(
                 "only group.protocol=consumer has the broker match patterns: set it, or give a Python pattern"
             )
+        if self._member.is_fenced and (owned := self._subscription.assignment):
+            await self._handover.give_up(owned, self._callbacks.lost)
         self._member.raise_failure()
         self._member.heartbeats.polled()
         self._look_for_changes()

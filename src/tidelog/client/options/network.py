@@ -17,6 +17,8 @@ def network_settings(config: ClientConfig) -> NetworkSettings:
         client_id=config.str("client.id"),
         request_timeout_ms=config.int("request.timeout.ms"),
         api_timeout_ms=config.int("max.block.ms" if kind is PRODUCER else "default.api.timeout.ms"),
+        # A producer's retries are of batches, not of what its network side asks for by itself.
+        retries=config.int("retries") if kind is ADMIN else None,
         retry_backoff_ms=config.int("retry.backoff.ms"),
         retry_backoff_max_ms=config.int("retry.backoff.max.ms"),
         reconnect_backoff_ms=config.int("reconnect.backoff.ms"),

@@ -217,6 +217,11 @@ class AsyncProducer(SendPath):
         known = await self.cluster.wait_for_topic(topic, Deadline(self._settings.max_block_ms))
         return list(known.partitions.values())
 
+    @property
+    def has_fatal_error(self) -> bool:
+        """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
+        return self._transactions is not None and self._transactions.has_fatal_error
+
     def metrics(self) -> dict[str, float]:
         """Figures about this producer and its connections, by Kafka's names."""
         return self.cluster.metrics.snapshot() | producer_metrics(self) if self._started else {}

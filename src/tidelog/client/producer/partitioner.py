@@ -51,6 +51,7 @@ class RoundRobinPartitioner:
         partition_count: int,
         available: Sequence[int],
     ) -> int:
+        """The next one in turn."""
         with self._lock:
             turn = self._next.get(topic, 0)
             self._next[topic] = turn + 1
@@ -68,6 +69,7 @@ class KeyPartitioner:
         partition_count: int,
         available: Sequence[int],
     ) -> int:
+        """By the key's hash, or any."""
         if key is not None:
             return partition_for_key(key, partition_count)
         return random.choice(available) if available else random.randrange(partition_count)

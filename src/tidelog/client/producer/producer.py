@@ -101,6 +101,11 @@ class Producer(SendPath):
         """The partitions of ``topic`` and who serves them; waits for metadata at most ``max.block.ms``."""
         return self._thread.call(self._core.partitions_for(topic), what=f"the metadata of topic {topic!r}")
 
+    @property
+    def has_fatal_error(self) -> bool:
+        """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
+        return self._transactions is not None and self._transactions.has_fatal_error
+
     def metrics(self) -> dict[str, float]:
         """Figures about this producer by Kafka's names."""
         return self._core.metrics()

@@ -19,11 +19,8 @@ from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.sender import Sender
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.producer.transaction_states import TransactionState
-from tidelog.client.producer.transactional_requests import (
-    CommittedOffset,
-    GroupMetadata,
-    TransactionalRequests,
-)
+from tidelog.client.producer.transactional_offsets import CommittedOffset, GroupMetadata
+from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -117,7 +114,7 @@ class Transactions:
                 raise TransactionStateError("offsets can be sent within a transaction only: begin one first")
 
         async def run() -> None:
-            await self._requests.commit_offsets(committed, who)
+            await self._requests.offsets.commit(committed, who)
 
         if committed:
             await self._make("send_offsets_to_transaction", begin, run)

@@ -15,6 +15,7 @@ from tidelog.client.consumer.partition_state import FetchPosition, PartitionStat
 from tidelog.client.resources import IsolationLevel
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
+from tidelog.records.batch import HEADER_SIZE, LENGTH_AT, RECORD_COUNT_AT, write_crc
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 
 P = TopicPartition("t", 3)
@@ -149,6 +150,17 @@ def test_what_comes_before_a_bad_value_is_handed_out_first() -> None:
     for _ in range(2):
         with pytest.raises(RecordDeserializationError, match="value of t-3 at offset 2"):
             fetch.take(10)
+
+
+def test_a_batch_emptied_by_compaction_moves_the_position() -> None:
+    # What the cleaner leaves to keep a producer's last sequence: a header that counts no records.
+    emptied = bytearray(batch(10, b"x"))[:HEADER_SIZE]
+    struct.pack_into(">i", emptied, LENGTH_AT, HEADER_SIZE - 12)
+    struct.pack_into(">i", emptied, RECORD_COUNT_AT, 0)
+    write_crc(emptied, 0, HEADER_SIZE)
+    fetch = fetched(bytes(emptied), batch(11, b"a"), at=10)
+    assert drain(fetch) == [11]
+    assert fetch.next_offset == 12
 
 
 def test_old_messages_are_read() -> None:

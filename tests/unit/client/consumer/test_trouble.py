@@ -20,6 +20,22 @@ def test_trouble_is_told_when_it_lasts_and_then_now_and_again(caplog: pytest.Log
     ]
 
 
+def test_the_longest_trouble_is_the_one_that_goes_on() -> None:
+    now = [0.0]
+    trouble = Trouble(clock=lambda: now[0])
+    assert trouble.longest is None
+    trouble.note("a broker whose partitions move away", "refused")
+    now[0] = 1.0
+    trouble.note("a broker that is down", "no answer")
+    now[0] = 41.0
+    trouble.note("a broker that is down", "still no answer")
+    assert trouble.longest == (40.0, "still no answer")
+    trouble.over("a broker that is down")
+    assert trouble.longest == (0.0, "refused")
+    now[0] = 100.0
+    assert trouble.longest is None
+
+
 def test_trouble_that_passes_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     trouble = Trouble(clock=lambda: now[0])

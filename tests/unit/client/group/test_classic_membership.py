@@ -272,14 +272,18 @@ def test_a_cooperative_member_that_is_thrown_out_while_it_joins_loses_its_partit
     scene(story, partition_assignment_strategy="cooperative-sticky")
 
 
-def test_a_fenced_static_member_is_told_so(scene: Scene) -> None:
+def test_a_fenced_static_member_is_told_so_and_does_not_take_its_name_back(scene: Scene) -> None:
     async def story(rig: Rig) -> None:
         await rig.poll()
         rig.cluster.script(HeartbeatRequest, beat(ErrorCode.FENCED_INSTANCE_ID))
         await virtual_time.later(4)
-        with pytest.raises(KafkaError, match="'one'") as raised:
-            await rig.poll()
-        assert raised.value.code is ErrorCode.FENCED_INSTANCE_ID
+        joins = len(rig.cluster.requests(JoinGroupRequest))
+        for _ in range(3):
+            with pytest.raises(KafkaError, match="'one'") as raised:
+                await rig.poll()
+            assert raised.value.code is ErrorCode.FENCED_INSTANCE_ID
+        assert rig.events == ["assigned t-0 t-1", "lost t-0 t-1"]
+        assert len(rig.cluster.requests(JoinGroupRequest)) == joins
 
     scene(story, group_instance_id="one")
 

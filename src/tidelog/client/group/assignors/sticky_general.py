@@ -128,7 +128,8 @@ class UnequalShares:
         owner = self._owner[partition]
         count = len(self._assigned[owner])
         former = self._former.get(partition)
-        # Java does not ask whether the former owner still reads the topic; it may fail then, or assign it.
+        # Java does not ask whether the former owner still reads the topic: it may fail then, assign what is
+        # not read, or move the partition on later and so come to another assignment, as even as ours.
         reads = former is not None and partition.topic in self._topics[former]
         if former is not None and reads and count > len(self._assigned[former]) + 1:
             self._reassign(partition, former)

@@ -1,0 +1,144 @@
+"""All five pipelines in one Spark session: events per second of a full log, and the lag at a steady rate.
+
+"worked off" has a log of generated events waiting and counts from the start of the queries until all of them
+have read it to its end. "steady" sends 5,000 events a second while the queries run every two seconds, and
+takes the sum of the five groups' lags once a second: every event of a kind that several pipelines read counts
+several times. Everything shares the machine: broker, generator, Spark. The contestants are the data sources
+that the pipelines read from and write to.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.compat.broker_process import BrokerProcess
+
+from benchmarks import spark_driver
+from benchmarks.contestants import scratch
+from benchmarks.figures import Figures
+
+NAME = "spark-pipelines"
+RATE = 5000
+PARTITIONS = 2
+WARM_UP_S = 20
+
+
+def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
+    count, seconds = (100_000, 40) if quick else (500_000, 90)
+    with spark_driver.broker(root) as broker, scratch(root) as directory:
+        _prepare(broker, directory)
+        _generate(broker, "--count", str(count), "--fast")
+        found = spark_driver.run(
+            "benchmarks.spark_pipelines",
+            contestant,
+            bootstrap=broker.address,
+            directory=str(directory),
+            seconds=seconds,
+        )
+    whole = next(each for each in found if each["name"] == "worked off")
+    figures.add(NAME, contestant, "worked off", count / whole["seconds"], "events/s", "higher")
+    figures.add(NAME, contestant, "worked off, CPU", whole["cpu"] / count * 1e6, "µs/event", "lower")
+    steady = next((each for each in found if each["name"] == "steady"), None)
+    if steady is not None:
+        figures.add(NAME, contestant, "lag at 5,000/s, median", steady["median"], "records", "lower")
+        figures.add(NAME, contestant, "lag at 5,000/s, at most", steady["most"], "records", "lower")
+        sent = steady["sent"] / steady["seconds"]
+        figures.add(NAME, contestant, "events sent meanwhile", sent, "events/s", "higher")
+
+
+def _prepare(broker: BrokerProcess, directory: Path) -> None:
+    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.pipelines.topics import ensure_topics
+
+    ensure_topics(PipelineSettings(broker.address, directory), partitions=PARTITIONS)
+
+
+def _generate(broker: BrokerProcess, *arguments: str) -> None:
+    subprocess.run(_generator(broker.address, *arguments), check=True, capture_output=True, timeout=600)
+
+
+def _generator(bootstrap: str, *arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "tidelog", "events", "generate", "--quiet"]
+    return [*command, "--bootstrap-server", bootstrap, *arguments]
+
+
+class Program:
+    """The Spark program."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        from tidelog.pipelines import registry
+        from tidelog.pipelines.pipeline import PipelineSettings
+
+        self._bootstrap = arguments["bootstrap"]
+        self._seconds = arguments["seconds"]
+        self._session = spark_driver.session(arguments)
+        self._pipelines = [registry.load(name) for name in registry.PIPELINES]
+        self._settings = PipelineSettings(
+            bootstrap_servers=self._bootstrap,
+            directory=Path(arguments["directory"]) / "pipelines",
+            trigger="available-now",
+            format=arguments["format"],
+        )
+
+    def run(self) -> None:
+        began, used = time.perf_counter(), spark_driver.cpu_seconds()
+        queries = [pipeline.start(self._session, self._settings) for pipeline in self._pipelines]
+        for query in queries:
+            query.awaitTermination()
+        seconds, cpu = time.perf_counter() - began, spark_driver.cpu_seconds() - used
+        spark_driver.say(name="worked off", seconds=seconds, cpu=cpu)
+        if self._settings.format == "tidelog":
+            # Spark's own connector commits no offsets, so that nobody could tell its lag.
+            self._steady()
+        self._session.stop()
+
+    def _steady(self) -> None:
+        from tidelog import Admin
+
+        settings = replace(self._settings, trigger="2 seconds")
+        queries = [pipeline.start(self._session, settings) for pipeline in self._pipelines]
+        groups = [pipeline.group for pipeline in self._pipelines]
+        generator = subprocess.Popen(
+            _generator(self._bootstrap, "--rate", str(RATE)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        began = time.perf_counter()
+        lags: list[int] = []
+        with Admin(bootstrap_servers=self._bootstrap) as admin:
+            before = _sent(admin)
+            while (elapsed := time.perf_counter() - began) < WARM_UP_S + self._seconds:
+                if elapsed > WARM_UP_S:
+                    lags.append(sum(lag.total for lag in admin.describe_group_lag(groups).values()))
+                time.sleep(1)
+            sent, took = _sent(admin) - before, time.perf_counter() - began
+        generator.send_signal(signal.SIGTERM)
+        generator.wait(60)
+        for query in queries:
+            query.stop()
+        spark_driver.say(
+            name="steady", median=statistics.median(lags), most=max(lags), sent=sent, seconds=took
+        )
+
+
+def _sent(admin: Any) -> int:
+    """Events in the log."""
+    from tidelog import OffsetSpec
+    from tidelog.ids import TopicPartition
+    from tidelog.pipelines import events
+
+    wanted = [TopicPartition(kind.topic, number) for kind in events.KINDS for number in range(PARTITIONS)]
+    found = admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
+    return sum(each.offset for each in found.values())
+
+
+if __name__ == "__main__":
+    Program(json.loads(sys.argv[1])).run()

@@ -1,0 +1,53 @@
+"""Run a real Cassandra for the pipelines: one node on loopback, its jars from Maven Central, until Ctrl-C.
+
+Needs Java 11 or 17 and Maven. The jars are fetched once into .compat/, the data stays in --directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.compat import toolchain  # noqa: E402
+from tests.compat.cassandra import Cassandra  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="run_cassandra.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--port", type=int, default=9042, help="where clients connect (default: 9042)")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=ROOT / "data" / "cassandra",
+        help="where it keeps its data (default: data/cassandra)",
+    )
+    parser.add_argument("--heap", default="512m", help="the heap of its Java (default: 512m)")
+    arguments = parser.parse_args()
+    node = Cassandra(arguments.directory, arguments.port, arguments.heap)
+    # SIGTERM ends it as Ctrl-C does, and takes the node along.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        print("Fetching jars where they are missing and starting Cassandra; the first time takes minutes …")
+        node.start()
+        print(f"Cassandra answers at {node.contact_points}; its messages are in {node.output}.")
+        print(f"Try: tidelog pipeline run collect --cassandra {node.contact_points}")
+        print("Ctrl-C stops it.", flush=True)
+        return node.wait()
+    except (toolchain.Missing, RuntimeError) as failure:
+        print(f"Cassandra cannot run: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        node.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

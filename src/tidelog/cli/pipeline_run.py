@@ -1,0 +1,217 @@
+"""``tidelog pipeline run``: pipelines in this process, with their figures, until a signal or the end.
+
+The first Ctrl-C or SIGTERM lets every pipeline finish its micro-batch, a second one stops at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidelog.cli.output import counted, is_terminal, print_row, remark
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.pipelines.runner import Progress
+
+LOOK_S = 0.5
+LAG_INTERVAL_S = 2.0
+COLUMNS = ("pipeline", "batches", "rows in", "rows/s", "batch ms", "lag", "state rows")
+
+
+def run(
+    pipelines: Sequence[Pipeline], settings: PipelineSettings, master: str, spark_options: Mapping[str, str]
+) -> None:
+    """Run until all have ended or somebody stops them; raises one sentence where one fails."""
+    from tidelog.pipelines.runner import PipelineRunner
+
+    with ExitStack() as stack:
+        session = stack.enter_context(
+            spark(pipelines, settings, master, spark_options, "starting Spark: this takes some seconds")
+        )
+        stops = stack.enter_context(_signals())
+        runner = PipelineRunner(session, settings, pipelines)
+        stack.callback(runner.stop, timeout_s=0.0)
+        lags = stack.enter_context(LagWatcher(settings, pipelines))
+        view: _View = _LiveTable() if is_terminal() else _Lines()
+        view.start()
+        stack.callback(view.stop)
+        while not stops.count and not runner.wait(LOOK_S):
+            view.show(runner.progress(), lags.latest)
+        if stops.count:
+            remark("stopping after the running micro-batch; once more stops at once")
+            runner.stop(hurry=lambda: stops.count > 1)
+        view.show(runner.progress(), lags.latest)
+    batches = sum(each.batches for each in view.last)
+    rows = sum(each.rows_in for each in view.last)
+    remark(f"stopped after {counted(rows, 'row')} in {counted(batches, 'batch')}")
+
+
+@contextmanager
+def spark(
+    pipelines: Sequence[Pipeline],
+    settings: PipelineSettings,
+    master: str,
+    spark_options: Mapping[str, str],
+    saying: str,
+) -> Iterator[Any]:
+    """A session for the pipelines, with their topics made; stopped at the end."""
+    from tidelog.pipelines.session import spark_session
+    from tidelog.pipelines.topics import ensure_topics
+
+    ensure_topics(settings)
+    remark(saying)
+    name = f"tidelog pipeline {' '.join(each.name for each in pipelines)}"
+    # Whoever ends a whole process group would end Spark's Java process in the middle of a batch, so it is to
+    # ignore SIGTERM, as it ignores Ctrl-C already; it ends with this process.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        session = spark_session(name, master=master, options=dict(spark_options))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+class _Stops:
+    """Signals that have come."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, *_: object) -> None:
+        self.count += 1
+
+
+@contextmanager
+def _signals() -> Iterator[_Stops]:
+    """SIGINT and SIGTERM counted instead of raised; Spark's own handler would cancel the running jobs."""
+    stops = _Stops()
+    before = {number: signal.signal(number, stops.note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stops
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class LagWatcher:
+    """Asks for the groups' lag in a thread of its own, so that a slow broker does not hold up the view."""
+
+    def __init__(self, settings: PipelineSettings, pipelines: Sequence[Pipeline]) -> None:
+        self.latest: Mapping[str, int] = {}
+        self._settings = settings
+        self._pipelines = pipelines
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pipeline lag", daemon=True)
+
+    def __enter__(self) -> LagWatcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        from tidelog.client import Admin
+        from tidelog.errors import TidelogError
+        from tidelog.pipelines.status import client_options, group_lags
+
+        with Admin(client_options(self._settings)) as admin:
+            while not self._ended.is_set():
+                try:
+                    self.latest = group_lags(admin, self._pipelines)
+                except TidelogError:
+                    # Nobody knows the lag while no broker answers, and the table says so.
+                    self.latest = {}
+                self._ended.wait(LAG_INTERVAL_S)
+
+
+class _View(Protocol):
+    """Shows how the pipelines are doing."""
+
+    last: Sequence[Progress]
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def show(self, progress: Sequence[Progress], lags: Mapping[str, int]) -> None: ...
+
+
+class _Lines:
+    """For a pipe: one line for each look at which a pipeline has finished micro-batches."""
+
+    def __init__(self) -> None:
+        self.last: Sequence[Progress] = ()
+        self._batches: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Print the heading."""
+        print_row(COLUMNS)
+
+    def stop(self) -> None:
+        """Nothing is held back."""
+
+    def show(self, progress: Sequence[Progress], lags: Mapping[str, int]) -> None:
+        """Print what is new."""
+        self.last = progress
+        for each in progress:
+            if each.batches != self._batches.get(each.pipeline, 0):
+                self._batches[each.pipeline] = each.batches
+                print_row(row(each, lags))
+
+
+class _LiveTable:
+    """For a terminal: one table that changes."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.last: Sequence[Progress] = ()
+        self._live = Live(console=Console(highlight=False), auto_refresh=False)
+
+    def start(self) -> None:
+        """Take the bottom of the terminal."""
+        self._live.start()
+
+    def stop(self) -> None:
+        """Leave the last table where it is."""
+        self._live.stop()
+
+    def show(self, progress: Sequence[Progress], lags: Mapping[str, int]) -> None:
+        """Draw the table anew."""
+        from rich import box
+        from rich.table import Table
+
+        self.last = progress
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in COLUMNS:
+            table.add_column(column, justify="left" if column == "pipeline" else "right")
+        for each in progress:
+            table.add_row(
+                *(
+                    "-" if cell is None else f"{cell:,}" if column else str(cell)
+                    for column, cell in enumerate(row(each, lags))
+                )
+            )
+        self._live.update(table, refresh=True)
+
+
+def row(each: Progress, lags: Mapping[str, int]) -> tuple[object, ...]:
+    """The cells of :data:`COLUMNS`."""
+    return (
+        each.pipeline,
+        each.batches,
+        each.rows_in,
+        round(each.rows_per_second),
+        each.batch_ms,
+        lags.get(each.pipeline),
+        each.state_rows,
+    )

@@ -1,0 +1,64 @@
+"""The main job's directory, cleared for a fresh run and kept for one that resumes; and the broker's port."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+
+from tidelog.errors import TidelogError
+from tidelog.pipelines.demo.settings import DemoSettings
+
+PREFERRED_PORT = 9092
+_HOST = "127.0.0.1"
+
+
+class DemoError(TidelogError):
+    """The main job cannot go on; the text is the sentence that a person reads."""
+
+
+def prepare(settings: DemoSettings) -> None:
+    """Make the directory ready; whatever an earlier run left in it goes, unless this one resumes."""
+    directory = settings.directory
+    if directory.exists() and not directory.is_dir():
+        raise DemoError(f"--dir {directory} is a file: name a directory, or one that does not exist yet")
+    if directory.is_dir() and any(directory.iterdir()) and not settings.marker.exists():
+        raise DemoError(
+            f"--dir {directory} holds files that `tidelog demo` did not write: name an empty directory"
+        )
+    if settings.resume and not settings.marker.exists():
+        raise DemoError(f"--resume: there is no earlier run in {directory}; leave --resume out")
+    if not settings.resume and directory.is_dir():
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    settings.marker.touch()
+
+
+def run_number(settings: DemoSettings) -> int:
+    """How often the directory was used, this run included; a resumed run makes other events than before."""
+    text = settings.marker.read_text() if settings.marker.exists() else ""
+    number = int(text) + 1 if text.strip().isdecimal() else 1
+    settings.marker.write_text(f"{number}\n")
+    return number
+
+
+def choose_port(wanted: int | None) -> int:
+    """``wanted``, or 9092 where nobody has it, or any that is free."""
+    if wanted is not None:
+        if not _is_free(wanted):
+            raise DemoError(f"--port {wanted} is in use: name another, or leave --port out")
+        return wanted
+    if _is_free(PREFERRED_PORT):
+        return PREFERRED_PORT
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,328 @@
+"""The order of things in ``tidelog demo``: everything starts at once, and ends in the order of the data.
+
+Broker and Spark start together (Spark needs some seconds), topics and events follow as soon as the broker is
+ready, the queries as soon as Spark is. At the end the generator stops first, the pipelines work off what is
+left, the queries stop between two micro-batches, then the broker shuts down. A second Ctrl-C skips all that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+from rich.console import Console
+
+from tidelog.errors import TidelogError
+from tidelog.ids import TopicPartition
+from tidelog.pipelines import events, registry
+from tidelog.pipelines.demo import directory, summary
+from tidelog.pipelines.demo.children import Child
+from tidelog.pipelines.demo.directory import DemoError
+from tidelog.pipelines.demo.display import Display
+from tidelog.pipelines.demo.observer import Observer, Watched
+from tidelog.pipelines.demo.results import Results
+from tidelog.pipelines.demo.settings import PARTITIONS, DemoSettings
+from tidelog.pipelines.demo.view import Flow, PipelineFigures, Step, View
+from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.topics import ensure_topics
+
+SPARK_JOB = "tidelog.pipelines.demo.spark_job"
+DRAIN_S = 15.0
+SAMPLED_S = 1.3
+"""After this time the observer has looked once more."""
+SPARK_STOP_S = 40.0
+INTERRUPTED = 130
+_READY = "Tidelog is ready on "
+_QUIET_BROKER = (
+    # One small machine: a handful of partitions for groups and transactions is plenty, and starts sooner.
+    "offsets.topic.num.partitions=4",
+    "transaction.state.log.num.partitions=4",
+)
+
+
+def run(settings: DemoSettings, console: Console) -> int:
+    """Run the main job; returns the exit code."""
+    unknown = [name for name in settings.pipelines if name not in registry.PIPELINES]
+    if unknown:
+        raise DemoError(f"there is no pipeline {unknown[0]}: choose from {', '.join(registry.PIPELINES)}")
+    directory.prepare(settings)
+    return asyncio.run(Demo(settings, console).run())
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, settings: DemoSettings, console: Console) -> None:
+        self._settings = settings
+        self._console = console
+        self._names = list(settings.pipelines or registry.PIPELINES)
+        self._watched: dict[str, Watched] = {}
+        self._steps = {
+            name: Step(label)
+            for name, label in (
+                ("broker", "the broker"),
+                ("topics", "the topics"),
+                ("events", "events"),
+                ("session", "Java and Spark"),
+                ("pipelines", "the pipelines"),
+                ("batch", "the first results"),
+            )
+        }
+        self._view = View(
+            steps=list(self._steps.values()),
+            inputs={kind.topic: Flow() for kind in events.KINDS},
+            outputs={topic: Flow() for topic in events.OUTPUTS},
+            pipelines={name: PipelineFigures(name) for name in self._names},
+            rate_wanted=settings.rate,
+            seconds=settings.seconds,
+            directory=str(settings.directory),
+        )
+        self._results = Results(self._view, settings.truth)
+        self._broker = Child("broker", settings.log("broker"))
+        self._generator = Child("events", settings.log("events"))
+        self._spark = Child("spark", settings.log("spark"))
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._ending = False
+        self._problem = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> int:
+        """From the first line to the summary."""
+        self._listen_to_signals()
+        try:
+            async with Display(self._view, self._console):
+                await self._start()
+                await self._until_the_end()
+                await self._end()
+        finally:
+            for child in (self._generator, self._spark, self._broker):
+                child.kill()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        return self._conclude()
+
+    # -- beginning
+
+    async def _start(self) -> None:
+        try:
+            port = directory.choose_port(self._settings.port)
+        except DemoError as error:
+            self._give_up(str(error))
+            return
+        self._view.address = f"127.0.0.1:{port}"
+        if port != (self._settings.port or directory.PREFERRED_PORT):
+            self._view.notes.append(f"port {directory.PREFERRED_PORT} is taken; the broker listens on {port}")
+        number = directory.run_number(self._settings)
+        self._in_background(self._serve(port, seed=self._settings.seed + number - 1))
+        self._in_background(self._compute())
+
+    async def _serve(self, port: int, seed: int) -> None:
+        """The broker's life: it is ready, topics and events follow, and it must not end before we say so."""
+        step = self._steps["broker"]
+        step.begin()
+        data = str(self._settings.broker_data)
+        options = [text for option in _QUIET_BROKER for text in ("--set", option)]
+        await self._broker.start(
+            "tidelog", ["start", "--listen", f"127.0.0.1:{port}", "--data-dir", data, *options]
+        )
+        async for line in self._broker.lines():
+            if line.startswith(_READY):
+                step.end(self._view.address)
+                self._in_background(self._feed(seed))
+        if not self._ending:
+            step.end(failed=True)
+            self._give_up(f"the broker has ended: {self._broker.last_words()} (log: {self._broker.log})")
+
+    async def _feed(self, seed: int) -> None:
+        """Topics, then events, then a watch over both."""
+        step = self._steps["topics"]
+        step.begin()
+        await asyncio.to_thread(ensure_topics, self._pipeline_settings(), partitions=PARTITIONS)
+        topics = [*self._view.inputs, *self._view.outputs]
+        step.end(f"{len(topics)} topics of {PARTITIONS} partitions")
+        partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
+        observer = Observer(self._view, self._results, self._watched)
+        self._in_background(observer.run(self._view.address, partitions))
+        await self._generate(seed)
+
+    async def _generate(self, seed: int) -> None:
+        step = self._steps["events"]
+        step.begin(f"{self._settings.rate:,} a second")
+        arguments = [
+            "events", "generate",
+            "--bootstrap-server", self._view.address,
+            "--rate", str(self._settings.rate),
+            "--seed", str(seed),
+            "--truth", str(self._settings.truth),
+        ]  # fmt: skip
+        await self._generator.start("tidelog", arguments)
+        step.end()
+        async for _ in self._generator.lines():
+            pass
+        if not self._ending:
+            words = self._generator.last_words()
+            self._give_up(f"no more events come: {words} (log: {self._generator.log})")
+
+    async def _compute(self) -> None:
+        """Spark's life: what it reports goes into the view."""
+        self._steps["session"].begin("the JVM takes some seconds")
+        arguments = {
+            "bootstrap_servers": self._view.address,
+            "directory": str(self._settings.directory),
+            "trigger": self._settings.trigger,
+            "master": self._settings.master,
+            "pipelines": self._names,
+        }
+        await self._spark.start(SPARK_JOB, [json.dumps(arguments)])
+        async for report in self._spark.reports():
+            self._take(report)
+        code = await self._spark.wait()
+        if not self._ending and not self._problem:
+            failed = self._view.failed()
+            words = failed[0].problem if failed else self._spark.last_words()
+            self._give_up(f"Spark has ended with code {code}: {words} (log: {self._spark.log})")
+
+    def _take(self, report: dict[str, Any]) -> None:
+        """One report of the Spark child."""
+        match report:
+            case {"step": "pipelines"}:
+                self._steps["session"].end(f"Spark {report['version']}")
+                self._steps["pipelines"].begin()
+                for name, (group, inputs) in report["pipelines"].items():
+                    self._watched[name] = Watched(group, frozenset(inputs))
+                for row in self._view.pipelines.values():
+                    row.state = "starting"
+            case {"started": str(name)}:
+                self._view.pipelines[name].state = "running"
+                states = [row.state for row in self._view.pipelines.values()]
+                if "starting" not in states:
+                    self._steps["pipelines"].end()
+                    self._steps["batch"].begin()
+            case {"progress": str(name)}:
+                self._take_progress(self._view.pipelines[name], report)
+            case {"restarting": str(name)}:
+                self._view.pipelines[name].state = "starting"
+            case {"stopped": str(name)}:
+                self._view.pipelines[name].state = "stopped"
+            case {"failed": str(name), "reason": reason}:
+                row = self._view.pipelines[name]
+                row.state, row.problem = "failed", str(reason)
+            case {"error": reason}:
+                self._steps["session"].end(failed=True)
+                self._give_up(f"Spark cannot work: {reason} (log: {self._spark.log})")
+
+    def _take_progress(self, row: PipelineFigures, report: dict[str, Any]) -> None:
+        row.batches = report["batches"]
+        row.rows = report["rows"]
+        row.batch_ms = report["batch_ms"]
+        row.rows_per_second = report["rows_per_second"]
+        if self._view.live_after_s is None and row.rows:
+            self._steps["batch"].end()
+            self._view.live_after_s = self._view.elapsed_s
+
+    # -- the end
+
+    async def _until_the_end(self) -> None:
+        seconds = self._settings.seconds
+        left = None if seconds is None else max(seconds - self._view.elapsed_s, 0)
+        try:
+            async with asyncio.timeout(left):
+                await self._stop.wait()
+        except TimeoutError:
+            self._stop.set()
+
+    async def _end(self) -> None:
+        """In the order of the data, unless somebody is in a hurry."""
+        self._ending = True
+        orderly = asyncio.create_task(self._end_in_order())
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({orderly, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not orderly.done():
+            orderly.cancel()
+        elif orderly.exception() is not None:
+            raise orderly.exception() or AssertionError
+        self._view.ended = self._view.began + self._view.elapsed_s
+
+    async def _end_in_order(self) -> None:
+        view = self._view
+        view.stopping = "ending: no new events"
+        await self._generator.stop()
+        if view.is_live and not self._problem:
+            view.stopping = "ending: the pipelines work off what is left"
+            await self._drain()
+        if any(row.state == "running" for row in view.pipelines.values()):
+            view.stopping = "ending: Spark stops after its micro-batches"
+            await self._spark.stop(SPARK_STOP_S)
+        else:
+            # It is still starting: there is nothing that it could end well, and it would not hear us.
+            self._spark.kill()
+        read = -1
+        while self._broker.is_running and view.is_live and read != view.records_out.total:
+            # One more round of the observer, until nothing new has come.
+            read = view.records_out.total
+            await asyncio.sleep(SAMPLED_S)
+        view.stopping = "ending: the broker shuts down"
+        await self._broker.stop()
+
+    async def _drain(self) -> None:
+        """Wait until no pipeline has anything left to read, for some seconds at most."""
+        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        left: int | None = 1
+        while left and asyncio.get_running_loop().time() < deadline:
+            # Lags are sampled once a second: what they say at first may be from before the last event.
+            await asyncio.sleep(SAMPLED_S)
+            left = self._view.total_lag
+
+    def _conclude(self) -> int:
+        """The summary and the exit code."""
+        if self._hurry.is_set():
+            return INTERRUPTED
+        failed = self._view.failed()
+        if not self._problem and failed:
+            self._problem = f"the pipeline {failed[0].problem} (log: {self._spark.log})"
+        if self._view.events_in.total:
+            self._results.refresh(final=True)
+            summary.show(self._view, self._settings, self._console, self._results.proofs())
+        if self._problem:
+            raise DemoError(self._problem)
+        return 0
+
+    # -- floor
+
+    def _pipeline_settings(self) -> PipelineSettings:
+        return PipelineSettings(
+            bootstrap_servers=self._view.address,
+            directory=self._settings.directory,
+            trigger=self._settings.trigger,
+        )
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        async def watched() -> None:
+            try:
+                await work
+            except TidelogError as error:
+                if not self._ending:
+                    self._give_up(str(error))
+
+        self._tasks.append(asyncio.create_task(watched()))
+
+    def _give_up(self, problem: str) -> None:
+        self._problem = self._problem or problem
+        self._stop.set()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: signal.Signals) -> None:
+            if self._stop.is_set() and number is signal.SIGINT:
+                self._hurry.set()
+            self._stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, on_signal, number)

@@ -1,0 +1,45 @@
+"""What a person may choose about the main job, and where it keeps things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PARTITIONS = 2
+"""Partitions of every topic: one for each core of a small machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """One run of ``tidelog demo``."""
+
+    directory: Path
+    rate: int
+    seconds: float | None = None
+    seed: int = 1
+    port: int | None = None
+    """The broker's port; None takes 9092 if it is free, else any."""
+    resume: bool = False
+    pipelines: tuple[str, ...] = ()
+    """Which to run; none named means all."""
+    master: str = "local[*]"
+    trigger: str = "2 seconds"
+
+    @property
+    def broker_data(self) -> Path:
+        """The broker's log directory."""
+        return self.directory / "broker"
+
+    @property
+    def truth(self) -> Path:
+        """What the generator planted, one JSON object per line."""
+        return self.directory / "truth.jsonl"
+
+    @property
+    def marker(self) -> Path:
+        """A file that says that the directory belongs to the main job, so that it may be cleared."""
+        return self.directory / ".tidelog-demo"
+
+    def log(self, child: str) -> Path:
+        """Where a child's own words go."""
+        return self.directory / "logs" / f"{child}.log"

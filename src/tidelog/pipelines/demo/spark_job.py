@@ -1,0 +1,171 @@
+"""The child with Spark: one session, every pipeline's query, and reports about them on stdout.
+
+It is told its settings as one JSON argument, and prints one JSON object per line: ``step`` while it starts,
+``started``, ``progress`` (about one per micro-batch), ``restarting``, ``stopped``, ``failed`` and ``error``.
+Everything else that Spark and its JVM print goes to stderr, which is a log file. SIGTERM lets each query end
+its micro-batch, then stops it. A pipeline that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tidelog.errors import TidelogError
+from tidelog.pipelines import registry
+from tidelog.pipelines.demo.settings import PARTITIONS
+from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.runner import PipelineRunner, failure_sentence
+from tidelog.pipelines.session import default_options, spark_session
+from tidelog.pipelines.topics import ensure_topics
+
+POLL_S = 0.5
+BATCH_END_TIMEOUT_S = 15.0
+TOO_SLOW = "failed to connect back"
+"""Spark gives a Python process ten seconds to start, which a busy machine may not manage: tried again."""
+MAX_RESTARTS = 5
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The JVM's first compiler alone: a third less CPU until the first results, which is what people wait for."""
+
+
+class Reports:
+    """The way to the parent: standard output, kept for us alone."""
+
+    def __init__(self) -> None:
+        # Whatever else prints in this process or in the JVM finds stderr under the number of stdout.
+        self._stream: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def say(self, **report: object) -> None:
+        """Send one report; nobody may be there any more to read it."""
+        with self._lock:
+            try:
+                self._stream.write(json.dumps(report, ensure_ascii=False) + "\n")
+                self._stream.flush()
+            except BrokenPipeError:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+class SparkJob:
+    """All pipelines in one session."""
+
+    def __init__(self, arguments: Mapping[str, Any], reports: Reports, stopping: threading.Event) -> None:
+        self._arguments = arguments
+        self._reports = reports
+        self._stopping = stopping
+        self._failed: list[str] = []
+        self._runners: dict[str, PipelineRunner] = {}
+        self._waiting: list[str] = []
+        self._batches: Counter[str] = Counter()
+        self._restarts: Counter[str] = Counter()
+        self._settings = PipelineSettings(
+            bootstrap_servers=arguments["bootstrap_servers"],
+            directory=Path(arguments["directory"]),
+            trigger=arguments["trigger"],
+        )
+
+    def run(self) -> int:
+        """Until told to stop, or until no pipeline is left; the exit code is 1 if one has failed."""
+        self._reports.say(step="session")
+        master = self._arguments["master"]
+        java_options = default_options(master).get(JAVA_OPTIONS, "")
+        session = spark_session(
+            "tidelog demo", master=master, options={JAVA_OPTIONS: f"{java_options} {QUICK_START}"}
+        )
+        try:
+            loaded = {name: registry.load(name) for name in self._arguments["pipelines"]}
+            watched = {name: (pipeline.group, pipeline.inputs) for name, pipeline in loaded.items()}
+            self._reports.say(step="pipelines", version=session.version, pipelines=watched)
+            ensure_topics(self._settings, partitions=PARTITIONS)
+            self._waiting = list(loaded)
+            while (self._waiting or self._runners) and not self._stopping.is_set():
+                if self._waiting:
+                    name = self._waiting.pop(0)
+                    with self._blamed_on(name):
+                        self._runners[name] = PipelineRunner(session, self._settings, [loaded[name]])
+                        self._reports.say(started=name)
+                else:
+                    self._stopping.wait(POLL_S)
+                self._look()
+            self._stop_all()
+        finally:
+            session.stop()
+        return 1 if self._failed else 0
+
+    def _look(self) -> None:
+        """Report what has changed since the last look."""
+        for name, runner in list(self._runners.items()):
+            with self._blamed_on(name):
+                self._report(name, runner)
+
+    def _report(self, name: str, runner: PipelineRunner) -> None:
+        (progress,) = runner.progress()
+        if progress.batches > self._batches[name]:
+            self._batches[name] = progress.batches
+            self._reports.say(
+                progress=name,
+                batches=progress.batches,
+                rows=progress.rows_in,
+                rows_per_second=progress.rows_per_second,
+                batch_ms=progress.batch_ms,
+            )
+
+    def _stop_all(self) -> None:
+        """All at once, each after its own micro-batch."""
+
+        def stop(name: str) -> None:
+            with self._blamed_on(name):
+                self._runners[name].stop(timeout_s=BATCH_END_TIMEOUT_S)
+                self._report(name, self._runners[name])
+                self._reports.say(stopped=name)
+
+        with ThreadPoolExecutor(max_workers=max(len(self._runners), 1)) as threads:
+            list(threads.map(stop, list(self._runners)))
+
+    @contextmanager
+    def _blamed_on(self, name: str) -> Iterator[None]:
+        """Whatever goes wrong in here is one pipeline's: it is reported, and the others go on."""
+        try:
+            yield
+        except Exception as error:
+            reason = failure_sentence(error)
+            runner = self._runners.pop(name, None)
+            if runner is not None:
+                runner.stop(timeout_s=0.0)
+            if TOO_SLOW in reason and self._restarts[name] < MAX_RESTARTS and not self._stopping.is_set():
+                self._restarts[name] += 1
+                self._waiting.append(name)
+                self._reports.say(restarting=name, reason=reason)
+                return
+            self._failed.append(name)
+            self._reports.say(failed=name, reason=reason)
+
+
+def main() -> int:
+    """Run with the settings of the command line."""
+    reports = Reports()
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    try:
+        return SparkJob(json.loads(sys.argv[1]), reports, stopping).run()
+    except TidelogError as error:
+        reports.say(error=str(error))
+    except Exception as error:
+        reports.say(error=failure_sentence(error))
+        raise
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""The ledger in Cassandra: entries upserted under their own keys, what follows computed by Cassandra itself.
+
+There are no transactions over rows, and none are needed: entries first, derived rows after them, each step
+with a quorum. A crash in between leaves derived rows that are behind the ledger until the replay of the batch
+writes them. The sums of a day are one partition, grouped where it is stored; nothing but sums comes to the
+driver.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from tidelog.pipelines.earnings.schema import (
+    Credit,
+    TaskProgress,
+    TaskStep,
+    UserEarnings,
+    last_day_before,
+    user_earnings,
+    user_row,
+)
+from tidelog.pipelines.sinks.cassandra import CassandraTables
+from tidelog.pipelines.sinks.cassandra_writer import (
+    MAX_IN_FLIGHT,
+    CassandraError,
+    ContactPoints,
+    connect,
+    write_rows,
+)
+from tidelog.pipelines.sinks.table import ColumnSpec, ColumnType, TableSpec
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.pipeline import PipelineSettings
+
+USERS_PER_CHUNK = 5_000
+
+
+def _table(name: str, partition: int, key: int, **columns: ColumnType) -> TableSpec:
+    names = tuple(columns)
+    specs = tuple(ColumnSpec(name, type_) for name, type_ in columns.items())
+    return TableSpec(name, specs, primary_key=names[:key], partition_key=names[:partition])
+
+
+CREDITS = _table(
+    "user_credits", 2, 4,
+    user_id="string", day="string", source="string", event_id="string", amount_cents="long",
+    event_time="string",
+)  # fmt: skip
+STEPS = _table(
+    "user_task_steps", 1, 5,
+    user_id="string", task_id="string", step="long", event_time="string", steps="long",
+)  # fmt: skip
+DAILY = _table(
+    "user_earnings_daily", 1, 3,
+    user_id="string", day="string", source="string", amount_cents="long", credits="long",
+    last_event_time="string",
+)  # fmt: skip
+TASKS = _table(
+    "user_tasks", 1, 2,
+    user_id="string", task_id="string", steps_done="long", steps="long", completed_at="string",
+    last_event_time="string",
+)  # fmt: skip
+USERS = _table(
+    "user_earnings", 1, 1,
+    user_id="string", total_cents="long", credits="long", by_source="string", tasks_open="long",
+    tasks_completed="long", as_of="string",
+)  # fmt: skip
+
+_SUM_OF_DAY = (
+    "SELECT user_id, day, source, sum(amount_cents), count(*), max(event_time) "
+    'FROM "{keyspace}".user_credits WHERE user_id = ? AND day = ? GROUP BY user_id, day, source'
+)
+_STEPS_OF_TASK = (
+    "SELECT user_id, task_id, step, min(event_time), max(event_time), max(steps) "
+    'FROM "{keyspace}".user_task_steps WHERE user_id = ? AND task_id = ? GROUP BY user_id, task_id, step'
+)
+_DAYS_OF_USER = (
+    "SELECT user_id, source, amount_cents, credits, last_event_time "
+    'FROM "{keyspace}".user_earnings_daily WHERE user_id = ?'
+)
+_TASKS_OF_USER = (
+    "SELECT user_id, task_id, steps_done, steps, completed_at, last_event_time "
+    'FROM "{keyspace}".user_tasks WHERE user_id = ?'
+)
+
+
+class CassandraLedger:
+    """Ledger and derived tables in one keyspace."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        assert settings.cassandra is not None
+        self._points = ContactPoints.parse(settings.cassandra)
+        self._keyspace = settings.keyspace
+        self._tables = CassandraTables(settings.cassandra, settings.keyspace)
+        for table in (CREDITS, STEPS, DAILY, TASKS, USERS):
+            self._tables.ensure(table)
+        self._prepared: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Nothing is to be done: the process's connection is shared."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Processes on many machines do not wait for one another: of two, the topic keeps the later one's."""
+        return nullcontext()
+
+    def merge(self, credits: Sequence[Credit], steps: Sequence[TaskStep]) -> list[UserEarnings]:
+        """Put entries in, then derive."""
+        self._write(
+            CREDITS,
+            {(c.user_id, c.day, c.source, c.event_id, c.amount_cents, c.event_time) for c in credits},
+        )
+        self._write(STEPS, {(s.user_id, s.task_id, s.step, s.event_time, s.steps) for s in steps})
+        return self._derive(
+            days={(each.user_id, each.day) for each in credits},
+            tasks={(each.user_id, each.task_id) for each in steps},
+        )
+
+    def recompute(self, start: str, end: str) -> Iterator[list[UserEarnings]]:
+        """Derive anew what the entries of a range bear on; without an index by time, all keys are read."""
+        session = connect(self._points).session
+        first_day, last_day = start[:10], last_day_before(end)
+        by_user: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+        days = session.execute(
+            f'SELECT DISTINCT user_id, day FROM "{self._keyspace}".user_credits', timeout=None
+        )
+        for user_id, day in days:
+            if first_day <= day <= last_day:
+                by_user[user_id][0].add(day)
+        steps = session.execute(
+            f'SELECT user_id, task_id, event_time FROM "{self._keyspace}".user_task_steps', timeout=None
+        )
+        for user_id, task_id, event_time in steps:
+            if start <= event_time < end:
+                by_user[user_id][1].add(task_id)
+        users = sorted(by_user)
+        for first in range(0, len(users), USERS_PER_CHUNK):
+            chunk = users[first : first + USERS_PER_CHUNK]
+            yield self._derive(
+                days={(user, day) for user in chunk for day in by_user[user][0]},
+                tasks={(user, task) for user in chunk for task in by_user[user][1]},
+            )
+
+    def _derive(self, days: set[tuple[str, str]], tasks: set[tuple[str, str]]) -> list[UserEarnings]:
+        self._write(DAILY, self._select(_SUM_OF_DAY, days))
+        self._write(TASKS, _progress(self._select(_STEPS_OF_TASK, tasks)))
+        states = self._states({user for user, _ in (*days, *tasks)})
+        self._write(USERS, map(user_row, states))
+        return states
+
+    def _states(self, users: set[str]) -> list[UserEarnings]:
+        keys = [(user,) for user in users]
+        sources: dict[str, dict[str, tuple[int, int, str]]] = defaultdict(dict)
+        for user_id, source, cents, credits, last in self._select(_DAYS_OF_USER, keys):
+            known = sources[user_id].get(source, (0, 0, ""))
+            sources[user_id][source] = (known[0] + cents, known[1] + credits, max(known[2], last))
+        tasks: dict[str, dict[str, TaskProgress]] = defaultdict(dict)
+        for user_id, task_id, *progress in self._select(_TASKS_OF_USER, keys):
+            tasks[user_id][task_id] = TaskProgress(*progress)
+        return [
+            user_earnings(user, [(source, *sums) for source, sums in sources[user].items()], tasks[user])
+            for user in sorted(users)
+        ]
+
+    def _write(self, table: TableSpec, rows: Iterable[tuple[Any, ...]]) -> None:
+        write_rows(self._points, self._keyspace, table, rows)
+
+    def _select(self, query: str, keys: Iterable[tuple[str, ...]]) -> Iterator[tuple[Any, ...]]:
+        """The rows for all keys, asked for side by side."""
+        from cassandra.concurrent import execute_concurrent_with_args
+
+        session = connect(self._points).session
+        if query not in self._prepared:
+            self._prepared[query] = session.prepare(query.format(keyspace=self._keyspace))
+            self._prepared[query].is_idempotent = True
+        answers = execute_concurrent_with_args(
+            session,
+            self._prepared[query],
+            keys,
+            concurrency=MAX_IN_FLIGHT,
+            raise_on_first_error=False,
+            results_generator=True,
+        )
+        for success, rows in answers:
+            if not success:
+                raise CassandraError(f"the ledger in Cassandra cannot be read: {rows}") from rows
+            yield from rows
+
+
+def _progress(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """``(user, task, step, first, last, steps)`` of each step as the task's row."""
+    found: dict[tuple[str, str], list[tuple[int, str, str, int]]] = defaultdict(list)
+    for user_id, task_id, *step in rows:
+        found[user_id, task_id].append((step[0], step[1], step[2], step[3]))
+    for (user_id, task_id), done in found.items():
+        steps = max(each[3] for each in done)
+        counted = [each for each in done if each[0] <= steps]
+        completed_at = max(each[1] for each in counted) if len(counted) == steps else None
+        yield user_id, task_id, len(counted), steps, completed_at, max(each[2] for each in done)

@@ -1,0 +1,35 @@
+"""Starts a pipeline's streaming query with its name, checkpoint and trigger, in a scheduler pool of its own.
+
+Called by every ``job.py``. Pools make queries that share a session take turns at the cores; without them one
+query's micro-batch waits for all tasks of the others'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.pipeline import PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+AVAILABLE_NOW = "available-now"
+
+
+def start_query(writer: DataStreamWriter, settings: PipelineSettings, name: str) -> StreamingQuery:
+    """Start a configured writer (its sink and output mode set) as the query of the pipeline ``name``."""
+    from pyspark import SparkContext
+
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    named = writer.queryName(name).option("checkpointLocation", str(settings.checkpoint(name).absolute()))
+    if settings.trigger == AVAILABLE_NOW:
+        triggered = named.trigger(availableNow=True)
+    else:
+        triggered = named.trigger(processingTime=settings.trigger)
+    context = SparkContext.getOrCreate()
+    context.setLocalProperty("spark.scheduler.pool", name)
+    try:
+        return triggered.start()
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]

@@ -1,0 +1,225 @@
+"""Runs pipelines in one Spark session: starts their queries, follows them, stops them between two batches.
+
+Used by ``tidelog pipeline run``, by the live view of ``make run`` and by the entry for ``spark-submit``. Only
+the thread that made a runner may call it. Exactly-once does not depend on a clean stop; it saves the next
+start from doing the last batch again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidelog.errors import TidelogError
+from tidelog.pipelines.running_note import NoteBook, RunningNote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+
+RATE_WINDOW_S = 10.0
+STOP_TIMEOUT_S = 120.0
+NOTE_INTERVAL_S = 5.0
+_POLL_S = 0.1
+
+_ERROR = re.compile(
+    r"^(?:Caused by: )?((?:[A-Za-z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Failed)): (.+)$", re.MULTILINE
+)
+_JAVAS_OWN = ("org.", "java.", "javax.", "scala.", "py4j.")
+
+
+class PipelineFailed(TidelogError):
+    """A pipeline's query has failed; the text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a pipeline is doing since it was started."""
+
+    pipeline: str
+    running: bool
+    batch_id: int | None
+    """The last finished micro-batch; None before the first one."""
+    batches: int
+    rows_in: int
+    rows_per_second: float
+    """Over the last ten seconds."""
+    batch_ms: int
+    state_rows: int
+
+
+class PipelineRunner:
+    """Some pipelines, each one query, in one session."""
+
+    def __init__(
+        self, session: SparkSession, settings: PipelineSettings, pipelines: Sequence[Pipeline]
+    ) -> None:
+        self._runs: list[_Run] = []
+        try:
+            for pipeline in pipelines:
+                self._runs.append(_Run(session, settings, pipeline))
+        except BaseException:
+            self.stop(timeout_s=0.0)
+            raise
+
+    @property
+    def running(self) -> bool:
+        """Whether any query is still at work."""
+        return any(run.query.isActive for run in self._runs)
+
+    def progress(self) -> list[Progress]:
+        """How all are doing; raises ``PipelineFailed`` once one of them has failed."""
+        for run in self._runs:
+            run.check()
+        return [run.progress() for run in self._runs]
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until all have ended or the time is over; returns whether all have ended."""
+        deadline = time.monotonic() + timeout_s
+        while self.running and (remaining := deadline - time.monotonic()) > 0:
+            time.sleep(min(_POLL_S, remaining))
+        return not self.running
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Stop every query at the end of its micro-batch; after ``timeout_s``, or in a ``hurry``, at once."""
+        deadline = time.monotonic() + timeout_s
+        stopping = [_Stopping(run.query) for run in self._runs]
+        while (
+            [each for each in stopping if not each.stopped()] and time.monotonic() < deadline and not hurry()
+        ):
+            time.sleep(_POLL_S)
+        for run in self._runs:
+            run.close()
+
+
+class _Run:
+    """One pipeline's query, its lock and its figures."""
+
+    def __init__(self, session: SparkSession, settings: PipelineSettings, pipeline: Pipeline) -> None:
+        self._name = pipeline.name
+        self._book = NoteBook(settings.directory, pipeline.name)
+        self._noted_at = float("-inf")
+        self._seen_batch: int | None = None
+        self._batches = 0
+        self._closed = False
+        self._window: deque[tuple[float, int]] = deque()
+        self._started_at = time.monotonic()
+        now_ms = time.time_ns() // 1_000_000
+        self._note = RunningNote(os.getpid(), now_ms, now_ms)
+        try:
+            self.query: StreamingQuery = pipeline.start(session, settings)
+        except BaseException as error:
+            self._book.close()
+            if isinstance(error, Exception) and not isinstance(error, TidelogError):
+                raise PipelineFailed(f"{pipeline.name} cannot start: {failure_sentence(error)}") from error
+            raise
+        self._write_note()
+
+    def check(self) -> None:
+        error = None if self.query.isActive else self.query.exception()
+        if error is not None:
+            raise PipelineFailed(f"{self._name} has stopped: {failure_sentence(error)}") from error
+
+    def progress(self) -> Progress:
+        self._catch_up()
+        if not self._closed and time.monotonic() - self._noted_at >= NOTE_INTERVAL_S:
+            self._write_note()
+        note = self._note
+        return Progress(
+            self._name,
+            self.query.isActive,
+            note.batch_id,
+            self._batches,
+            note.rows_in,
+            note.rows_per_second,
+            note.batch_ms,
+            note.state_rows,
+        )
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.query.stop()
+        self._catch_up()
+        self._write_note()
+        self._book.close()
+
+    def _catch_up(self) -> None:
+        """Count the batches that have ended since the last look."""
+        last = self.query.lastProgress
+        fresh: list[Any] = []
+        if last is not None and last["batchId"] != self._seen_batch:
+            seen = -1 if self._seen_batch is None else self._seen_batch
+            fresh = [each for each in self.query.recentProgress if each["batchId"] > seen]
+        rows = sum(each["numInputRows"] for each in fresh)
+        rate = self._rate(rows)
+        self._note = msgspec.structs.replace(self._note, rows_per_second=rate)
+        if fresh:
+            latest = fresh[-1]
+            self._seen_batch = latest["batchId"]
+            self._batches += len(fresh)
+            self._note = msgspec.structs.replace(
+                self._note,
+                batch_id=latest["batchId"],
+                rows_in=self._note.rows_in + rows,
+                batch_ms=latest["batchDuration"],
+                state_rows=sum(operator["numRowsTotal"] for operator in latest["stateOperators"]),
+            )
+            self._write_note()
+
+    def _rate(self, rows: int) -> float:
+        now = time.monotonic()
+        self._window.append((now, rows))
+        while self._window[0][0] < now - RATE_WINDOW_S:
+            self._window.popleft()
+        watched_s = min(RATE_WINDOW_S, max(1.0, now - self._started_at))
+        return round(sum(count for _, count in self._window) / watched_s, 1)
+
+    def _write_note(self) -> None:
+        self._noted_at = time.monotonic()
+        self._note = msgspec.structs.replace(self._note, updated_at_ms=time.time_ns() // 1_000_000)
+        self._book.write(self._note)
+
+
+class _Stopping:
+    """Stops a query at the end of the micro-batch that runs now."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._batch_before = self._last_batch()
+
+    def stopped(self) -> bool:
+        if not self._query.isActive:
+            return True
+        between_batches = not self._query.status["isTriggerActive"]
+        if between_batches or self._last_batch() != self._batch_before:
+            self._query.stop()
+            return True
+        return False
+
+    def _last_batch(self) -> int | None:
+        last = self._query.lastProgress
+        return None if last is None else last["batchId"]
+
+
+def failure_sentence(error: BaseException) -> str:
+    """What went wrong, out of Spark's many lines: the innermost error's own words."""
+    if isinstance(error, TidelogError):
+        return str(error)
+    text = str(error)
+    found = _ERROR.findall(text)
+    pythons = [said for name, said in found if not name.startswith(_JAVAS_OWN)]
+    javas = [said for _, said in found]
+    first = [line for line in text.splitlines() if line.strip()]
+    said = [*first[:1], *(pythons or javas)] or [type(error).__name__]
+    return said[-1].strip().rstrip(".")

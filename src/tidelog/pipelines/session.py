@@ -1,0 +1,79 @@
+"""The Spark session that pipelines run in: Java found, the workers' Python chosen, quiet, UTC, small.
+
+Called by the command line, ``make run``, tests and benchmarks. It changes this process's environment
+(``JAVA_HOME``, ``PYSPARK_PYTHON``, ``SPARK_LOCAL_IP``) since Spark's launcher reads nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.errors import TidelogError
+from tidelog.pipelines.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
+MAX_SHUFFLE_PARTITIONS = 8
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class SparkMissingError(TidelogError):
+    """PySpark is not installed."""
+
+
+def spark_session(
+    app_name: str, *, master: str = "local[*]", options: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session; ``options`` are Spark's and win over what is set here.
+
+    :raises SparkMissingError: PySpark is not installed.
+    :raises JavaNotFoundError: no Java that Spark can run on.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkMissingError('PySpark is not installed: `pip install "tidelog[spark]"` brings it')
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        prepare_environment(local=master.startswith("local"))
+    settings = {**default_options(master), **(options or {})}
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment(*, local: bool = True) -> None:
+    """Set what Spark's launcher and workers read from the environment, where the user did not."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def default_options(master: str) -> dict[str, str]:
+    """What this project sets where Spark's own default is wrong for small streaming jobs."""
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # A shuffle partition costs some milliseconds per batch and a state store per stateful query.
+        "spark.sql.shuffle.partitions": str(max(2, min(os.cpu_count() or 2, MAX_SHUFFLE_PARTITIONS))),
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Queries take turns at the cores: see `pipelines.query`.
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidelog-warehouse-{os.getpid()}"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    }
+    if master.startswith("local"):
+        options["spark.driver.bindAddress"] = options["spark.driver.host"] = "127.0.0.1"
+    return options

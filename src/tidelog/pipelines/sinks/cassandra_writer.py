@@ -1,0 +1,211 @@
+"""The connection to Cassandra of one process, and how rows are sent over it; for driver and workers alike.
+
+Spark keeps its Python workers from batch to batch, so a connection and its prepared statements are made once
+per worker. Every failure becomes a :class:`CassandraError` of one sentence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import TidelogError
+from tidelog.pipelines.sinks.table import TableSpec
+
+if TYPE_CHECKING:
+    from cassandra.cluster import Session
+    from cassandra.query import PreparedStatement
+
+DEFAULT_PORT = 9042
+MAX_IN_FLIGHT = 128
+CHUNK_ROWS = 5_000
+CONNECT_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
+ATTEMPTS = 6
+FIRST_PAUSE_S = 0.2
+
+
+class CassandraError(TidelogError):
+    """Cassandra cannot be reached, or refuses; the text names the contact points and the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContactPoints:
+    """Where to find the cluster."""
+
+    addresses: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def parse(text: str) -> ContactPoints:
+        """Read ``host[:port],…``; IPv6 addresses stand in brackets."""
+        addresses = []
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            host, bracket, rest = part[1:].partition("]") if part.startswith("[") else (part, "", "")
+            if not bracket:
+                host, _, rest = part.partition(":")
+                rest = f":{rest}" if rest else ""
+            port = rest.removeprefix(":")
+            if not host or (rest and not (rest.startswith(":") and port.isdecimal())):
+                raise CassandraError(f"{part!r} is no contact point of Cassandra: write host or host:port")
+            addresses.append((host, int(port) if port else DEFAULT_PORT))
+        if not addresses:
+            raise CassandraError("no contact point of Cassandra is given: write host[:port],…")
+        return ContactPoints(tuple(addresses))
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses
+        )
+
+
+class Connection:
+    """A session and the statements prepared in it; usable from every thread."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._statements: dict[tuple[str, TableSpec], PreparedStatement] = {}
+
+    def upsert_of(self, keyspace: str, table: TableSpec) -> PreparedStatement:
+        """The prepared upsert of a table."""
+        key = (keyspace, table)
+        if key not in self._statements:
+            names = ", ".join(table.names)
+            marks = ", ".join("?" for _ in table.names)
+            text = f'INSERT INTO "{keyspace}".{table.name} ({names}) VALUES ({marks})'
+            if table.newest_by:
+                text += " USING TIMESTAMP ?"
+            self._statements[key] = self.session.prepare(text)
+            self._statements[key].is_idempotent = True
+        return self._statements[key]
+
+
+_connections: dict[ContactPoints, Connection] = {}
+_connecting = threading.Lock()
+
+
+def connect(points: ContactPoints) -> Connection:
+    """This process's connection to a cluster, made once."""
+    with _connecting:
+        if points not in _connections:
+            _connections[points] = Connection(_open(points))
+        return _connections[points]
+
+
+def disconnect(points: ContactPoints) -> None:
+    """Close this process's connection, if it has one."""
+    with _connecting:
+        connection = _connections.pop(points, None)
+    if connection is not None:
+        connection.session.cluster.shutdown()
+
+
+def _open(points: ContactPoints) -> Session:
+    try:
+        from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+        from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+        from cassandra.query import tuple_factory
+    except ImportError as failure:
+        raise CassandraError(
+            'the driver of Cassandra is not installed: `pip install "tidelog[cassandra]"` brings it'
+        ) from failure
+    from cassandra import ConsistencyLevel
+
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy()),
+        consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+        request_timeout=REQUEST_TIMEOUT_S,
+        row_factory=tuple_factory,
+    )
+    cluster = Cluster(
+        contact_points=list(points.addresses),
+        port=points.addresses[0][1],
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        connect_timeout=CONNECT_TIMEOUT_S,
+        control_connection_timeout=CONNECT_TIMEOUT_S,
+    )
+    try:
+        return cluster.connect()
+    except (NoHostAvailable, OSError) as failure:
+        cluster.shutdown()
+        raise CassandraError(
+            f"Cassandra does not answer at {points}: start it, or correct the contact points, or leave them "
+            f"out to keep tables in SQLite and Parquet ({_first_error(failure)})"
+        ) from failure
+
+
+def write_rows(
+    points: ContactPoints, keyspace: str, table: TableSpec, rows: Iterable[tuple[Any, ...]]
+) -> None:
+    """Upsert rows with a bounded number of requests under way; returns when all are acknowledged.
+
+    :raises CassandraError: rows were refused, or failed :data:`ATTEMPTS` times.
+    """
+    connection = connect(points)
+    statement = connection.upsert_of(keyspace, table)
+    remaining = iter(rows)
+    while chunk := list(islice(remaining, CHUNK_ROWS)):
+        _write_chunk(connection.session, statement, table, chunk)
+
+
+def _write_chunk(
+    session: Session, statement: PreparedStatement, table: TableSpec, rows: list[tuple[Any, ...]]
+) -> None:
+    from cassandra.concurrent import execute_concurrent_with_args
+
+    pause_s = FIRST_PAUSE_S
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(pause_s)
+            pause_s *= 2
+        bound = [_bound(table, row) for row in rows]
+        results = execute_concurrent_with_args(
+            session, statement, bound, concurrency=MAX_IN_FLIGHT, raise_on_first_error=False
+        )
+        failures = [(row, result[1]) for row, result in zip(rows, results, strict=True) if not result[0]]
+        for _, failure in failures:
+            if not _worth_repeating(failure):
+                raise CassandraError(f"Cassandra refuses a row of table {table.name}: {failure}") from failure
+        if not failures:
+            return
+        rows = [row for row, _ in failures]
+    raise CassandraError(
+        f"Cassandra did not take {len(rows)} rows of table {table.name} in {ATTEMPTS} attempts: "
+        f"{_first_error(failures[0][1])}"
+    )
+
+
+def _bound(table: TableSpec, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    from cassandra.query import UNSET_VALUE
+
+    if table.newest_by:
+        time_ms = row[table.names.index(table.newest_by)]
+        return (*row, time_ms * 1000)
+    if not table.append_only:
+        return row
+    return tuple(UNSET_VALUE if value is None else value for value in row)
+
+
+def _worth_repeating(failure: Exception) -> bool:
+    from cassandra import OperationTimedOut, ReadFailure, Unavailable, WriteFailure, WriteTimeout
+    from cassandra.cluster import NoHostAvailable
+    from cassandra.connection import ConnectionException
+    from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage
+
+    return isinstance(
+        failure,
+        (
+            *(OperationTimedOut, ReadFailure, Unavailable, WriteFailure, WriteTimeout),
+            *(NoHostAvailable, ConnectionException, OverloadedErrorMessage, IsBootstrappingErrorMessage),
+        ),
+    )
+
+
+def _first_error(failure: Exception) -> str:
+    errors = getattr(failure, "errors", None)
+    if isinstance(errors, dict) and errors:
+        return str(next(iter(errors.values())))
+    return str(failure)

@@ -1,0 +1,56 @@
+"""Batch reading: the offsets are found once, on the driver, and read by the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tidelog.errors import ConfigError
+from tidelog.spark.input_partition import RangeInputPartition
+from tidelog.spark.offset_reader import OffsetReader
+from tidelog.spark.planning import OffsetRange, available_cores, plan_tasks
+from tidelog.spark.schema import check_schema
+from tidelog.spark.source_options import SourceOptions, source_options
+
+
+class TidelogReader(DataSourceReader):
+    """Reads what lies between two places of each partition."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options: SourceOptions = source_options(options, streaming=False)
+        check_schema(self._options, schema)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        offsets = OffsetReader(options)
+        try:
+            starts = offsets.resolve(options.starting, starting=True)
+            ends = offsets.resolve(options.ending, starting=False)
+        finally:
+            offsets.close()
+        ranges = []
+        for partition in sorted(starts.keys() & ends.keys()):
+            start, end = starts[partition], ends[partition]
+            if start > end:
+                raise ConfigError(
+                    f"{partition} would be read from offset {start} to {end}: choose a start before the end"
+                )
+            ranges.append(OffsetRange(*partition, start, end))
+        tasks = plan_tasks(
+            ranges,
+            available_cores(),
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        # Spark needs one partition at least.
+        return [RangeInputPartition(task) for task in tasks or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from tidelog.spark.range_reader import read_ranges
+
+        assert isinstance(partition, RangeInputPartition)
+        return read_ranges(partition.ranges, self._options, self._schema)

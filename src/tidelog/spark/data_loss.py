@@ -1,0 +1,29 @@
+"""Records that a query should have read and that are gone: an error or a warning (``failOnDataLoss``).
+
+Every report names the partition, how many offsets are lost and what to set to go on. Offsets are counted, not
+records: after compaction or transactions there are fewer of these. Used on the driver and on executors.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidelog.errors import TidelogError
+
+_log = logging.getLogger(__name__)
+
+
+class DataLossError(TidelogError):
+    """Records are gone that the query has not read, and it is not allowed to go on without them."""
+
+
+def report_data_loss(what: str, *, fail: bool) -> None:
+    """Raise ``DataLossError``, or warn; ``what`` is a sentence that counts what is gone."""
+    if fail:
+        raise DataLossError(f"{what}; set failOnDataLoss to false to go on without them")
+    _log.warning("%s; going on without them, because failOnDataLoss is false", what)
+
+
+def offsets(count: int) -> str:
+    """How many, for a sentence."""
+    return "1 offset" if count == 1 else f"{count} offsets"

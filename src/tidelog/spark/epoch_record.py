@@ -1,0 +1,86 @@
+"""What the brokers remember of a task's last write, and under which names.
+
+A *write* is named by an application, a version (a stream's query id and epoch) and the number of a task. Each
+task of an application has a transactional id and a consumer group of the same name, in which a committed
+offset is the last version that it has written; the offset's metadata says what. Nobody ever joins such a
+group. The offset is committed for the only partition of ``EPOCH_TOPIC``, which holds no records: brokers take
+offsets for partitions that exist only, and an output topic may not be there to begin with or be deleted.
+
+    run              the execution that wrote it: a stream's run id, or one made up for each batch write
+    rows, checksum   of what was written, see ``write_digest``
+    claimed          a later run has put its name here, before it wrote anything: tasks of the run that wrote
+                     the record no longer commit by themselves
+
+Used by ``epoch_task`` and ``epoch_commit``; decision 0007 gives the reasons.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from tidelog.ids import TopicPartition
+from tidelog.spark.write_digest import ContentDigest
+
+EPOCH_TOPIC = "__tidelog_spark_epochs"
+EPOCH_PARTITION = TopicPartition(EPOCH_TOPIC, 0)
+GROUP_PREFIX = "__tidelog-spark-epochs."
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """The last write of one task."""
+
+    version: int
+    run_id: str
+    content: ContentDigest
+    claimed: bool = False
+
+    def claimed_by(self, run_id: str) -> EpochRecord:
+        """The same write under the name of a later run."""
+        return replace(self, run_id=run_id, claimed=True)
+
+    @property
+    def metadata(self) -> str:
+        """What stands beside the offset."""
+        fields: dict[str, object] = {
+            "format": _FORMAT,
+            "run": self.run_id,
+            "rows": self.content.rows,
+            "checksum": self.content.text,
+        }
+        if self.claimed:
+            fields["claimed"] = True
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, version: int, metadata: str) -> EpochRecord:
+        """The record that a committed offset and its metadata are; raises ``ValueError`` if they are none."""
+        fields = json.loads(metadata)
+        if fields["format"] != _FORMAT:
+            raise ValueError(f"format {fields['format']} is of a newer Tidelog")
+        content = ContentDigest.of(fields["rows"], fields["checksum"])
+        return cls(version, fields["run"], content, fields.get("claimed", False))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction whose records are all written, and which somebody else may commit."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_version_2: bool
+
+
+def task_name(app_id: str, task: int) -> str:
+    """The transactional id and the group of a task."""
+    return f"{GROUP_PREFIX}{app_id}.{task}"
+
+
+def task_number(app_id: str, name: str) -> int | None:
+    """The task whose group is called ``name``; None where it is of another application."""
+    prefix = f"{GROUP_PREFIX}{app_id}."
+    number = name.removeprefix(prefix)
+    return int(number) if name.startswith(prefix) and number.isdecimal() else None

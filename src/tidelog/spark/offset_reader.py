@@ -1,0 +1,209 @@
+"""Asks the cluster which partitions there are and which offsets they have: the driver's half of reading.
+
+Every question is tried ``fetchOffset.numRetries`` times more where the answer is an error that may pass. One
+admin client is opened when the first question comes, and serves until :meth:`OffsetReader.close`. Used by
+``spark.batch_reader`` and ``spark.stream_reader``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from tidelog.client.errors import ClientError, is_retriable
+from tidelog.client.resources import IsolationLevel, OffsetSpec
+from tidelog.client.retry import Deadline
+from tidelog.errors import ConfigError, ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+from tidelog.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    EarliestLimit,
+    GlobalTimestampLimit,
+    LatestLimit,
+    OffsetLimit,
+    PartitionOffsets,
+    SpecificLimit,
+    TimestampLimit,
+)
+from tidelog.spark.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.admin import Admin
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NO_OFFSET = -1
+_GONE_AFTER_MS = 2000
+_LOOK_AGAIN_S = 0.1
+
+
+class OffsetReader:
+    """What the partitions of one reading job hold."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._admin: Admin | None = None
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if options.read_committed else IsolationLevel.READ_UNCOMMITTED
+        )
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    @property
+    def admin(self) -> Admin:
+        if self._admin is None:
+            # Copies of a reader on executors never need one, and it is most of what would be loaded there.
+            from tidelog.client.admin.admin import Admin
+            from tidelog.client.options import ADMIN
+
+            client = self._options.client_for("driver")
+            self._admin = Admin({name: text for name, text in client.items() if name in ADMIN.options})
+        return self._admin
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions to read; a topic or partition that is named and does not exist is refused."""
+        return self._retrying(lambda: self._partitions(missing_ok=False))
+
+    def partitions_left(self, known: Collection[TopicPartition]) -> set[TopicPartition]:
+        """The partitions to read that exist now; those that were deleted are missing.
+
+        One of ``known`` that is missing may be unknown to a broker that has just started, so there is a while
+        to appear again.
+        """
+        deadline = Deadline(_GONE_AFTER_MS)
+        while True:
+            found = self._retrying(lambda: self._partitions(missing_ok=True))
+            if found.issuperset(known) or deadline.expired:
+                return found
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _partitions(self, *, missing_ok: bool) -> set[TopicPartition]:
+        options = self._options
+        if options.pattern is not None:
+            pattern = re.compile(options.pattern)
+            return {
+                TopicPartition(topic.name, partition.partition)
+                for topic in self.admin.list_topics()
+                if pattern.fullmatch(topic.name)
+                for partition in topic.partitions
+            }
+        names = options.topics or tuple(dict.fromkeys(each.topic for each in options.assigned))
+        found: set[TopicPartition] = set()
+        for name, topic in self.admin.describe_topics(names).items():
+            if isinstance(topic, KafkaError):
+                if not missing_ok or topic.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise topic
+                continue
+            found |= {TopicPartition(name, each.partition) for each in topic.partitions}
+        if not options.assigned:
+            return found
+        absent = sorted(set(options.assigned) - found)
+        if absent and not missing_ok:
+            raise ConfigError(f"option assign names partition {absent[0]}, which does not exist")
+        return found & set(options.assigned)
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """The first offset of each partition; those that are gone are left out."""
+        return self._list(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
+
+    def latest(
+        self, partitions: Collection[TopicPartition], known: Mapping[TopicPartition, int] | None = None
+    ) -> PartitionOffsets:
+        """The offset behind the last record of each partition; those that are gone are left out.
+
+        An answer before ``known`` offsets may come from a broker that lags behind, so it is asked for again.
+        """
+        specs = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        found = self._list(specs)
+        for _ in range(self._options.offset_retries):
+            if all(offset >= (known or {}).get(partition, 0) for partition, offset in found.items()):
+                break
+            time.sleep(self._options.offset_retry_interval_ms / 1000)
+            found = self._list(specs)
+        return found
+
+    def resolve(self, limit: OffsetLimit, *, starting: bool) -> PartitionOffsets:
+        """The offsets that a limit means, one for every partition to read."""
+        partitions = self.partitions()
+        if isinstance(limit, EarliestLimit):
+            return self.earliest(partitions)
+        if isinstance(limit, LatestLimit):
+            return self.latest(partitions)
+        if isinstance(limit, SpecificLimit):
+            _check_same(partitions, limit.offsets, "Offsets", starting)
+            return self._resolve_specific(limit.offsets)
+        if isinstance(limit, GlobalTimestampLimit):
+            return self._resolve_times(dict.fromkeys(partitions, limit.timestamp), starting=starting)
+        assert isinstance(limit, TimestampLimit)
+        _check_same(partitions, limit.timestamps, "OffsetsByTimestamp", starting)
+        return self._resolve_times(limit.timestamps, starting=starting)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets to a group; a failure is a warning, for only the display of lag needs them."""
+        try:
+            for result in self.admin.alter_group_offsets(group_id, offsets) if offsets else ():
+                result.raise_for_error()
+        except (ClientError, KafkaError) as error:
+            _log.warning("offsets cannot be committed to group %s: %s", group_id, error)
+
+    def _resolve_specific(self, offsets: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        special = {each: offset for each, offset in offsets.items() if offset in (EARLIEST, LATEST)}
+        return {**offsets, **self._list(special)}
+
+    def _resolve_times(self, times: Mapping[TopicPartition, int], *, starting: bool) -> PartitionOffsets:
+        found = self._list(times)
+        unmatched = sorted(each for each, offset in found.items() if offset == _NO_OFFSET)
+        if unmatched and starting and not self._options.begin_at_end_without_match:
+            first = unmatched[0]
+            raise ConfigError(
+                f"no record of {first} is as young as the starting timestamp {times[first]}: choose an "
+                "earlier one, or set startingOffsetsByTimestampStrategy to latest"
+            )
+        return {**found, **self.latest(unmatched)}
+
+    def _list(self, specs: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        return self._retrying(lambda: self._list_once(specs)) if specs else {}
+
+    def _list_once(self, specs: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        found: PartitionOffsets = {}
+        for partition, result in self.admin.list_offsets(specs, isolation_level=self._isolation).items():
+            if result.error is not None and result.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            result.raise_for_error()
+            found[partition] = result.offset
+        return found
+
+    def _retrying(self, ask: Callable[[], T]) -> T:
+        for attempt in range(self._options.offset_retries + 1):
+            try:
+                return ask()
+            except (ClientError, KafkaError) as error:
+                if attempt == self._options.offset_retries or not is_retriable(error):
+                    raise
+                _log.info("asking for offsets failed and is tried again: %s", error)
+                time.sleep(self._options.offset_retry_interval_ms / 1000)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _check_same(
+    partitions: Collection[TopicPartition], named: Collection[TopicPartition], what: str, starting: bool
+) -> None:
+    option = f"{'starting' if starting else 'ending'}{what}"
+    if unnamed := sorted(set(partitions) - set(named)):
+        hint = "" if "Timestamp" in what else "; -2 means earliest and -1 latest"
+        raise ConfigError(
+            f"option {option} names no place for {unnamed[0]}: name every partition that is read{hint}"
+        )
+    if unread := sorted(set(named) - set(partitions)):
+        raise ConfigError(
+            f"option {option} names {unread[0]}, which is not among the partitions that are read"
+        )

@@ -1,0 +1,209 @@
+"""Streaming: which offsets the next micro-batch ends at, and the tasks that read it.
+
+One instance lives in a Python process beside the driver for as long as the query runs, and is asked by Spark
+for offsets; copies of it read on executors, and use nothing but the options. Where a query goes on is kept by
+Spark's checkpoint alone.
+
+New partitions, and new topics that match a pattern, are read from their first offset on. Partitions that are
+gone and logs that have become shorter are data loss, counted as far as the last known end says. A micro-batch
+is planned by a pure function of its two offsets, so a batch that is run again has the same tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tidelog.ids import TopicPartition
+from tidelog.spark.data_loss import offsets as count_offsets
+from tidelog.spark.data_loss import report_data_loss
+from tidelog.spark.input_partition import RangeInputPartition
+from tidelog.spark.offset_reader import OffsetReader
+from tidelog.spark.offsets import OffsetJson, PartitionOffsets, from_json, to_json
+from tidelog.spark.planning import OffsetRange, available_cores, plan_tasks, rate_limit
+from tidelog.spark.schema import check_schema
+from tidelog.spark.source_options import SourceOptions, source_options
+
+_log = logging.getLogger(__name__)
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of one streaming query."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options: SourceOptions = source_options(options, streaming=True)
+        check_schema(self._options, schema)
+        self._schema = schema
+        self._offsets = OffsetReader(self._options)
+        self._latest: PartitionOffsets = {}
+        self._last_seen: PartitionOffsets = {}
+        self._target: PartitionOffsets | None = None
+        self._committed: PartitionOffsets = {}
+        self._triggered_at: float | None = None
+        self._planned: tuple[PartitionOffsets, PartitionOffsets, list[RangeInputPartition]] | None = None
+
+    # Offsets
+
+    def initialOffset(self) -> OffsetJson:
+        """Where a new query begins."""
+        return to_json(self._offsets.resolve(self._options.starting, starting=True))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Python's API takes one limit, so ``minOffsetsPerTrigger`` brings ``maxOffsetsPerTrigger`` along."""
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing that comes from now on is read by this run."""
+        self._target = self._read_latest({})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
+        """Where the next micro-batch ends; ``start`` where there is nothing to do."""
+        starts = from_json(start)
+        self._show_progress(starts)
+        self._latest = self._read_latest(starts) if self._target is None else self._within_target(starts)
+        self._last_seen.update(self._latest)
+        if isinstance(limit, ReadMinRows) and self._target is None and self._waits(starts, limit.min_rows):
+            return to_json(starts)
+        return to_json(self._limited(starts, limit))
+
+    def reportLatestOffset(self) -> OffsetJson | None:
+        """The end of the log as of the last micro-batch, from which Spark's progress tells the backlog."""
+        return to_json(self._latest) if self._latest else None
+
+    def _read_latest(self, known: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        return self._offsets.latest(self._offsets.partitions_left(known), known)
+
+    def _within_target(self, starts: PartitionOffsets) -> PartitionOffsets:
+        """The offsets to work off; what a restarted query has read beyond them is not read again."""
+        assert self._target is not None
+        if not self._target.keys() >= starts.keys():
+            # Deleted, or not yet known to the broker that was asked: here it is known what to look for.
+            self._target = {**self._read_latest(starts), **self._target}
+        return {each: max(end, starts.get(each, end)) for each, end in self._target.items()}
+
+    def _waits(self, starts: PartitionOffsets, min_rows: int) -> bool:
+        """Whether there is too little for a micro-batch, and time left to wait for more."""
+        now = time.monotonic()
+        overdue = (
+            self._triggered_at is None
+            or now - self._triggered_at >= self._options.max_trigger_delay_ms / 1000
+        )
+        backlog = sum(end - starts.get(each, 0) for each, end in self._latest.items())
+        if backlog < min_rows and not overdue:
+            return True
+        self._triggered_at = now
+        return False
+
+    def _limited(self, starts: PartitionOffsets, limit: ReadLimit) -> PartitionOffsets:
+        most: int | None = None
+        if isinstance(limit, ReadMaxRows):
+            most = limit.max_rows
+        elif isinstance(limit, ReadMinRows):
+            most = self._options.max_offsets_per_trigger
+        if most is None:
+            return self._latest
+        new = self._latest.keys() - starts.keys()
+        return rate_limit(most, {**self._offsets.earliest(new), **starts}, self._latest)
+
+    # Tasks
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one micro-batch; Spark asks more than once."""
+        starts, ends = from_json(start), from_json(end)
+        if self._planned is not None and self._planned[:2] == (starts, ends):
+            return self._planned[2]
+        ranges = list(self._ranges(starts, ends))
+        tasks = plan_tasks(
+            ranges,
+            available_cores(),
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        planned = [RangeInputPartition(task) for task in tasks]
+        self._planned = (starts, ends, planned)
+        return planned
+
+    def _ranges(self, starts: PartitionOffsets, ends: PartitionOffsets) -> Iterator[OffsetRange]:
+        for partition in sorted(starts.keys() - ends.keys()):
+            self._report_deleted(partition, starts[partition])
+        new = self._first_offsets(ends.keys() - starts.keys())
+        for partition, end in ends.items():
+            start = starts.get(partition, new.get(partition))
+            if start is None:
+                continue
+            if end < start:
+                start = self._begin_anew(partition, start, end)
+            yield OffsetRange(*partition, start, end)
+
+    def _first_offsets(self, new: Sequence[TopicPartition] | Any) -> PartitionOffsets:
+        """Where partitions that came up while the query runs begin; some of their records may be gone."""
+        found = self._offsets.earliest(new) if new else {}
+        for partition, first in sorted(found.items()):
+            _log.info("partition %s is new and is read from offset %d on", partition, first)
+            if first > 0:
+                self._loss(
+                    f"{count_offsets(first)} of the new partition {partition} were gone before it was seen"
+                )
+        return found
+
+    def _begin_anew(self, partition: TopicPartition, start: int, end: int) -> int:
+        """The log ends before the place to read from: its topic was deleted and made anew."""
+        self._loss(
+            f"{partition} ends at {end}, before offset {start} where the query stands: its topic was made "
+            "anew, and an unknown number of its old records were not read"
+        )
+        return min(self._offsets.earliest([partition]).get(partition, end), end)
+
+    def _report_deleted(self, partition: TopicPartition, start: int) -> None:
+        last = self._last_seen.get(partition)
+        count = "an unknown number of offsets" if last is None else count_offsets(max(last - start, 0))
+        self._loss(f"partition {partition} was deleted, and {count} from {start} on were not read")
+
+    def _loss(self, what: str) -> None:
+        report_data_loss(what, fail=self._options.fail_on_data_loss)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from tidelog.spark.range_reader import read_ranges
+
+        assert isinstance(partition, RangeInputPartition)
+        return read_ranges(partition.ranges, self._options, self._schema)
+
+    # Progress
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A micro-batch is done: everything before ``end`` was processed."""
+        self._show_progress(from_json(end))
+
+    def stop(self) -> None:
+        """The query ends."""
+        self._offsets.close()
+
+    def _show_progress(self, offsets: PartitionOffsets) -> None:
+        """Commit to ``commitGroup``; a micro-batch's start counts, for Spark tells of the last end late."""
+        group = self._options.commit_group
+        if group is None or offsets == self._committed:
+            return
+        moved = {each: offset for each, offset in offsets.items() if self._is_news(each, offset)}
+        self._offsets.commit(group, moved)
+        self._committed = {**self._committed, **moved}
+
+    def _is_news(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether an offset is to be committed: progress is, and going back with a log made anew."""
+        known = self._committed.get(partition, -1)
+        return offset > known or known > self._last_seen.get(partition, known)

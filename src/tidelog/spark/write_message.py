@@ -1,0 +1,67 @@
+"""What a task tells the driver about its write, and what a write is called.
+
+Pickled from executors to the driver, where ``epoch_commit`` reads it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from tidelog.spark.epoch_record import EpochRecord, PreparedTransaction, task_name
+from tidelog.spark.write_digest import ContentDigest
+
+
+@dataclass(frozen=True, slots=True)
+class WriteName:
+    """One task's write of one version, by one run."""
+
+    app_id: str
+    version: int
+    run_id: str
+    task: int
+    streaming: bool
+
+    @property
+    def task_name(self) -> str:
+        """The transactional id, and the group, of the task."""
+        return task_name(self.app_id, self.task)
+
+    @property
+    def words(self) -> str:
+        """For messages."""
+        if self.streaming:
+            return f"epoch {self.version} of query {self.app_id}"
+        return f"txnVersion={self.version} of txnAppId={self.app_id}"
+
+
+class Outcome(enum.Enum):
+    """How an exactly-once task has ended."""
+
+    COMMITTED = "committed"
+    """It has written and committed."""
+    PREPARED = "prepared"
+    """It has written; the driver commits."""
+    FOUND = "found"
+    """This version was there already, and the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTask(WriterCommitMessage):
+    """An exactly-once task that is done."""
+
+    name: WriteName
+    content: ContentDigest
+    outcome: Outcome
+    previous: EpochRecord | None
+    """What was recorded of the task before."""
+    transaction: PreparedTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentRows(WriterCommitMessage):
+    """An at-least-once task that is done."""
+
+    rows: int

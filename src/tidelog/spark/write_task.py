@@ -1,0 +1,73 @@
+"""At-least-once writing, and the way of rows into a producer that both guarantees share.
+
+A Python worker keeps its producer from task to task: connections and metadata stay, and all rows of a task
+are acknowledged before it ends. Called by the writers, in executors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.client.producer.producer import Producer
+from tidelog.spark.write_columns import Part, parts
+from tidelog.spark.write_message import SentRows
+from tidelog.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.client.producer.table_writer import TableFuture
+
+_producers: dict[tuple[int, tuple[tuple[str, str], ...]], Producer] = {}
+"""By process, because a forked worker cannot use its parent's, and options."""
+
+
+def write_at_least_once(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> SentRows:
+    """Write all rows; they are acknowledged when this returns."""
+    settings = options.producer_options()
+    key = (os.getpid(), tuple(sorted(settings.items())))
+    producer = _producers.get(key)
+    if producer is None:
+        producer = _producers[key] = Producer(settings)
+    rows = 0
+    try:
+        sending = Sending(producer)
+        for part in all_parts(batches, options):
+            sending.send(part)
+            rows += part.rows.num_rows
+        sending.wait()
+    except BaseException:
+        # What has failed once may have failed for good.
+        del _producers[key]
+        producer.close(0)
+        raise
+    return SentRows(rows)
+
+
+def all_parts(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> Iterator[Part]:
+    """The rows of a task, by topic and partition."""
+    for batch in batches:
+        yield from parts(batch, options.topic)
+
+
+class Sending:
+    """The rows on their way through one producer; an error among them comes out at the next call."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._under_way: deque[TableFuture] = deque()
+
+    def send(self, part: Part) -> None:
+        """Buffer the rows of ``part``, waiting for room."""
+        self._under_way.append(self._producer.send_arrow(part.rows, part.topic, partition=part.partition))
+        while self._under_way and self._under_way[0].done():
+            self._under_way.popleft().result(0)
+
+    def wait(self) -> None:
+        """Wait until all are acknowledged."""
+        self._producer.flush()
+        while self._under_way:
+            self._under_way.popleft().result()

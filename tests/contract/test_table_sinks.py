@@ -1,0 +1,152 @@
+"""The embedded stores of tables, held to the contract, and what each has beside it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from tests.contract.table_sinks import (
+    APPENDED,
+    CHANGING,
+    FALSE,
+    FULL,
+    SPARSE,
+    AppendedTables,
+    ChangingTables,
+    frame,
+    kept,
+)
+from tests.pipelines_session import pipelines_session
+
+from tidelog.pipelines.sinks.lake_files import LakeDirectory, StagedFile
+from tidelog.pipelines.sinks.parquet import ParquetLake
+from tidelog.pipelines.sinks.sqlite import SqliteTables
+from tidelog.pipelines.sinks.table import Batch, ColumnSpec, TableError, TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return pipelines_session()
+
+
+class TestSqlite(ChangingTables):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> SqliteTables:
+        return SqliteTables(tmp_path / "deep" / "tables.sqlite")
+
+    def test_a_reader_in_the_middle_of_a_batch_sees_the_one_before(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        sink = SqliteTables(tmp_path / "tables.sqlite")
+        sink.upsert(CHANGING, frame(spark, [FULL]), Batch("app", 0))
+        with sqlite3.connect(tmp_path / "tables.sqlite") as reader:
+            reader.execute("BEGIN")
+            before = reader.execute("SELECT count(*) FROM changing").fetchone()
+            sink.upsert(CHANGING, frame(spark, [SPARSE, FALSE]), Batch("app", 1))
+            assert reader.execute("SELECT count(*) FROM changing").fetchone() == before
+        assert len(kept(sink, CHANGING)) == 3
+
+    def test_a_batch_that_fails_in_the_middle_leaves_nothing(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        sink = SqliteTables(tmp_path / "tables.sqlite")
+        rows = frame(spark, [FULL, SPARSE], 1).selectExpr(
+            "user_id",
+            "date",
+            "if(user_id = 'u-2', null, event_id) event_id",
+            "event_time",
+            "cents",
+            "rate",
+            "paid",
+        )
+        with pytest.raises(TableError, match="changing"):
+            sink.upsert(CHANGING, rows, Batch("app", 0))
+        assert kept(sink, CHANGING) == []
+
+    def test_times_are_text_that_sqlite_understands(self, spark: SparkSession, tmp_path: Path) -> None:
+        SqliteTables(tmp_path / "t").upsert(CHANGING, frame(spark, [FULL]), Batch("app", 0))
+        with sqlite3.connect(tmp_path / "t") as reader:
+            (text, day) = reader.execute("SELECT event_time, date(event_time) FROM changing").fetchone()
+        assert (text, day) == ("2026-10-31T12:00:00.123Z", "2026-10-31")
+
+    def test_a_path_that_cannot_be_a_file_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(TableError, match="cannot be opened"):
+            SqliteTables(tmp_path).ensure(CHANGING)
+
+
+class TestLake(AppendedTables):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> ParquetLake:
+        return ParquetLake(tmp_path / "lake")
+
+    def test_plain_readers_read_it(self, spark: SparkSession, tmp_path: Path) -> None:
+        lake = ParquetLake(tmp_path / "lake")
+        for version, rows in enumerate(([FULL], [SPARSE, FALSE])):
+            lake.upsert(APPENDED, frame(spark, rows), Batch("app", version))
+        directory = tmp_path / "lake" / "appended"
+        assert sorted(path.name for path in directory.iterdir()) == ["date=2026-10-31", "date=2026-11-01"]
+        found = spark.read.parquet(str(directory)).where("date = '2026-11-01'").collect()
+        assert sorted(row.event_id for row in found) == ["e-2", "e-3"]
+        assert pq.read_table(directory).num_rows == 3
+
+    def test_a_replay_of_fewer_tasks_leaves_no_file_of_the_first_attempt(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        lake = ParquetLake(tmp_path)
+        rows = [("u", "2026-10-31", f"e-{number}", FULL[3], number, None, None) for number in range(20)]
+        lake.upsert(APPENDED, frame(spark, rows, 4), Batch("app", 7))
+        assert len(list(tmp_path.glob("appended/*/*.parquet"))) == 4
+        lake.upsert(APPENDED, frame(spark, rows, 1), Batch("app", 7))
+        (file,) = tmp_path.glob("appended/*/*.parquet")
+        assert pq.ParquetFile(file).read().num_rows == 20
+        assert not list(tmp_path.glob("_staging/*"))
+
+    def test_a_crash_between_note_and_files_is_mended_by_the_replay(self, tmp_path: Path) -> None:
+        staged = tmp_path / "staged"
+        directory = LakeDirectory(tmp_path / "lake")
+        for attempt in ("one", "two"):
+            staged.write_text(attempt)
+            directory.commit("t", Batch("app", 0), [StagedFile("t", "2026-10-31", str(staged), 1)])
+        (file,) = directory.files("t")
+        assert file.read_text() == "two"
+        # The note names a file that a first attempt had put in its place before it crashed.
+        (note,) = (tmp_path / "lake" / "_batches").glob("t/*/*.json")
+        left_over = file.with_name("left-over.parquet")
+        left_over.write_text("one")
+        content = json.loads(note.read_text())
+        content["files"].append(str(left_over.relative_to(tmp_path / "lake")))
+        note.write_text(json.dumps(content))
+        staged.write_text("three")
+        directory.commit("t", Batch("app", 0), [StagedFile("t", "2026-10-31", str(staged), 1)])
+        assert [path.read_text() for path in directory.files("t")] == ["three"]
+
+    def test_a_merge_leaves_each_key_once_and_other_dates_alone(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        lake = ParquetLake(tmp_path)
+        lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
+        lake.upsert(APPENDED, frame(spark, [SPARSE]), Batch("app", 1))
+        other_day = list(tmp_path.glob("appended/date=2026-10-31/*"))
+        for attempt in range(2):
+            assert lake.merge(APPENDED, frame(spark, [SPARSE, FALSE]), Batch(f"backfill-{attempt}", 0)) == 2
+            assert spark.read.parquet(str(tmp_path / "appended")).count() == 3
+        assert list(tmp_path.glob("appended/date=2026-10-31/*")) == other_day
+        read = lake.read(spark, APPENDED).collect()
+        assert sorted(row.event_id for row in read) == ["e-1", "e-2", "e-3"]
+
+    def test_tables_that_it_cannot_keep_are_refused(self, tmp_path: Path) -> None:
+        lake = ParquetLake(tmp_path)
+        with pytest.raises(TableError, match="rows that change"):
+            lake.ensure(CHANGING)
+        undated = TableSpec("undated", (ColumnSpec("a", "string"),), ("a",), append_only=True)
+        with pytest.raises(TableError, match="no column date"):
+            lake.ensure(undated)

@@ -1,0 +1,101 @@
+"""`tidelog pipeline status` as a person runs it: a cluster and a directory with traces of pipelines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.command_line import CommandLine
+
+from tidelog import Producer
+from tidelog.client import Admin, NewTopic
+from tidelog.client.consumer.partition_state import OffsetAndMetadata
+from tidelog.ids import TopicPartition
+from tidelog.pipelines import events
+from tidelog.pipelines.running_note import NoteBook, RunningNote
+from tidelog.testing.broker_process import BrokerProcess
+
+GROUP = "tidelog-pipeline-earnings"
+
+
+@pytest.fixture(scope="module")
+def own_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker of our own: the names of the pipelines' topics are fixed."""
+    with BrokerProcess(tmp_path_factory.mktemp("status") / "data") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def tidelog(own_bootstrap: str) -> CommandLine:
+    return CommandLine(own_bootstrap)
+
+
+def test_of_a_pipeline_that_never_ran_nothing_is_known(tidelog: CommandLine, tmp_path: Path) -> None:
+    [found] = tidelog.json("pipeline", "status", "collect", "--directory", str(tmp_path))
+    assert found == {
+        "pipeline": "collect",
+        "running": False,
+        "pid": None,
+        "lag": None,
+        "last_batch": None,
+        "last_batch_age_s": None,
+        "rows_per_second": None,
+        "rows_in": None,
+        "state_rows": None,
+        "checkpoint": str(tmp_path / "checkpoints" / "collect"),
+        "dead_letters": None,
+    }
+
+
+def test_lag_batches_letters_and_the_running_process_are_told(
+    tidelog: CommandLine, own_bootstrap: str, tmp_path: Path
+) -> None:
+    _write_traces(own_bootstrap, tmp_path)
+    book = NoteBook(tmp_path, "earnings")
+    now_ms = time.time_ns() // 1_000_000
+    book.write(
+        RunningNote(4711, now_ms, now_ms, batch_id=12, rows_in=900, rows_per_second=45.5, state_rows=3)
+    )
+    found = {each["pipeline"]: each for each in tidelog.json("pipeline", "status", "-d", str(tmp_path))}
+    assert list(found) == ["collect", "account-switch", "invite-fraud", "phone-region", "earnings"]
+    earnings = found["earnings"]
+    assert earnings["last_batch_age_s"] < 600
+    assert (earnings["running"], earnings["pid"], earnings["lag"], earnings["last_batch"]) == (
+        True,
+        4711,
+        7,
+        12,
+    )
+    assert (earnings["rows_in"], earnings["rows_per_second"], earnings["state_rows"]) == (900, 45.5, 3)
+    assert (earnings["dead_letters"], found["collect"]["dead_letters"]) == (3, 1)
+    book.close()
+    table = tidelog.ok("pipeline", "status", "earnings", "-d", str(tmp_path)).splitlines()
+    assert table[0].split("\t")[:4] == ["pipeline", "running", "lag", "last batch"]
+    assert table[1].split("\t")[:4] == ["earnings", "no", "7", "12"]
+
+
+def _write_traces(bootstrap: str, directory: Path) -> None:
+    """What a run of earnings leaves behind: records, letters, committed offsets, a checkpoint."""
+    topic = TopicPartition(events.CREDIT.topic, 0)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic.topic, 1), NewTopic(events.DEAD_LETTERS, 2)])
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            for number in range(10):
+                producer.send(topic.topic, b"%d" % number)
+            for pipeline in ("earnings", "earnings", "collect", "earnings"):
+                producer.send(events.DEAD_LETTERS, b"{", headers={"pipeline": pipeline.encode()})
+        admin.alter_group_offsets(GROUP, {topic: OffsetAndMetadata(3)})
+    commits = directory / "checkpoints" / "earnings" / "commits"
+    commits.mkdir(parents=True)
+    for name in ("9", "12", ".12.crc", "11"):
+        (commits / name).write_text("v1")
+
+
+def test_an_unreachable_broker_is_one_sentence(tmp_path: Path) -> None:
+    patience = tmp_path / "client.properties"
+    patience.write_text("default.api.timeout.ms=1000\n")
+    tidelog = CommandLine("127.0.0.1:1")
+    refusal = tidelog.refusal("pipeline", "status", "earnings", "--command-config", str(patience))
+    assert "cannot reach 127.0.0.1:1" in refusal

@@ -1,0 +1,154 @@
+"""collect on a real broker: everything arrives once, whatever is repeated, late or broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from tests.collect_events import TODAY, event, letters, run, send
+
+from tidelog.pipelines import dead_letter, events
+from tidelog.pipelines.collect.job import PIPELINE
+from tidelog.pipelines.collect.schema import TABLES, table_of
+from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.pipelines.sinks import open_lake
+from tidelog.testing import LocalBroker, broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def running() -> Iterator[LocalBroker]:
+    with broker() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(running: LocalBroker, tmp_path: Path) -> PipelineSettings:
+    return PipelineSettings(running.bootstrap_servers, tmp_path / "data", trigger="available-now")
+
+
+def lake_rows(spark: SparkSession, settings: PipelineSettings, kind: events.EventKind) -> Counter[str]:
+    """How often each event is in the files, as any reader of Parquet sees them."""
+    directory = settings.lake / kind.name
+    if not list(directory.glob("date=*")):
+        return Counter()
+    return Counter(row.event_id for row in spark.read.parquet(str(directory)).collect())
+
+
+def test_all_logs_are_collected_by_date_and_broken_records_become_letters(
+    spark: SparkSession, settings: PipelineSettings
+) -> None:
+    for kind in events.LOGS:
+        late = event(kind, 7, TODAY - 3 * DAY)
+        send(settings, kind.topic, [*(event(kind, number) for number in range(5)), late])
+    broken = {**event(events.CREDIT, 9), "amount_cents": -3}
+    send(settings, events.CREDIT.topic, [b"{", broken, None])
+    run(spark, settings)
+
+    lake = open_lake(settings)
+    for kind in events.LOGS:
+        rows = {row["event_id"]: row for row in lake.rows(table_of(kind))}
+        assert rows.keys() == {f"{kind.name}-{number}" for number in (*range(5), 7)}
+        sent = event(kind, 4)
+        row = rows[sent["event_id"]]
+        assert {name: row[name] for name in sent if name != "event_time"} == {
+            name: value for name, value in sent.items() if name != "event_time"
+        }
+        assert (row["event_time"], row["date"], row["topic"]) == (TODAY, f"{TODAY:%Y-%m-%d}", kind.topic)
+        assert rows[f"{kind.name}-7"]["date"] == f"{TODAY - 3 * DAY:%Y-%m-%d}"
+    found = letters(settings)
+    assert {letter["reason"] for letter in found} == {
+        "not a JSON object",
+        "field amount_cents: -3 is less than 0",
+        "the value is null (a tombstone)",
+    }
+    assert {(letter["pipeline"], letter["topic"]) for letter in found} == {("collect", events.CREDIT.topic)}
+    assert len({(letter["partition"], letter["offset"]) for letter in found}) == 3
+
+    send(settings, events.LOGIN.topic, [event(events.LOGIN, 20)])
+    run(spark, settings)
+    assert lake_rows(spark, settings, events.LOGIN)["login-20"] == 1
+    assert set(lake_rows(spark, settings, events.LOGIN).values()) == {1}
+    assert len(letters(settings)) == 3
+
+
+def test_a_batch_that_failed_half_way_is_repeated_without_a_trace(
+    spark: SparkSession, settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(settings, events.CREDIT.topic, [*(event(events.CREDIT, number) for number in range(50)), b"broken"])
+    write = dead_letter.write_dead_letters
+
+    def fail_after(*arguments: Any) -> None:
+        write(*arguments)
+        raise RuntimeError("the power went off")
+
+    monkeypatch.setattr(dead_letter, "write_dead_letters", fail_after)
+    with pytest.raises(StreamingQueryException, match="the power went off"):
+        run(spark, settings)
+    monkeypatch.undo()
+    assert len(lake_rows(spark, settings, events.CREDIT)) == 50
+    send(settings, events.CREDIT.topic, [event(events.CREDIT, 50)])
+    run(spark, settings)
+    assert lake_rows(spark, settings, events.CREDIT) == Counter(f"credit-{number}" for number in range(51))
+    assert [letter["value"] for letter in letters(settings)] == ["broken"]
+
+
+def test_an_event_that_was_sent_again_is_one_row_of_its_table(
+    spark: SparkSession, settings: PipelineSettings
+) -> None:
+    for _ in range(2):
+        send(settings, events.LOGIN.topic, [event(events.LOGIN, 1), event(events.LOGIN, 1)])
+        run(spark, settings)
+    table = table_of(events.LOGIN)
+    assert [row["event_id"] for row in open_lake(settings).rows(table)] == ["login-1"]
+    assert open_lake(settings).read(spark, table).count() == 1
+
+
+def test_a_backfill_loads_its_range_once_however_often_it_runs(
+    spark: SparkSession, settings: PipelineSettings
+) -> None:
+    days = [event(events.EXPOSURE, number, TODAY - number * DAY) for number in range(4)]
+    send(settings, events.EXPOSURE.topic, [*days, *days, b"broken"])
+    time_range = TimeRange(TODAY - 2 * DAY, TODAY)
+    for _ in range(2):
+        report = PIPELINE.backfill(spark, settings, time_range)
+        assert report.written["lake exposure"] == 2
+        assert lake_rows(spark, settings, events.EXPOSURE) == Counter(["exposure-1", "exposure-2"])
+    assert letters(settings) == []
+
+    run(spark, settings)
+    assert set(lake_rows(spark, settings, events.EXPOSURE)) == {f"exposure-{number}" for number in range(4)}
+    assert len(letters(settings)) == 1
+    everything = TimeRange(TODAY - 9 * DAY, TODAY + DAY)
+    report = PIPELINE.backfill(spark, settings, everything)
+    assert lake_rows(spark, settings, events.EXPOSURE) == Counter(f"exposure-{number}" for number in range(4))
+    assert report.dead_letters == 0
+    assert len(letters(settings)) == 1
+
+
+def test_the_progress_shows_in_its_consumer_group(
+    spark: SparkSession, settings: PipelineSettings, running: LocalBroker
+) -> None:
+    send(settings, events.INSTALL.topic, [event(events.INSTALL, number) for number in range(3)])
+    run(spark, settings)
+    offsets = running.admin.list_group_offsets([PIPELINE.group])[PIPELINE.group].offsets
+    collected = [
+        position.offset for partition, position in offsets.items() if partition.topic == events.INSTALL.topic
+    ]
+    assert sum(collected) == 3
+
+
+def test_every_log_has_a_table_with_the_same_key() -> None:
+    assert [table.name for table in TABLES] == [kind.name for kind in events.LOGS]
+    assert {table.primary_key for table in TABLES} == {("user_id", "date", "event_time", "event_id")}

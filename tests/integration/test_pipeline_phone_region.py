@@ -1,0 +1,107 @@
+"""phone-region on Spark with a real broker: each event once in the topic, the newest number in the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
+
+from tidelog.pipelines import events
+from tidelog.pipelines.phone_region.job import PIPELINE
+from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.pipelines.topics import ensure_topics
+from tidelog.testing.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+START = datetime.now(UTC) - timedelta(days=2)
+JIANGSU, BRAZIL, SHORT = "+8613812345678", "+5511987654321", "+86138123456"
+
+
+@pytest.fixture
+def own_bootstrap(tmp_path: Path) -> Iterator[str]:
+    """A broker of our own: the names of the pipelines' topics are fixed."""
+    with BrokerProcess(tmp_path / "broker") as broker:
+        yield broker.bootstrap
+
+
+def event(topic: str, number: int, user: str, hour: int, **fields: Any) -> tuple[str, bytes, bytes]:
+    value = {
+        "event_id": f"e{number}",
+        "event_time": time_text(START + timedelta(hours=hour)),
+        "user_id": user,
+        "device_id": "d",
+        "ip": "10.0.0.1",
+        **fields,
+    }
+    return topic, user.encode(), json.dumps(value).encode()
+
+
+def login(number: int, user: str, hour: int, phone: str, *, success: bool = True) -> tuple[str, bytes, bytes]:
+    return event(events.LOGIN.topic, number, user, hour, phone=phone, method="sms", success=success)
+
+
+def code(number: int, user: str, hour: int, phone: str, result: str) -> tuple[str, bytes, bytes]:
+    topic = events.MESSAGE_VERIFICATION.topic
+    return event(topic, number, user, hour, phone=phone, purpose="bind", result=result)
+
+
+def invite(number: int, user: str, hour: int, phone: str) -> tuple[str, bytes, bytes]:
+    fields = {"invitee_id": "guest", "invitee_device_id": "g", "invitee_ip": "10.0.0.2", "channel": "link"}
+    return event(events.INVITE.topic, number, user, hour, invitee_phone=phone, **fields)
+
+
+def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
+    spark: SparkSession, own_bootstrap: str, tmp_path: Path
+) -> None:
+    settings = PipelineSettings(own_bootstrap, tmp_path / "pipelines", trigger="available-now")
+    ensure_topics(settings, partitions=2)
+    send(
+        own_bootstrap,
+        [
+            login(1, "ann", 5, JIANGSU),
+            login(2, "ann", 7, BRAZIL, success=False),
+            code(3, "bob", 3, BRAZIL, "verified"),
+            code(4, "bob", 4, JIANGSU, "sent"),
+            invite(5, "ann", 6, SHORT),
+            (events.LOGIN.topic, b"ann", b"{"),
+        ],
+    )
+    assert PIPELINE.start(spark, settings).awaitTermination(240)
+    # Older than what is known, then newer: only the second one changes the table.
+    send(own_bootstrap, [login(6, "ann", 1, BRAZIL), login(7, "bob", 9, JIANGSU)])
+    assert PIPELINE.start(spark, settings).awaitTermination(240)
+
+    records = read_all(own_bootstrap, events.USER_REGIONS)
+    found = {value["event_id"]: value for value in (json.loads(record.value) for record in records)}
+    assert sorted(found) == [f"e{number}" for number in range(1, 8)]
+    assert len(records) == len(found)
+    assert found["e1"]["phone_region"] == {
+        "e164": JIANGSU,
+        "region": "CN",
+        "country": "China",
+        "place": "Lianyungang, Jiangsu",
+        "carrier": "China Mobile",
+        "number_type": "mobile",
+        "valid": True,
+    }
+    assert (found["e1"]["kind"], found["e1"]["method"], found["e1"]["subject_id"]) == ("login", "sms", "ann")
+    assert found["e5"]["subject_id"] == "guest"
+    assert found["e5"]["phone_region"]["reason"] == "too short for a mobile number of China: 9 digits"
+    keys = {json.loads(record.value)["event_id"]: record.key for record in records}
+    assert (keys["e1"], keys["e5"]) == (b"ann", b"guest")
+    [letter] = read_all(own_bootstrap, events.DEAD_LETTERS)
+    assert (letter.key, letter.value, dict(letter.headers)["pipeline"]) == (b"ann", b"{", b"phone-region")
+
+    rows = table_rows(settings.tables, "user_regions")["user_regions"]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [("ann", JIANGSU, "e1"), ("bob", JIANGSU, "e7")]
+    report = PIPELINE.backfill(spark, settings, TimeRange(START, datetime.now(UTC)))
+    assert report.read == 7
+    assert table_rows(settings.tables, "user_regions")["user_regions"] == rows
+    assert len(read_all(own_bootstrap, events.USER_REGIONS)) == 7

@@ -1,0 +1,155 @@
+"""``format("tidelog")`` on a Spark cluster: a standalone master and a worker, started from PySpark's jars.
+
+The job is handed in with ``spark-submit``, as docs/spark-cluster.md says, and runs in an executor: another
+process than the driver, which finds the data source by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tidelog.testing import broker
+
+SPARK_HOME = Path(pyspark.__file__).parent
+START_TIMEOUT_S = 90.0
+JOB_TIMEOUT_S = 240.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+
+JOB = """
+import json
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, udf
+
+servers, checkpoint = sys.argv[1:]
+session = SparkSession.builder.appName("cluster").getOrCreate()
+numbers = session.range(1000).selectExpr("cast(id as string) as key", "cast(id * id as string) as value")
+writer = numbers.write.format("tidelog").option("kafka.bootstrap.servers", servers)
+writer.option("topic", "numbers").mode("append").save()
+query = (
+    session.readStream.format("tidelog")
+    .option("kafka.bootstrap.servers", servers)
+    .option("subscribe", "numbers")
+    .option("startingOffsets", "earliest")
+    .load()
+    .select("key", "value")
+    .writeStream.format("tidelog")
+    .option("kafka.bootstrap.servers", servers)
+    .option("topic", "squares")
+    .option("checkpointLocation", checkpoint)
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+squares = (
+    session.read.format("tidelog")
+    .option("kafka.bootstrap.servers", servers)
+    .option("subscribe", "squares")
+    .load()
+)
+pid = udf(os.getpid, "long")
+rows = squares.select(col("key").cast("string"), col("value").cast("string"), pid().alias("pid")).collect()
+print(json.dumps({
+    "squares": {row.key: int(row.value) for row in rows},
+    "rows": len(rows),
+    "workers": sorted({row.pid for row in rows}),
+    "executors": session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
+    "driver": os.getpid(),
+}))
+session.stop()
+"""
+
+
+@contextmanager
+def daemon(directory: Path, *arguments: str) -> Iterator[Path]:
+    """A class of Spark's as a process; gives the file with what it says."""
+    log = directory / f"{arguments[0].rsplit('.', 1)[-1]}.log"
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [SPARK_HOME / "bin" / "spark-class", *arguments],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, cwd=directory,
+        )  # fmt: skip
+    try:
+        yield log
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for_line(log: Path, pattern: str) -> str:
+    """The first group of the pattern, once the process has said it."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (found := re.search(pattern, log.read_text("utf-8", "replace"))) is None:
+        assert time.monotonic() < deadline, log.read_text("utf-8", "replace")
+        time.sleep(0.05)
+    return found.group(1)
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """The address of a master that has a worker."""
+    with ExitStack() as stack:
+        log = stack.enter_context(
+            daemon(tmp_path, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1",
+                   "--port", "0", "--webui-port", "0")
+        )  # fmt: skip
+        address = wait_for_line(log, r"Starting Spark master at (spark://\S+)")
+        stack.enter_context(
+            daemon(tmp_path, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1",
+                   "--port", "0", "--webui-port", "0", "--cores", "2", "--memory", "1g",
+                   "--work-dir", str(tmp_path / "work"), address)
+        )  # fmt: skip
+        wait_for_line(log, r"Registering worker (127\.0\.0\.1:\d+)")
+        yield address
+
+
+def test_a_submitted_job_reads_and_writes_in_executors_of_a_cluster(master: str, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+                   "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_HOME": str(SPARK_HOME)}  # fmt: skip
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+    }
+    with broker(topics={"numbers": 4, "squares": 2}) as running:
+        done = subprocess.run(
+            [SPARK_HOME / "bin" / "spark-submit", "--master", master,
+             *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
+             job, running.bootstrap_servers, tmp_path / "checkpoint"],
+            capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=JOB_TIMEOUT_S,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["squares"] == {str(number): number * number for number in range(1000)}
+    assert result["rows"] == 1000
+    assert result["executors"] == 1
+    assert result["driver"] not in result["workers"]

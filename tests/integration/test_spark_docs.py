@@ -1,0 +1,64 @@
+"""docs/spark.md holds: its program runs and prints what it says, its tables name every option."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.test_client_docs import SERVERS, examples
+
+from tidelog.options import ConfigDef
+from tidelog.spark.options import SOURCE_OPTIONS
+from tidelog.spark.write_options import WRITE_OPTIONS
+from tidelog.testing import broker
+
+PAGE = "docs/spark.md"
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 240
+
+
+def table(options: ConfigDef) -> str:
+    """The table of a side's options, as the page has it."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for name in options:
+        option = options[name]
+        default = "" if option.default is None else f"`{option.default}`"
+        default = default.lower() if option.type == "boolean" else default
+        lines.append(f"| `{name}` | {default} | {option.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:
+    first = examples(PAGE)[0]
+    assert first.heading == "From nothing to an exactly-once job"
+    with broker() as running:
+        program = tmp_path / "large_orders.py"
+        program.write_text(first.code.replace(SERVERS, running.bootstrap_servers), encoding="utf-8")
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        done = subprocess.run(
+            [sys.executable, program.name],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+    assert (done.returncode, done.stdout) == (0, first.output), done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("options", [SOURCE_OPTIONS, WRITE_OPTIONS], ids=["reading", "writing"])
+def test_the_page_has_the_table_of_all_options(options: ConfigDef) -> None:
+    assert table(options) in (ROOT / PAGE).read_text(encoding="utf-8")
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (PAGE, "docs/spark-cluster.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / "docs" / link).exists(), f"{page}: {link}"

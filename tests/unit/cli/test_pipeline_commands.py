@@ -1,0 +1,100 @@
+"""`tidelog pipeline`: what it refuses, and what it shows without Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tidelog.cli import commands
+from tidelog.cli.pipeline_backfill import parse_range
+from tidelog.cli.pipeline_status import age_text
+
+NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = commands.run(["pipeline", *arguments])
+    return code, capsys.readouterr().err
+
+
+def test_list_names_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.run(["pipeline", "list"]) == 0
+    names = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["collect", "account-switch", "invite-fraud", "phone-region", "earnings"]
+
+
+@pytest.mark.parametrize("name", ["earnings", "phone-region"])
+def test_a_pipeline_is_loaded_without_spark(name: str) -> None:
+    script = (
+        f"import sys; from tidelog.pipelines import registry; registry.load({name!r}); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "tidelog.pipelines.pipeline" in done.stdout.split()
+    assert not {"pyspark", "pyarrow", "phonenumbers"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "earning"), "there is no pipeline 'earning'; did you mean earnings?"),
+        (("status", "earning"), "there is no pipeline 'earning'; did you mean earnings?"),
+        (("run", "xyz"), "there is no pipeline 'xyz'; there are collect, account-switch,"),
+        (("run", "earnings", "--trigger", "often"), "--trigger 'often' is no time: write `2 seconds`"),
+        (("run", "earnings", "--conf", "spark"), "--conf 'spark' is not of the form NAME=VALUE"),
+        (
+            ("backfill", "earnings", "--from", "yesterday", "--to", "2026-11-02"),
+            "--from 'yesterday' is no time: write 2026-11-01",
+        ),
+        (
+            ("backfill", "earnings", "--from", "2026-11-02", "--to", "2026-11-02"),
+            "--from 2026-11-02 is not before --to 2026-11-02",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, error = run(capsys, *arguments, *NOWHERE)
+    assert code == 2
+    assert sentence in error
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", "earnings"), ("backfill", "earnings", "--from", "2026-11-01", "--to", "2026-11-02")]
+)
+def test_without_spark_one_sentence_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
+    code, error = run(capsys, *arguments, *NOWHERE)
+    assert code == 1
+    assert error == ('error: pipelines run on Spark, which is not installed: pip install "tidelog[spark]"\n')
+
+
+def test_a_range_is_utc_and_takes_days_and_moments() -> None:
+    found = parse_range("2026-11-01", "2026-11-02T03:00:00+02:00")
+    assert found.start == datetime(2026, 11, 1, tzinfo=UTC)
+    assert found.end == datetime(2026, 11, 2, 1, tzinfo=UTC)
+    assert found.end.utcoffset() == found.start.utcoffset()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "text"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
+)
+def test_ages_are_told_in_the_unit_that_fits(age_s: float, text: str) -> None:
+    assert age_text(age_s) == text
+
+
+def test_the_file_for_spark_submit_tells_where_it_is() -> None:
+    module = [sys.executable, "-m", "tidelog.cli.pipeline_submit", "--path"]
+    done = subprocess.run(module, capture_output=True, text=True, timeout=60, check=True)
+    assert Path(done.stdout.strip()).name == "pipeline_submit.py"
+    assert Path(done.stdout.strip()).is_file()

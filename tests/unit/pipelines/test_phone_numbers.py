@@ -1,0 +1,84 @@
+"""What phone-region says about numbers: real numbering plans, real mistakes."""
+
+from __future__ import annotations
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.pipelines.phone_region.numbers import PhoneRegion, describe, describe_all
+from tidelog.pipelines.phone_region.schema import PHONE_REGION_DDL, TABLE
+
+
+def test_a_mobile_number_tells_country_place_and_carrier() -> None:
+    assert describe("+8613812345678") == PhoneRegion(
+        "+8613812345678", "CN", "China", "Lianyungang, Jiangsu", "China Mobile", "mobile", True, None
+    )
+
+
+@pytest.mark.parametrize(
+    "written", ["13812345678", "0086 138 1234 5678", "+86 (138) 1234-5678", "8613812345678"]
+)
+def test_a_number_is_the_same_however_people_write_it(written: str) -> None:
+    assert describe(written) == describe("+8613812345678")
+
+
+def test_another_country_is_told_by_its_code() -> None:
+    found = describe("+5511987654321")
+    assert (found.region, found.country, found.place, found.valid) == ("BR", "Brazil", "São Paulo", True)
+
+
+@pytest.mark.parametrize(
+    ("phone", "reason"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        ("hello", "not a phone number"),
+        ("+999123456789", "unknown country code"),
+        ("+86138123456", "too short for a mobile number of China: 9 digits"),
+        ("+861381234567890", "too long for a mobile number of China: 13 digits"),
+        ("110", "too short for a mobile number of China: 3 digits"),
+        ("+8612345678901", "not in a mobile number range of China"),
+        ("+447700900123", "not in a mobile number range of United Kingdom"),
+        ("010-62345678", "not a mobile number: this range is for fixed lines"),
+        ("+80012345678", "not a mobile number: this range is for toll-free numbers"),
+        ("1" * 300, "too long for any country"),
+    ],
+)
+def test_a_bad_number_is_explained(phone: str, reason: str) -> None:
+    found = describe(phone)
+    assert (found.valid, found.reason) == (False, reason)
+
+
+def test_a_fixed_line_has_a_place_though_it_is_no_mobile_number() -> None:
+    found = describe("+862162345678")
+    assert (found.country, found.place, found.number_type, found.valid) == (
+        "China",
+        "Shanghai",
+        "fixed_line",
+        False,
+    )
+
+
+@given(st.text(max_size=40))
+def test_any_text_has_an_answer_and_a_reason_exactly_where_it_is_not_valid(text: str) -> None:
+    found = describe(text)
+    assert found.valid == (found.reason is None)
+    assert not found.valid or found.e164 is not None
+
+
+def test_a_column_is_answered_row_by_row_and_null_stays_null() -> None:
+    phones = ["+8613812345678", None, "hello", "+8613812345678"]
+    found = describe_all(pyarrow.array(phones, pyarrow.string())).to_pylist()
+    assert found == [None if phone is None else describe(phone)._asdict() for phone in phones]
+
+
+def test_an_empty_column_has_an_empty_answer() -> None:
+    assert len(describe_all(pyarrow.array([], pyarrow.string()))) == 0
+
+
+def test_sparks_type_of_the_answer_has_its_fields() -> None:
+    declared = [field.split()[0] for field in PHONE_REGION_DDL.split(", ")]
+    assert declared == list(PhoneRegion._fields)
+    assert set(TABLE.names) - {"user_id", "event_time", "event_id"} <= set(PhoneRegion._fields)
