@@ -99,6 +99,11 @@ class Broker:
             self.served = (*SERVED, *SERVED_IN_CLUSTERS)
 
     @property
+    def in_cluster(self) -> bool:
+        """Whether ZooKeeper coordinates this broker with others."""
+        return self._membership is not None
+
+    @property
     def membership(self) -> Membership:
         """This broker's place in its cluster; a broker alone has none, and serves no API that needs it."""
         assert self._membership is not None
@@ -132,6 +137,7 @@ class Broker:
                 self.controller,
                 self.log_dir_failed,
                 self.producer_ids,
+                None if self._membership is None else self._membership.links,
             )
             self._coordinators.start()
         return self._coordinators

@@ -14,8 +14,8 @@ partitions one by one:
   ``add.partitions.to.txn.retry.backoff.max.ms`` where a produce request would add: sending all those records
   again would cost more.
 
-Without ``transaction.partition.verification.enable`` older clients are believed. The coordinator has to be
-on this broker; of another one it is known only that this one is NOT_COORDINATOR.
+Without ``transaction.partition.verification.enable`` older clients are believed. In a cluster the
+coordinator may be another broker (``cluster/remote_transactions``).
 
 Used by ``broker/transactional_produce`` and by the TxnOffsetCommit handler.
 """
@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.coordinator.reply import Reply
@@ -37,12 +37,23 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.producer_verification import Verification
 
-if TYPE_CHECKING:
-    from tidelog.coordinator.transaction.service import TransactionCoordinator
-
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+
+class PartitionAdder(Protocol):
+    """The coordinator of a transaction, wherever it is."""
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        verify_only: bool,
+    ) -> Reply[dict[TopicPartition, ErrorCode]]:
+        """Add partitions to a transaction, or see whether they are part of it."""
 
 
 class Operation(enum.Enum):
@@ -83,7 +94,7 @@ class TransactionVerification:
         clock: Clock,
         timers: Timers,
         partitions: Partitions,
-        transactions: TransactionCoordinator,
+        transactions: PartitionAdder,
     ) -> None:
         self._config = config
         self._clock = clock

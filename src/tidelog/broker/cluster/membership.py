@@ -19,6 +19,7 @@ from tidelog.broker.cluster.isr_requests import IsrSender
 from tidelog.broker.cluster.peer import Peer
 from tidelog.broker.cluster.registration import register
 from tidelog.broker.cluster.remote_leader import RemoteLeader
+from tidelog.broker.cluster.remote_transactions import BrokerLinks
 from tidelog.client.address import Address
 from tidelog.client.settings import NetworkSettings
 from tidelog.clock import Clock
@@ -64,6 +65,11 @@ class Membership:
         )
         timeout_ms = config.int("controller.socket.timeout.ms")
         self.link = ControllerLink(self._controller_address, self._settings, timeout_ms)
+        self.links = BrokerLinks(
+            config.node_id,
+            feed.image,
+            lambda broker_id: Peer(lambda: self._address_of(broker_id), self._settings),
+        )
         self._isr = IsrSender(config.node_id, lambda: self.broker_epoch, lambda: self.link)
         self.surroundings = Surroundings(
             clock, self._isr, lambda: feed.image.brokers.keys(), config.int("replica.lag.time.max.ms")
@@ -156,6 +162,7 @@ class Membership:
             await self.controller.close()
         await self.loops.close()
         await self._isr.close()
+        await self.links.close()
         await self.link.close()
 
     def log_dir_failed(self) -> None:
