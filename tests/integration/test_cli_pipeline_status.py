@@ -95,7 +95,7 @@ def _write_traces(bootstrap: str, directory: Path) -> None:
 
 def test_an_unreachable_broker_is_one_sentence(tmp_path: Path) -> None:
     patience = tmp_path / "client.properties"
-    patience.write_text("default.api.timeout.ms=1000\n")
+    patience.write_text("request.timeout.ms=1000\ndefault.api.timeout.ms=1000\n")
     tidelog = CommandLine("127.0.0.1:1")
     refusal = tidelog.refusal("pipeline", "status", "earnings", "--command-config", str(patience))
     assert "cannot reach 127.0.0.1:1" in refusal

@@ -45,7 +45,7 @@ def make_view(*, live: bool) -> View:
         view.live_after_s = 12.0
         for row in view.pipelines.values():
             row.state, row.lag, row.batches, row.batch_ms = "running", 1234, 3, 2100
-        view.alerts.append(Alert("10:20:30", "invite fraud", "u-77", "nine invitees share one device"))
+        view.add_alert(Alert("10:20:30", "invite fraud", "u-77", "nine invitees share one device"))
         view.alert_count = 1
         view.regions.update({"Guangdong": 30, "Beijing": 10})
         view.earnings_cents.update({"u-1": 123_456, "u-2": 5})

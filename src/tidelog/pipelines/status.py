@@ -63,7 +63,7 @@ def client_options(settings: PipelineSettings) -> dict[str, object]:
     """The options of a client that looks at what ``settings`` name."""
     return {
         "client.id": "tidelog-pipeline-status",
-        "default.api.timeout.ms": 20_000,
+        "default.api.timeout.ms": 30_000,
         **settings.client_options,
         "bootstrap.servers": settings.bootstrap_servers,
     }

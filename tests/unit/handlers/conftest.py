@@ -61,6 +61,7 @@ class SmallBroker:
             self.log_dir_failed,
         )
         self.failed: list[Exception] = []
+        self.in_cluster = False
 
     def log_dir_failed(self, error: Exception) -> None:
         self.failed.append(error)

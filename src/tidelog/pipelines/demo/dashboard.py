@@ -56,7 +56,7 @@ def _wide(view: View, width: int, height: int) -> RenderableType:
     parts = [top]
     if rest >= 5:
         alert_lines = max(min(rest // 2, 12) - _FRAME, 1)
-        alerts = panels.alerts(view.alerts, view.alert_count, width, alert_lines)
+        alerts = panels.alerts(view, width, alert_lines)
         parts.append(Layout(alerts, size=alert_lines + _FRAME))
         rest -= alert_lines + _FRAME
     if rest >= 4:
@@ -104,7 +104,7 @@ def _medium(view: View, width: int, height: int) -> RenderableType:
     layout = Layout()
     layout.split_column(
         Layout(first, size=first_height),
-        Layout(panels.alerts(view.alerts, view.alert_count, width, alert_lines), size=alert_lines + _FRAME),
+        Layout(panels.alerts(view, width, alert_lines), size=alert_lines + _FRAME),
         row,
         Layout(_one_line(view), size=1),
     )
@@ -127,7 +127,7 @@ def _narrow(view: View, width: int, height: int) -> RenderableType:
         wanted.append((len(view.steps) + _FRAME, panels.steps(view.steps)))
     else:
         wanted.append((len(view.pipelines) + 1 + _FRAME, panels.pipelines(view.pipelines.values(), width)))
-    wanted.append((5 + _FRAME, panels.alerts(view.alerts, view.alert_count, width, 5)))
+    wanted.append((5 + _FRAME, panels.alerts(view, width, 5)))
     wanted.append((len(view.outputs) + _FRAME, panels.output_flows(view, width)))
     wanted.append((max(len(view.scores), 1) + _FRAME, panels.detection(view.scores)))
     wanted.append((3 + _FRAME, panels.earners(view.top_earners(3))))
@@ -153,7 +153,7 @@ def _header(view: View, width: int) -> RenderableType:
         clock += f" of {int(view.seconds) // 60:02d}:{int(view.seconds) % 60:02d}"
     left = Text.assemble((" TIDELOG ", f"bold black on {panels.ACCENT}"), " ")
     left.append_text(_state(view))
-    if width >= WIDE:
+    if width >= WIDE and not view.stopping:
         left.append(f"  {panels.number(view.events_in.rate)} events/s in", "bold")
         left.append(f"   {panels.number(view.records_out.rate)} results/s out", "bold")
         left.append(f"   lag {panels.number(view.total_lag)}")

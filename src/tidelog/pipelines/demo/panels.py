@@ -131,18 +131,19 @@ def pipelines(rows: Iterable[PipelineFigures], width: int) -> Panel:
     return framed(table, "Pipelines")
 
 
-def alerts(latest: Sequence[Alert], count: int, width: int, lines: int) -> Panel:
+def alerts(view: View, width: int, lines: int) -> Panel:
     """The latest alerts, newest first, with their reasons."""
+    latest: Sequence[Alert] = view.latest_alerts(lines)
     if not latest:
         return framed(Text("none yet", "dim"), "Latest alerts")
     table = grid("left", "left", "left", "wide") if width >= 70 else grid("left", "wide")
-    for alert in list(latest)[::-1][:lines]:
+    for alert in latest:
         kind = Text(alert.kind, _KIND_STYLES.get(alert.kind, ACCENT))
         if width >= 70:
             table.add_row(Text(alert.time, "dim"), kind, Text(alert.subject, "bold"), Text(alert.reason))
         else:
             table.add_row(kind, Text(f"{alert.subject}: {alert.reason}"))
-    return framed(table, f"Latest alerts ({count:,})")
+    return framed(table, f"Latest alerts ({view.alert_count:,})")
 
 
 def bars(counts: Sequence[tuple[str, int]], total: int, width: int, title: str) -> Panel:

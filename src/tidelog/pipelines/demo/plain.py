@@ -46,7 +46,7 @@ class PlainLines:
     def _tell_alert(self) -> None:
         if self._view.alert_count > self._alerts_told and self._view.alerts:
             self._alerts_told = self._view.alert_count
-            alert = self._view.alerts[-1]
+            alert = self._view.latest_alerts(1)[0]
             self._line(f"  latest alert: {alert.kind}, {alert.subject}: {alert.reason}")
 
     def _tell(self, kind: str, key: str, text: str) -> None:

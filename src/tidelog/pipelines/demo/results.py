@@ -86,7 +86,7 @@ class Results:
         self._view.alert_updates += 1
         self._alerts[alert_id] = told
         words = _account_switch(told) if told["pipeline"] == "account-switch" else _invite_fraud(told)
-        self._view.alerts.append(words)
+        self._view.add_alert(words)
 
     def _take_region(self, record: ConsumerRecord) -> None:
         region = _object(record).get("phone_region") or {}

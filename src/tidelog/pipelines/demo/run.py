@@ -30,7 +30,7 @@ from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.topics import ensure_topics
 
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
-DRAIN_S = 15.0
+DRAIN_S = 10.0
 SAMPLED_S = 1.3
 """After this time the observer has looked once more."""
 SPARK_STOP_S = 40.0

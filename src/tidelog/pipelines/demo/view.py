@@ -119,7 +119,8 @@ class View:
     address: str = ""
     directory: str = ""
     notes: list[str] = field(default_factory=list)
-    alerts: deque[Alert] = field(default_factory=lambda: deque(maxlen=ALERTS_KEPT))
+    alerts: dict[tuple[str, str], Alert] = field(default_factory=dict)
+    """By kind and subject, the newest last; one that is told again moves to the end."""
     alert_count: int = 0
     alert_updates: int = 0
     """Alerts and newer versions of them."""
@@ -151,6 +152,18 @@ class View:
         """Records that the pipelines have not read yet, of those whose lag is known."""
         known = [each.lag for each in self.pipelines.values() if each.lag is not None]
         return sum(known) if known else None
+
+    def add_alert(self, alert: Alert) -> None:
+        """Show an alert in the place of what was told about its subject before."""
+        key = (alert.kind, alert.subject)
+        self.alerts.pop(key, None)
+        self.alerts[key] = alert
+        while len(self.alerts) > ALERTS_KEPT:
+            del self.alerts[next(iter(self.alerts))]
+
+    def latest_alerts(self, count: int) -> list[Alert]:
+        """The newest first."""
+        return list(self.alerts.values())[::-1][:count]
 
     def top_earners(self, count: int) -> list[tuple[str, int]]:
         """Users with the largest balance first."""

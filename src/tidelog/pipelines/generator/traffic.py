@@ -83,7 +83,7 @@ class Traffic:
         start_ms = settings.start_ms
         run = f"{zlib.crc32(f'{settings.seed}/{start_ms}'.encode()):08x}"
         self._random = random
-        self._population = Population(settings.population, random, run[:5], self.truth)
+        self._population = Population(settings.population, random, run, self.truth)
         self._outbox = Outbox(random, run, start_ms, self.truth)
         self._chains = Chains(random, self._population, self._outbox)
         self._planting = Planting(random, self._population, self._outbox, self._chains, self.truth)

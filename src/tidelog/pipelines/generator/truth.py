@@ -58,7 +58,7 @@ class Incident:
 
 
 class Truth:
-    """Collects the truth of a run; with a file it keeps no more than totals in memory."""
+    """Collects the truth of a run: totals in memory, and all else in a file if there is one."""
 
     def __init__(self, file: IO[bytes] | None = None) -> None:
         self._file = file
@@ -128,7 +128,8 @@ class Truth:
     def credit(self, key: bytes, source: str, cents: int) -> None:
         """A credit was sent for the first time."""
         self.cents_by_source[source] += cents
-        self.cents_by_user[key] += cents
+        if self._file is not None:
+            self.cents_by_user[key] += cents
 
     def finish(self) -> None:
         """Write what only the end can tell; the caller closes the file."""

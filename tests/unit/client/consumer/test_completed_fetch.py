@@ -232,3 +232,23 @@ def test_the_next_fetch_begins_behind_what_is_buffered_and_only_while_there_is_r
     assert buffer.room_for(partition, state)
     buffer.drop_stale()
     assert not buffer.is_full
+
+
+def test_columns_go_on_behind_the_records_that_were_taken_one_by_one() -> None:
+    fetch = fetched(batch(0, b"a", b"b", b"c"), batch(3, b"d", b"e"))
+    assert [each.offset for each in fetch.take(2)] == [0, 1]
+    columns = fetch.take_columns(with_headers=False)
+    assert columns.offsets.cast("q").tolist() == [2, 3, 4]
+    assert (fetch.next_offset, fetch.is_drained) == (5, True)
+
+
+def test_a_bad_value_in_a_later_piece_of_a_batch_is_met_again_until_it_is_passed() -> None:
+    def number(topic: str, data: bytes | None) -> int:
+        return int(data or b"")
+
+    fetch = fetched(batch(0, b"1", b"2", b"3", b"x"), config=FetchConfig(value_deserializer=number))
+    assert [each.value for each in fetch.take(2)] == [1, 2]
+    assert [each.value for each in fetch.take(2)] == [3]
+    with pytest.raises(RecordDeserializationError, match="value of t-3 at offset 3"):
+        fetch.take(2)
+    assert fetch.next_offset == 3
