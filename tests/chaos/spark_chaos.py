@@ -32,7 +32,7 @@ from tidelog.testing.broker_process import BrokerProcess
 
 PARTITIONS = 3
 EPOCHS_PER_EVENT = 3
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 LONGEST_PAUSE_S = 1.5
 
 

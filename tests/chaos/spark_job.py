@@ -21,7 +21,7 @@ TASKS = 3
 def main(address: str, directory: Path, master: str, guarantee: str) -> None:
     """Run until told to stop."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ["SPARK_HOME"] = str(_spark_home(directory))
     builder = SparkSession.builder.master(master).appName("tidelog chaos")
     for name, value in session_options(directory).items():
         builder = builder.config(name, value)
@@ -44,6 +44,16 @@ def main(address: str, directory: Path, master: str, guarantee: str) -> None:
             raise SystemExit("the query has ended by itself")
     query.stop()
     session.stop()
+
+
+def _spark_home(directory: Path) -> Path:
+    """Spark's files under another name: executors of a local cluster work below it, not in the package."""
+    home = directory / "spark-home"
+    home.mkdir(exist_ok=True)
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work" and not (home / entry.name).exists():
+            (home / entry.name).symlink_to(entry)
+    return home
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ OPTIONS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.parti
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 120 * EVENTS)
+@pytest.mark.timeout(1200 + 120 * EVENTS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_output_is_input_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     master = "local-cluster[2,1,512]" if seed % 2 else "local[2,4]"

@@ -101,11 +101,9 @@ def test_plain_lines_tell_each_step_once() -> None:
 
 def test_the_truth_is_read_in_whole_lines_as_it_grows(tmp_path: Path) -> None:
     file = tmp_path / "truth.jsonl"
-    truth = Truth(file)
+    truth = Truth([file, tmp_path / "none-yet.jsonl"])
     truth.read_on()
-    incident = (
-        b'{"record":"incident","pipeline":"invite-fraud","users":["a"],"devices":["d"],"complete":true}\n'
-    )
+    incident = b'{"record":"incident","pipeline":"invite-fraud","users":["a"]}\n'
     file.write_bytes(incident + b'{"record":"us')
     truth.read_on()
     assert truth.cases == [{"record": "incident", "pipeline": "invite-fraud", "users": ["a"]}]

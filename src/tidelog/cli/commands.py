@@ -39,6 +39,13 @@ COMMANDS = {
         "tidelog.cli.transactions", "List, describe and abort transactions; find those that hang."
     ),
     "configs": CommandModule("tidelog.cli.configs", "Describe and alter configs of topics and brokers."),
+    "cluster": CommandModule(
+        "tidelog.cli.cluster", "Start a whole cluster on this machine; see how any cluster stands."
+    ),
+    "partitions": CommandModule(
+        "tidelog.cli.partitions", "Move partitions to other brokers and elect their leaders."
+    ),
+    "zookeeper": CommandModule("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
     "events": CommandModule(
         "tidelog.cli.events", "Make traffic for the pipelines, and measure what they detect in it."
     ),

@@ -1,4 +1,4 @@
-"""``tidelog groups``: list, describe and delete groups, show their lag, reset and delete their offsets."""
+"""``tidelog groups``: list, describe and delete groups, show their lag, reset, delete and import offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli import groups_reset
+from tidelog.cli import groups_import, groups_reset
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups_members import members_json, print_members
@@ -180,6 +180,7 @@ def _require_living(group: GroupDescription) -> GroupDescription:
 
 
 app.command("reset-offsets", epilog=groups_reset.EPILOG, no_args_is_help=True)(groups_reset.command)
+app.command("import-zookeeper", epilog=groups_import.EPILOG, no_args_is_help=True)(groups_import.command)
 
 
 @app.command(epilog=examples("tidelog groups delete billing reports --yes"))

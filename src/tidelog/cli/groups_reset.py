@@ -103,7 +103,7 @@ def command(
 
     async def action(cluster: Cluster) -> tuple[ResetPlan, bool, list[PartitionResult]]:
         admin = AsyncAdmin.of(cluster)
-        exists = await _require_inactive(admin, group)
+        exists = await require_inactive(admin, group)
         partitions = await resolve_partitions(admin, topic, "--topic") if topic else None
         plan = await admin.plan_offset_reset(group, partitions, target)
         if export is not None:
@@ -137,7 +137,7 @@ def _check_scope(topics: list[str] | None, all_topics: bool, from_file: bool) ->
         raise WrongUsage("say which offsets: --topic TOPIC[:0,1] (may be repeated) or --all-topics")
 
 
-async def _require_inactive(admin: AsyncAdmin, group: str) -> bool:
+async def require_inactive(admin: AsyncAdmin, group: str) -> bool:
     """Whether the group exists; fails if somebody is in it, who would commit over the new offsets."""
     described = (await admin.describe_groups([group]))[group]
     if described.error is not None:

@@ -217,7 +217,7 @@ def failure_sentence(error: BaseException) -> str:
     if isinstance(error, TidelogError):
         return str(error)
     text = str(error)
-    found = _ERROR.findall(text)
+    found: list[tuple[str, str]] = _ERROR.findall(text)
     pythons = [said for name, said in found if not name.startswith(_JAVAS_OWN)]
     javas = [said for _, said in found]
     first = [line for line in text.splitlines() if line.strip()]

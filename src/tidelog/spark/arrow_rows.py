@@ -73,7 +73,15 @@ class ArrowRows:
             fields=list(kind.value_type),
         )
         ends = pa.py_buffer(columns.header_ends)
-        return pa.Array.from_buffers(kind, columns.rows, [None, ends], 0, children=[pairs])
+        lists = pa.Array.from_buffers(kind, columns.rows, [None, ends], 0, children=[pairs])
+        # Spark's connector has no list, rather than an empty one, where a record has no headers.
+        there = pc.greater(pc.list_value_length(lists), 0)
+        missing = columns.rows - there.true_count
+        if not missing:
+            return lists
+        return pa.Array.from_buffers(
+            kind, columns.rows, [there.buffers()[1], ends], missing, children=[pairs]
+        )
 
 
 class BatchAssembler:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 
 from tidelog.clock import Clock
 from tidelog.controller.cluster.channels import OnResponse
@@ -48,6 +48,8 @@ from tidelog.wire.messages.update_metadata import (
     UpdateMetadataResponse,
 )
 from tidelog.wire.schema import Payload
+
+_IDLE_TURNS = 3
 
 
 class FakeBroker:
@@ -179,6 +181,7 @@ class FakeBrokers:
         seed: int = 0,
         defaults: TopicDefaults | None = None,
         unclean: Callable[[str], bool] = lambda topic: False,
+        delete_topics: bool = True,
     ) -> None:
         self.zookeeper = zookeeper
         self.brokers: dict[int, FakeBroker] = {}
@@ -187,6 +190,7 @@ class FakeBrokers:
         self._rng = random.Random(seed)
         self._defaults = defaults or TopicDefaults(1, 1)
         self._unclean = unclean
+        self._delete_topics = delete_topics
 
     async def add(self, broker_id: int, rack: str | None = None) -> ClusterController:
         """Start a broker: it registers and takes part in the election."""
@@ -213,6 +217,7 @@ class FakeBrokers:
             topic_defaults=lambda: self._defaults,
             check_topic_configs=lambda configs: None,
             unclean_topics=lambda topics: {each for each in topics if self._unclean(each)},
+            delete_topics=self._delete_topics,
             auto_balance=False,
         )
         controller = ClusterController(
@@ -234,11 +239,11 @@ class FakeBrokers:
         await broker.store.close()
 
     def crash(self, broker_id: int) -> None:
-        """A broker dies: it answers nothing, and its session expires."""
+        """A broker dies: it answers and sends nothing any more, and its session expires."""
         broker = self.brokers.pop(broker_id)
         broker.up = False
-        self.controllers.pop(broker_id)
         self.zookeeper.suspend(broker.store)
+        self.controllers.pop(broker_id).abandon()
         self.zookeeper.expire(broker.store)
 
     @property
@@ -247,7 +252,10 @@ class FakeBrokers:
         (active,) = [each for each in self.controllers.values() if each.is_active]
         return active
 
-    async def settled(self, turns: int = 200) -> None:
-        """Let everything that is under way come to rest."""
-        for _ in range(turns):
+    async def settled(self) -> None:
+        """Let everything that is under way come to rest; what waits for a time to come stays."""
+        ready: Sized = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+        idle = 0
+        while idle < _IDLE_TURNS:
             await asyncio.sleep(0)
+            idle = 0 if len(ready) else idle + 1

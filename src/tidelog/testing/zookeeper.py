@@ -6,8 +6,8 @@ own.
 
 The servers are those in PySpark's jars (``pip install "tidelog[spark]"``) and need a Java 17 or newer; they
 are ready in about a second and keep their data in the directory they are given. ``kill`` is SIGKILL,
-``stop`` SIGTERM, ``pause`` and ``resume`` stop and continue a process. ``tidelog zookeeper start`` runs one
-for people.
+``stop`` SIGTERM, ``pause`` and ``resume`` stop and continue a process. Whatever ends the process that started
+them ends them, too. ``tidelog zookeeper start`` runs one for people.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from types import TracebackType
 
 from tidelog.errors import TidelogError
 from tidelog.java import find_java
+from tidelog.processes.watchdog import end_with_me
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
@@ -94,6 +95,7 @@ class ZooKeeperProcess:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        end_with_me(self._process.pid)
 
     def wait_until_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the server answers clients, which one of an ensemble does only with its quorum."""
@@ -120,6 +122,10 @@ class ZooKeeperProcess:
                 return b"".join(iter(lambda: connection.recv(4096), b"")).decode(errors="replace")
         except OSError:
             return ""
+
+    def terminate(self) -> None:
+        """Ask the process to end in an orderly way and wait for nothing."""
+        self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """End the process in an orderly way."""
@@ -202,6 +208,8 @@ class ZooKeeperEnsemble:
         """Stop all servers."""
         for server in self.servers:
             server.resume()
+            server.terminate()
+        for server in self.servers:
             server.stop()
 
     @property

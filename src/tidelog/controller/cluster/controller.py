@@ -101,10 +101,15 @@ class ClusterController:
         The node stays until the session ends, and the broker's registration with it: a successor that comes
         before would still take this broker for a live one.
         """
+        self.abandon()
+        await self._events.close()
+
+    def abandon(self) -> None:
+        """Send and watch nothing any more, from one moment to the next, as if the process had died."""
         for stop in self._stops:
             stop()
+        self._stops.clear()
         self._resign()
-        await self._events.close()
 
     # The election
 
@@ -143,12 +148,10 @@ class ClusterController:
             self.active_id = NOBODY
             self._resign()
         else:
+            # This broker's id without a term is what an earlier session left, which will end soon.
             self.active_id = znodes.decode_controller(raw)
             if self.active_id != self._settings.broker_id:
                 self._resign()
-            if self.active_id != self._settings.broker_id or self._term is not None:
-                return
-            # Left by an earlier session of this broker, which will end soon; or begun and not finished.
             return
         try:
             context = await self._claim()
@@ -186,8 +189,14 @@ class ClusterController:
         self._term = term
         try:
             await term.begin()
-        except TidelogError as error:
-            log.error("Broker %d cannot serve as controller: %s", self._settings.broker_id, error)
+        except Exception as error:
+            known = isinstance(error, TidelogError)
+            log.error(
+                "Broker %d cannot serve as controller: %s",
+                self._settings.broker_id,
+                error if known else repr(error),
+                exc_info=None if known else error,
+            )
             if self._term is term:
                 self._resign()
             await self._give_up(context)

@@ -39,7 +39,7 @@ class EventQueue:
         self._on_moved = on_moved
         self._queue: asyncio.Queue[_Event] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
-        self._waiting: set[str] = set()
+        self._waiting: set[tuple[str, int]] = set()
 
     def start(self) -> None:
         """Begin to run events."""
@@ -56,9 +56,9 @@ class EventQueue:
     def post(self, name: str, work: Callable[[], Awaitable[None]], *, once: bool = False) -> None:
         """Run ``work`` in this term; with ``once`` an event of that name that waits already is enough."""
         if once:
-            if name in self._waiting:
+            if (name, self.term) in self._waiting:
                 return
-            self._waiting.add(name)
+            self._waiting.add((name, self.term))
         self._queue.put_nowait(_Event(name, work, self.term, None))
 
     def post_always(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -77,7 +77,8 @@ class EventQueue:
     async def _run_all(self) -> None:
         while True:
             event = await self._queue.get()
-            self._waiting.discard(event.name)
+            if event.term is not None:
+                self._waiting.discard((event.name, event.term))
             if event.term is not None and event.term != self.term:
                 self._refuse(event)
                 continue
@@ -86,6 +87,9 @@ class EventQueue:
     async def _run_one(self, event: _Event) -> None:
         try:
             result = await event.work()
+        except asyncio.CancelledError:
+            self._refuse(event)
+            raise
         except (ControllerMoved, SessionExpired, StoreClosed) as error:
             log.info("The controller stops in the middle of %s: %s", event.name, error)
             self._refuse(event)

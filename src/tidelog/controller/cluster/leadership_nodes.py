@@ -17,7 +17,19 @@ from tidelog.controller.cluster.context import ControllerContext, Leadership
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
-from tidelog.metadata.store import BadVersion, Check, Create, NoNode, Op, Result, Set, SharedStore, StoreError
+from tidelog.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    NoNode,
+    Op,
+    Result,
+    SessionExpired,
+    Set,
+    SharedStore,
+    StoreClosed,
+    StoreError,
+)
 from tidelog.metadata.znodes import PartitionState
 
 
@@ -71,6 +83,8 @@ async def write_leaderships(
             )
         except BadVersion:
             written.stale.append(partition)
+        except (SessionExpired, StoreClosed):
+            raise
         except StoreError as error:
             written.failed[partition] = error
         else:
@@ -101,6 +115,8 @@ async def create_leaderships(
             ops.append(Create(znodes.partition_state_path(partition), states[partition].encode()))
         try:
             await controller_write(store, context, ops)
+        except (SessionExpired, StoreClosed):
+            raise
         except StoreError as error:
             written.failed.update(dict.fromkeys(partitions, error))
         else:

@@ -79,6 +79,10 @@ class Reassignments:
         requested = await self._requested()
         refused: list[TopicPartition] = []
         for partition, target in requested.items():
+            now = self._context.assignment(partition)
+            if now.is_being_reassigned and now.target == target:
+                # On its way; the node is read anew whenever one of its partitions is struck.
+                continue
             try:
                 await self._proceed(partition, self._planned(partition, target))
             except KafkaError as error:
@@ -134,6 +138,14 @@ class Reassignments:
         await self._write(partition, assignment)
         needless = [each for each in before.replicas if each not in assignment.replicas]
         await self._stop(partition, needless)
+        if assignment.is_being_reassigned and self._is_leaderless(partition):
+            # One of those has led, after a failure.
+            await self._changes.partitions_to(PartitionPhase.OFFLINE, [partition])
+            await self._changes.partitions_to(PartitionPhase.ONLINE, [partition])
+
+    def _is_leaderless(self, partition: TopicPartition) -> bool:
+        known = self._context.leaderships.get(partition)
+        return known is not None and known.state.leader == znodes.NO_LEADER
 
     async def _complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         final = ReplicaAssignment(assignment.target)
@@ -143,8 +155,12 @@ class Reassignments:
             [each for each in added if self._context.replica_may_become(each, ReplicaPhase.ONLINE)],
         )
         self._context.put_assignment(partition, final)
-        leader = self._context.leaderships[partition].state.leader
-        if leader in final.replicas and self._context.is_online(leader, partition):
+        known = self._context.leaderships.get(partition)
+        leader = znodes.NO_LEADER if known is None else known.state.leader
+        if known is None:
+            # It has never had a leader, because none of its replicas was alive.
+            await self._changes.partitions_to(PartitionPhase.ONLINE, [partition])
+        elif leader in final.replicas and self._context.is_online(leader, partition):
             await self._announce(partition, final)
         else:
             await self._changes.partitions_to(PartitionPhase.ONLINE, [partition], Election.REASSIGNMENT)

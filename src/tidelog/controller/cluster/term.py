@@ -20,7 +20,13 @@ import msgspec
 
 from tidelog.controller.cluster.broker_changes import BrokerChanges
 from tidelog.controller.cluster.channels import BrokerChannels
-from tidelog.controller.cluster.context import ControllerContext, Leadership, LiveBroker, Replica
+from tidelog.controller.cluster.context import (
+    ControllerContext,
+    Leadership,
+    LiveBroker,
+    Replica,
+    ReplicaAssignment,
+)
 from tidelog.controller.cluster.control_batch import ControlBatch
 from tidelog.controller.cluster.elections import elect_preferred
 from tidelog.controller.cluster.events import EventQueue
@@ -32,7 +38,7 @@ from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.controller.cluster.term_answers import directory_answers, failed_deletions
 from tidelog.controller.cluster.topic_admin import TopicAdmin
 from tidelog.controller.cluster.topic_deletion import TopicDeletion
-from tidelog.controller.topics import TopicDefaults
+from tidelog.controller.topics import ElectionType, TopicDefaults
 from tidelog.errors import ErrorCode, StorageError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata import znode_requests, znodes
@@ -157,7 +163,12 @@ class Term:
             self._stops[path] = self._store.watch_node(path, self._poster(path, work))
 
     def _poster(self, name: str, work: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-        return lambda: self._events.post(name, work, once=True)
+        def changed() -> None:
+            # A watch that was set while the term ended must not reach into the next one.
+            if not self._over:
+                self._events.post(name, work, once=True)
+
+        return changed
 
     def _watch_topic(self, topic: str) -> None:
         path = znodes.topic_path(topic)
@@ -337,7 +348,8 @@ class Term:
             restored = self.context.topic_node(topic).encode()
             await controller_write(self._store, self.context, [Set(znodes.topic_path(topic), restored)])
             return
-        self.context.put_topic(topic, node)
+        for index, replicas in added.items():
+            self.context.put_assignment(TopicPartition(topic, index), ReplicaAssignment(replicas))
         await self.topics.bring_up(TopicPartition(topic, index) for index in added)
 
     async def deletions_asked(self) -> None:
@@ -393,12 +405,7 @@ class Term:
             raw, _ = await self._store.get(znodes.PREFERRED_REPLICA_ELECTION)
         except NoNode:
             return
-        asked = [
-            each
-            for each in znode_requests.decode_preferred_election(raw)
-            if each in self.context.leaderships and each.topic not in self.context.deleting
-        ]
-        await self._changes.partitions_to(PartitionPhase.ONLINE, asked, Election.PREFERRED)
+        await self.topics.elect(znode_requests.decode_preferred_election(raw), ElectionType.PREFERRED)
         await controller_write(self._store, self.context, [Delete(znodes.PREFERRED_REPLICA_ELECTION)])
 
     async def reassignments_asked(self) -> None:

@@ -2,8 +2,6 @@
 
     settings      what a person may choose
     run           the order of things: starts the children, keeps the view, ends everything, the exit code
-    children      child processes that end with their parent, however it ends
-    guarded       what runs inside each child: watches the parent, then runs a module
     spark_job     the child with the Spark session and its streaming queries
     observer      reads offsets, lag and results from the broker into the view
     results       what the records of the output topics say, held against ``truth``
@@ -13,5 +11,6 @@
     dashboard     the view as a terminal shows it; ``panels`` its parts; ``plain`` for everything else
     summary       what is printed at the end
 
-Only ``cli/demo.py`` calls it. Nothing here imports the server: the broker is ``tidelog start`` in a process.
+Broker, generator and Spark are child processes (``tidelog.processes``): nothing here imports the server. Only
+``cli/demo.py`` calls it.
 """

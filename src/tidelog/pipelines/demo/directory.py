@@ -33,8 +33,8 @@ def prepare(settings: DemoSettings) -> None:
     settings.marker.touch()
 
 
-def run_number(settings: DemoSettings) -> int:
-    """How often the directory was used, this run included; a resumed run makes other events than before."""
+def next_number(settings: DemoSettings) -> int:
+    """The number of this run, from 1; a resumed run makes other events than those before."""
     text = settings.marker.read_text() if settings.marker.exists() else ""
     number = int(text) + 1 if text.strip().isdecimal() else 1
     settings.marker.write_text(f"{number}\n")

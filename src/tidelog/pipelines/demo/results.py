@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,9 +39,9 @@ _PARTICULARS = re.compile(r"(\"[^\"]*\"|'[^']*'|`[^`]*`|-?\b\d[\d.,:TZ+-]*)")
 class Results:
     """Takes records as they are read; ``refresh`` brings the scores up to date."""
 
-    def __init__(self, view: View, truth: Path) -> None:
+    def __init__(self, view: View, truth: Truth) -> None:
         self._view = view
-        self._truth = Truth(truth)
+        self._truth = truth
         self._alerts: dict[str, Mapping[str, Any]] = {}
         self._scored = (-1, -1)
         self._takers: dict[str, Callable[[ConsumerRecord], None]] = {

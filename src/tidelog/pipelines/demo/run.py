@@ -19,15 +19,16 @@ from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.pipelines import events, registry
 from tidelog.pipelines.demo import directory, summary
-from tidelog.pipelines.demo.children import Child
 from tidelog.pipelines.demo.directory import DemoError
 from tidelog.pipelines.demo.display import Display
 from tidelog.pipelines.demo.observer import Observer, Watched
 from tidelog.pipelines.demo.results import Results
 from tidelog.pipelines.demo.settings import PARTITIONS, DemoSettings
+from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Flow, PipelineFigures, Step, View
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.topics import ensure_topics
+from tidelog.processes.children import Child
 
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
 DRAIN_S = 10.0
@@ -80,7 +81,9 @@ class Demo:
             seconds=settings.seconds,
             directory=str(settings.directory),
         )
-        self._results = Results(self._view, settings.truth)
+        self._number = directory.next_number(settings)
+        truth = [settings.truth(number + 1) for number in range(self._number)]
+        self._results = Results(self._view, Truth(truth))
         self._broker = Child("broker", settings.log("broker"))
         self._generator = Child("events", settings.log("events"))
         self._spark = Child("spark", settings.log("spark"))
@@ -117,11 +120,10 @@ class Demo:
         self._view.address = f"127.0.0.1:{port}"
         if port != (self._settings.port or directory.PREFERRED_PORT):
             self._view.notes.append(f"port {directory.PREFERRED_PORT} is taken; the broker listens on {port}")
-        number = directory.run_number(self._settings)
-        self._in_background(self._serve(port, seed=self._settings.seed + number - 1))
+        self._in_background(self._serve(port))
         self._in_background(self._compute())
 
-    async def _serve(self, port: int, seed: int) -> None:
+    async def _serve(self, port: int) -> None:
         """The broker's life: it is ready, topics and events follow, and it must not end before we say so."""
         step = self._steps["broker"]
         step.begin()
@@ -133,12 +135,12 @@ class Demo:
         async for line in self._broker.lines():
             if line.startswith(_READY):
                 step.end(self._view.address)
-                self._in_background(self._feed(seed))
+                self._in_background(self._feed())
         if not self._ending:
             step.end(failed=True)
             self._give_up(f"the broker has ended: {self._broker.last_words()} (log: {self._broker.log})")
 
-    async def _feed(self, seed: int) -> None:
+    async def _feed(self) -> None:
         """Topics, then events, then a watch over both."""
         step = self._steps["topics"]
         step.begin()
@@ -148,17 +150,17 @@ class Demo:
         partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
         observer = Observer(self._view, self._results, self._watched)
         self._in_background(observer.run(self._view.address, partitions))
-        await self._generate(seed)
+        await self._generate()
 
-    async def _generate(self, seed: int) -> None:
+    async def _generate(self) -> None:
         step = self._steps["events"]
         step.begin(f"{self._settings.rate:,} a second")
         arguments = [
             "events", "generate",
             "--bootstrap-server", self._view.address,
             "--rate", str(self._settings.rate),
-            "--seed", str(seed),
-            "--truth", str(self._settings.truth),
+            "--seed", str(self._settings.seed + self._number - 1),
+            "--truth", str(self._settings.truth(self._number)),
         ]  # fmt: skip
         await self._generator.start("tidelog", arguments)
         step.end()

@@ -23,17 +23,17 @@ class DemoSettings:
     pipelines: tuple[str, ...] = ()
     """Which to run; none named means all."""
     master: str = "local[*]"
-    trigger: str = "2 seconds"
+    trigger: str = "4 seconds"
+    """Five queries on two cores: a micro-batch of each costs about a second of CPU, however small."""
 
     @property
     def broker_data(self) -> Path:
         """The broker's log directory."""
         return self.directory / "broker"
 
-    @property
-    def truth(self) -> Path:
-        """What the generator planted, one JSON object per line."""
-        return self.directory / "truth.jsonl"
+    def truth(self, number: int) -> Path:
+        """What the generator planted in a run, one JSON object per line; a resumed run adds a file."""
+        return self.directory / f"truth-{number}.jsonl"
 
     @property
     def marker(self) -> Path:

@@ -88,7 +88,8 @@ class SparkJob:
             watched = {name: (pipeline.group, pipeline.inputs) for name, pipeline in loaded.items()}
             self._reports.say(step="pipelines", version=session.version, pipelines=watched)
             ensure_topics(self._settings, partitions=PARTITIONS)
-            self._waiting = list(loaded)
+            # Those with the least to do first: they show results while the others start.
+            self._waiting = list(loaded)[::-1]
             while (self._waiting or self._runners) and not self._stopping.is_set():
                 if self._waiting:
                     name = self._waiting.pop(0)

@@ -109,9 +109,10 @@ class ParquetLake(TableSink):
         for table in tables:
             self.ensure(table)
         staging = self._directory.staging()
-        names = dict.fromkeys((by, *(name for table in tables for name in table.names)))
+        types = {column.name: _SPARK_TYPES[column.type] for table in tables for column in table.columns}
+        columns = [F.col(name).cast(type_).alias(name) for name, type_ in types.items() if name != by]
         try:
-            answers = work_on_partitions(rows.select(*names), _staging(staging, tables, by))
+            answers = work_on_partitions(rows.select(by, *columns), _staging(staging, tables, by))
             staged = [StagedFile(*file) for answer in answers for file in json.loads(answer)]
             for table in tables:
                 of_table = [file for file in staged if file.table == table.name]

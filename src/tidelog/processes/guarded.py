@@ -1,4 +1,4 @@
-"""``python -m tidelog.pipelines.demo.guarded MODULE ARGUMENTS…``: runs a module, and ends it with its parent.
+"""``python -m tidelog.processes.guarded MODULE ARGUMENTS…``: runs a module, and ends it with its parent.
 
 The parent holds the other end of this process's standard input and never writes. When that end closes, the
 parent has gone, whatever ended it: the process then gets SIGTERM from itself, as if somebody had stopped it,

@@ -1,6 +1,6 @@
-"""Child processes of the main job: a session each, so that Ctrl-C reaches the parent alone.
+"""Child processes, Python modules: a session each, so that Ctrl-C reaches the parent alone.
 
-Every child runs under :mod:`tidelog.pipelines.demo.guarded`: should the parent be killed, the child sees its
+Every child runs under :mod:`tidelog.processes.guarded`: should the parent be killed, the child sees its
 standard input close and ends by itself.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-GUARD = "tidelog.pipelines.demo.guarded"
+GUARD = "tidelog.processes.guarded"
 STOP_GRACE_S = 20.0
 _LINE_LIMIT_BYTES = 1 << 20
 _TAIL_BYTES = 16_384

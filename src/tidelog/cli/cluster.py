@@ -1,0 +1,100 @@
+"""``tidelog cluster``: start a whole cluster on this machine, and see how any cluster stands."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.cluster_layout import ClusterSettings, check_options, earlier_brokers
+from tidelog.cli.cluster_state import ClusterState, print_state, state_of
+from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
+from tidelog.cli.foreground import make_directory, require_free
+from tidelog.cli.output import examples, print_json, remark
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.cluster import Cluster
+from tidelog.client.resources import ConfigResource, ResourceType
+
+app = typer.Typer()
+
+_MIN_ISR = "min.insync.replicas"
+
+
+@app.command(
+    epilog=examples(
+        "tidelog cluster start",
+        "tidelog cluster start --brokers 5 --data-dir data/five --port 19092",
+        "tidelog cluster start --zookeeper zk1:2181,zk2:2181/tidelog --set log.retention.hours=24",
+    )
+)
+def start(
+    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=64, help="How many.")] = 3,
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            "--data-dir", "-d", metavar="DIR", help="Where everything is kept; a next start goes on with it."
+        ),
+    ] = Path("data/cluster"),
+    port: Annotated[
+        int,
+        typer.Option("--port", "-p", min=0, max=65000, help="Of broker 1; the others take the next; 0: any."),
+    ] = 9092,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            metavar="HOST:PORT[,…][/CHROOT]",
+            help="A ZooKeeper that runs already.",
+            show_default="one of its own",
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of all brokers; may be repeated."),
+    ] = None,
+) -> int:
+    """Start a whole cluster on this machine: ZooKeeper and brokers, each a process of its own.
+
+    With three brokers or more, topics get three replicas of which two must be in sync. Ctrl-C stops
+    everything; the data stay. A broker that dies is told of, and the others go on.
+    """
+    given = dict(parse_assignments(options, "--set"))
+    check_options(given)
+    if port:
+        require_free(range(port, port + brokers), "--port")
+    directory = make_directory(data_dir, "--data-dir")
+    left_out = [each for each in earlier_brokers(directory) if each > brokers]
+    if left_out:
+        names = ", ".join(map(str, left_out))
+        remark(f"{directory} has data of broker {names} too, which --brokers {brokers} leaves out")
+    from tidelog.cli.cluster_run import LocalCluster
+
+    settings = ClusterSettings(brokers, directory, port, zookeeper, given)
+    return asyncio.run(LocalCluster(settings).run())
+
+
+@app.command(epilog=examples("tidelog cluster describe", "tidelog cluster describe --json"))
+def describe(json: JsonOutput = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Show brokers, the controller, who leads how much, and partitions that lack replicas or a leader."""
+    state = with_cluster(bootstrap, _state)
+    if json:
+        print_json(state)
+    else:
+        print_state(state)
+
+
+async def _state(cluster: Cluster) -> ClusterState:
+    admin = AsyncAdmin.of(cluster)
+    topics = await admin.list_topics(include_internal=True)
+    described = await admin.describe_cluster()
+    resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
+    configs = await admin.describe_configs(resources, names=[_MIN_ISR]) if resources else []
+    min_isr = {
+        result.resource.name: int(entry.value)
+        for result in configs
+        for entry in result.entries
+        if entry.value is not None
+    }
+    return state_of(described, topics, min_isr)

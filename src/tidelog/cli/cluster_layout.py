@@ -1,0 +1,105 @@
+"""What ``tidelog cluster start`` starts: its directories, and the options of each broker. Plain values.
+
+Under ``--data-dir`` each broker has its log directory ``broker-N`` and all have their logs in ``logs``;
+ZooKeeper has ``zookeeper``. A next start finds everything by these names.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.cli.failure import WrongUsage
+from tidelog.cli.foreground import HOST
+
+REPLICAS = 3
+_MINE = {
+    "zookeeper.connect": "--zookeeper",
+    "listeners": "--port",
+    "advertised.listeners": "--port",
+    "log.dirs": "--data-dir",
+    "log.dir": "--data-dir",
+    "broker.id": "--brokers",
+    "node.id": "--brokers",
+}
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What a person chose; without ``zookeeper`` the cluster brings its own."""
+
+    brokers: int
+    directory: Path
+    port: int
+    zookeeper: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def zookeeper_directory(self) -> Path:
+        return self.directory / "zookeeper"
+
+    def log(self, broker_id: int) -> Path:
+        """The file that a broker logs to."""
+        return self.directory / "logs" / f"broker-{broker_id}.log"
+
+    def log_dir(self, broker_id: int) -> Path:
+        """The directory that a broker keeps its data in."""
+        return self.directory / f"broker-{broker_id}"
+
+    @property
+    def broker_ids(self) -> range:
+        return range(1, self.brokers + 1)
+
+    def start_arguments(self, broker_id: int, connect: str, port: int | None = None) -> list[str]:
+        """``tidelog start …`` for one broker; ``port`` where it is known better than before its start."""
+        if port is None:
+            port = self.port + broker_id - 1 if self.port else 0
+        options = {
+            "zookeeper.connect": connect,
+            "broker.id": str(broker_id),
+            **default_options(self.brokers),
+            **self.options,
+        }
+        arguments = ["start", "--listen", f"{HOST}:{port}", "--data-dir", str(self.log_dir(broker_id))]
+        for name, value in options.items():
+            arguments += ["--set", f"{name}={value}"]
+        return arguments
+
+    def start_command(self, broker_id: int, connect: str, port: int) -> str:
+        """How a person brings back a broker that has ended."""
+        return "tidelog " + shlex.join(self.start_arguments(broker_id, connect, port))
+
+
+def default_options(brokers: int) -> dict[str, str]:
+    """Options that suit so many brokers on one machine, where Kafka's defaults do not."""
+    replicas = str(min(brokers, REPLICAS))
+    in_sync = "2" if brokers >= REPLICAS else "1"
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        # On one machine silence means death: somebody who tries out a crash need not wait for 18 s.
+        "zookeeper.session.timeout.ms": "6000",
+        # They are mostly stopped together, and then nobody is left to take over.
+        "controlled.shutdown.max.retries": "1",
+        "controlled.shutdown.retry.backoff.ms": "500",
+    }
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse what ``cluster start`` sets itself, for each broker another value."""
+    for name in options:
+        if name in _MINE:
+            raise WrongUsage(f"--set {name}: `cluster start` sets it for each broker; see {_MINE[name]}")
+
+
+def earlier_brokers(directory: Path) -> Iterator[int]:
+    """The ids of the brokers that have data in ``directory``."""
+    for path in sorted(directory.glob("broker-*")):
+        number = path.name.removeprefix("broker-")
+        if path.is_dir() and number.isdecimal():
+            yield int(number)

@@ -1,0 +1,157 @@
+"""Commands against a cluster of three brokers that `tidelog cluster start` has started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from tests.cluster.cluster_process import ForegroundCommand
+from tests.integration.command_line import CommandLine
+
+from tidelog import Consumer, Producer
+
+Names = Callable[[], str]
+
+
+@contextmanager
+def zookeeper_session(cluster: ForegroundCommand) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.value("zookeeper.connect"))
+    client.start(60)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def replicas_of(tidelog: CommandLine, topic: str) -> list[list[int]]:
+    (described,) = tidelog.json("topics", "describe", topic)
+    return [each["replicas"] for each in described["partitions"]]
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    with Producer(bootstrap_servers=bootstrap, acks="all") as producer:
+        for sent in [producer.send(topic, b"%d" % number, partition=0) for number in range(count)]:
+            sent.result(timeout=60)
+
+
+def test_describe_shows_three_brokers_a_controller_and_who_leads_what(
+    tidelog: CommandLine, topic_name: Names
+) -> None:
+    topic = topic_name()
+    tidelog.ok("topics", "create", topic, "--partitions", "6")
+    state = tidelog.wait_for(
+        lambda state: state["partitions"] >= 6 and not state["troubled"], "cluster", "describe"
+    )
+    assert [broker["id"] for broker in state["brokers"]] == [1, 2, 3]
+    assert state["controller"] in (1, 2, 3)
+    assert all(broker["alive"] and broker["partitions_hosted"] >= 6 for broker in state["brokers"])
+    assert "all in sync" in tidelog.ok("cluster", "describe")
+
+
+def test_a_plan_is_shown_carried_out_and_taken_back_with_its_backup(
+    tidelog: CommandLine, topic_name: Names, tmp_path: Path
+) -> None:
+    topic = topic_name()
+    tidelog.ok("topics", "create", topic, "--partitions", "3")
+    before = replicas_of(tidelog, topic)
+    plan = ("partitions", "reassign", "--topics", topic, "--to", "1,2", "--replication-factor", "2")
+    shown = tidelog(*plan, "--json")
+    planned = [each["replicas"] for each in json.loads(shown.stdout)["planned"]["partitions"]]
+    assert "nothing was changed" in shown.stderr
+    assert replicas_of(tidelog, topic) == before
+
+    done = tidelog(*plan, "--backup", str(tmp_path / "before.json"), "--execute")
+    assert (done.returncode, done.stderr) == (0, "moved 3 partitions\n"), done
+    assert replicas_of(tidelog, topic) == planned
+    assert all(set(replicas) == {1, 2} for replicas in planned)
+
+    back = tidelog("partitions", "reassign", str(tmp_path / "before.json"), "--execute")
+    assert back.returncode == 0, back
+    assert "to go back" in back.stderr
+    assert replicas_of(tidelog, topic) == before
+    assert tidelog.json("partitions", "list-reassignments") == []
+    again = tidelog("partitions", "reassign", str(tmp_path / "before.json"), "--execute")
+    assert again.stderr == "everything is where it shall be\n"
+    assert tidelog("partitions", "reassign", "--cancel").stderr == "nothing is under way\n"
+
+
+def test_brokers_and_partitions_that_do_not_exist_are_named(
+    tidelog: CommandLine, topic_name: Names, tmp_path: Path
+) -> None:
+    topic = topic_name()
+    tidelog.ok("topics", "create", topic, "--partitions", "1")
+    assert "the brokers are 1, 2, 3" in tidelog.refusal(
+        "partitions", "reassign", "--topics", topic, "--to", "1,9"
+    )
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 7, "replicas": [1]}]}))
+    assert f"{topic}-7 does not exist" in tidelog.refusal("partitions", "reassign", str(plan))
+
+
+def test_the_preferred_replica_is_elected_after_the_order_was_changed(
+    tidelog: CommandLine, topic_name: Names, tmp_path: Path
+) -> None:
+    topic = topic_name()
+    tidelog.ok("topics", "create", topic, "--partitions", "1")
+    (first, *others) = replicas_of(tidelog, topic)[0]
+    plan = tmp_path / "plan.json"
+    plan.write_text(
+        json.dumps({"partitions": [{"topic": topic, "partition": 0, "replicas": [*others, first]}]})
+    )
+    assert tidelog("partitions", "reassign", str(plan), "--execute").returncode == 0
+    (elected,) = tidelog.json("partitions", "elect", "--topic", topic)
+    assert (elected["elected"], elected["leader"]) == (True, others[0])
+    again = tidelog("partitions", "elect", "--topic", topic, "--partition", "0")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr == "elected the leaders of 0 partitions; 1 partition needed none\n"
+
+
+def test_offsets_of_old_consumers_are_carried_over_once(
+    tidelog: CommandLine, cluster: ForegroundCommand, topic_name: Names
+) -> None:
+    topic, group = topic_name(), topic_name()
+    bootstrap = cluster.value("bootstrap.servers")
+    tidelog.ok("topics", "create", topic, "--partitions", "2")
+    produce(bootstrap, topic, 10)
+    root = f"/consumers/{group}/offsets/{topic}"
+    with zookeeper_session(cluster) as zookeeper:
+        for partition, offset in ((0, 7), (1, 0), (5, 3)):
+            zookeeper.create(f"{root}/{partition}", b"%d" % offset, makepath=True)
+    command = (
+        "groups",
+        "import-zookeeper",
+        "--zookeeper",
+        cluster.value("zookeeper.connect"),
+        "--group",
+        group,
+    )
+    dry = tidelog(*command, "--dry-run")
+    assert f"{topic}\t5\t3\t-\tleft out: no such partition" in dry.stdout, dry
+    assert "2 offsets would be carried over" in dry.stderr
+
+    done = tidelog(*command)
+    assert (done.returncode, done.stderr) == (0, f"carried 2 offsets over into group {group}\n"), done
+    with Consumer(bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="none") as consumer:
+        consumer.subscribe(topic)
+        records = []
+        while len(records) < 3:
+            records += consumer.poll(timeout=60)
+        assert [record.value for record in records] == [b"7", b"8", b"9"]
+        assert "stop its consumers" in tidelog.refusal(*command)
+    assert "every offset was left out" in tidelog(*command).stderr
+
+
+@pytest.mark.parametrize("group", ["nobody", "reading"])
+def test_groups_that_cannot_be_carried_over_are_refused(
+    tidelog: CommandLine, cluster: ForegroundCommand, group: str
+) -> None:
+    command = ("groups", "import-zookeeper", "--zookeeper", cluster.value("zookeeper.connect"))
+    with zookeeper_session(cluster) as zookeeper:
+        zookeeper.create("/consumers/reading/ids/consumer-1", b"{}", ephemeral=True, makepath=True)
+        said = tidelog.refusal(*command, "--group", group)
+    assert ("no offsets of group 'nobody'" if group == "nobody" else "1 old consumer that still read") in said
