@@ -4,14 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# How long `make run` runs. Bash has a SECONDS of its own, which make takes from the environment: only ours counts.
+DURATION := $(if $(filter command line,$(origin SECONDS)),$(SECONDS))
 # Compiled at installation: see hatch_build.py.
 CODEC := $(wildcard src/tidelog/records/*_reader.p* src/tidelog/records/*_writer.p* src/tidelog/client/producer/quick_send.p*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format compat bench docs clean
+.PHONY: help setup run broker cluster cassandra test check format compat bench docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## make .venv and install Tidelog with everything the tests need
 
@@ -22,12 +24,22 @@ $(STAMP): pyproject.toml hatch_build.py $(CODEC)
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
-run: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data
+run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it)
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data --welcome
+	@$(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION))
 
-test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients, crash tests)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/contract tests/simulation tests/integration tests/chaos
+broker: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data/broker
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data/broker --welcome
+
+cluster: $(STAMP) ## start ZooKeeper and three brokers with their data under ./data/cluster
+	@$(BIN)/tidelog cluster start --brokers 3 --data-dir data/cluster
+
+cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 17, and Maven)
+	@$(BIN)/python scripts/run_cassandra.py
+
+test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/contract tests/simulation tests/integration tests/cluster tests/chaos
 
 check: $(STAMP) ## the one-minute loop: format, lint, types, import contracts, unit tests
 	$(BIN)/ruff format --check .

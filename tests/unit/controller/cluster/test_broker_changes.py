@@ -254,7 +254,7 @@ def test_a_request_that_waits_when_the_controller_closes_is_refused() -> None:
         scene.zookeeper.suspend(scene.cluster.brokers[1].store)
         asked = [
             asyncio.ensure_future(scene.controller.delete_topics([scene.context.topic_ids[TOPIC]])),
-            asyncio.ensure_future(scene.controller.list_reassignments()),
+            asyncio.ensure_future(scene.controller.reassign({P0: (1,)})),
         ]
         await scene.settled()
         await scene.cluster.controllers[1].close()
