@@ -195,13 +195,15 @@ def test_a_stream_reads_the_same_rows_in_the_same_micro_batches(
     assert seen["tidelog"] == seen["kafka"]
 
 
-def copy(spark: Any, name: str, running: LocalBroker, source: str, target: str, checkpoint: Path) -> int:
+def copy(
+    spark: Any, name: str, running: LocalBroker, source: str, target: str, checkpoint: Path, **extra: str
+) -> int:
     """One run of a job that copies a topic; gives the number of rows that it read."""
     options = {"subscribe": source, "startingOffsets": "earliest", "includeHeaders": "true"}
     frame = read_stream(spark, name, running, options).select("key", "value", "headers", "partition")
     writer = frame.writeStream.format(name)
     writer = writer.option("kafka.bootstrap.servers", running.bootstrap_servers)
-    writer = writer.option("topic", target).option("checkpointLocation", str(checkpoint))
+    writer = writer.options(topic=target, checkpointLocation=str(checkpoint), **extra)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination(120)
     assert query.exception() is None
@@ -241,6 +243,29 @@ def test_a_job_goes_on_from_the_checkpoint_of_the_other_data_source(
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination(120)
             assert sorted(seen) == list(numbers), name
+
+
+def test_a_sink_takes_over_a_checkpoint_of_the_other_only_when_told_to(
+    spark: Any, running: LocalBroker, tmp_path: Path
+) -> None:
+    source, target = running.create_topic(partitions=2), running.create_topic(partitions=2)
+    checkpoint = tmp_path / "job"
+
+    def send(numbers: range) -> None:
+        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for number in numbers:
+                producer.send(source, b"%d" % number, partition=number % 2)
+
+    send(range(100))
+    assert copy(spark, "kafka", running, source, target, checkpoint) == 100
+    send(range(100, 130))
+    with pytest.raises(Exception, match="failOnMissingEpoch"):
+        copy(spark, "tidelog", running, source, target, checkpoint)
+    copy(spark, "tidelog", running, source, target, checkpoint, failOnMissingEpoch="false")
+    send(range(130, 140))
+    copy(spark, "tidelog", running, source, target, checkpoint)
+    written = [int(value) for partition in records(running, target) for _, value, _ in partition]
+    assert sorted(written) == list(range(140))
 
 
 def pipelines_once(spark: Any, name: str, directory: Path) -> dict[str, Counter[Any]]:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidelog.java import java_home
+from tidelog.spark.home import lean_spark_home
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -39,8 +42,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    directory = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_HOME"] = str(lean_spark_home(directory))
+    os.environ["JAVA_HOME"] = str(java_home())
     builder = SparkSession.builder.master("local[2]").appName("tidelog tests")
-    for name, value in session_options(tmp_path_factory.mktemp("spark")).items():
+    for name, value in session_options(directory).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -1,7 +1,7 @@
-"""What ``tidelog cluster start`` starts: its directories, and the options of each broker. Plain values.
+"""What ``tidelog cluster start`` starts: its directories, and the options of each broker.
 
-Under ``--data-dir`` each broker has its log directory ``broker-N`` and all have their logs in ``logs``;
-ZooKeeper has ``zookeeper``. A next start finds everything by these names.
+Under ``--data-dir`` each broker has its log directory ``broker-N``, its options in ``config`` and what it
+says in ``logs``; ZooKeeper has ``zookeeper``. A next start finds the data by these names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tidelog.cli.failure import WrongUsage
 from tidelog.cli.foreground import HOST
 
 REPLICAS = 3
+_HEADING = "# Written by `tidelog cluster start`, anew at every start: change options with --set."
 _MINE = {
     "zookeeper.connect": "--zookeeper",
     "listeners": "--port",
@@ -52,24 +53,33 @@ class ClusterSettings:
     def broker_ids(self) -> range:
         return range(1, self.brokers + 1)
 
-    def start_arguments(self, broker_id: int, connect: str, port: int | None = None) -> list[str]:
-        """``tidelog start …`` for one broker; ``port`` where it is known better than before its start."""
-        if port is None:
-            port = self.port + broker_id - 1 if self.port else 0
+    def properties_file(self, broker_id: int) -> Path:
+        """The file with a broker's options."""
+        return self.directory / "config" / f"broker-{broker_id}.properties"
+
+    def write_properties(self, broker_id: int, connect: str) -> None:
+        """Write the options of one broker, for it and for a person who brings it back."""
         options = {
             "zookeeper.connect": connect,
             "broker.id": str(broker_id),
+            "log.dirs": str(self.log_dir(broker_id)),
             **default_options(self.brokers),
             **self.options,
         }
-        arguments = ["start", "--listen", f"{HOST}:{port}", "--data-dir", str(self.log_dir(broker_id))]
-        for name, value in options.items():
-            arguments += ["--set", f"{name}={value}"]
-        return arguments
+        lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in options.items()]
+        file = self.properties_file(broker_id)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join((_HEADING, *lines, "")))
 
-    def start_command(self, broker_id: int, connect: str, port: int) -> str:
+    def start_arguments(self, broker_id: int, port: int | None = None) -> list[str]:
+        """``tidelog start …`` for one broker; ``port`` where it is known better than before its start."""
+        if port is None:
+            port = self.port + broker_id - 1 if self.port else 0
+        return ["start", str(self.properties_file(broker_id)), "--listen", f"{HOST}:{port}"]
+
+    def start_command(self, broker_id: int, port: int) -> str:
         """How a person brings back a broker that has ended."""
-        return "tidelog " + shlex.join(self.start_arguments(broker_id, connect, port))
+        return "tidelog " + shlex.join(self.start_arguments(broker_id, port))
 
 
 def default_options(brokers: int) -> dict[str, str]:
@@ -85,8 +95,8 @@ def default_options(brokers: int) -> dict[str, str]:
         # On one machine silence means death: somebody who tries out a crash need not wait for 18 s.
         "zookeeper.session.timeout.ms": "6000",
         # They are mostly stopped together, and then nobody is left to take over.
-        "controlled.shutdown.max.retries": "1",
-        "controlled.shutdown.retry.backoff.ms": "500",
+        "controlled.shutdown.max.retries": "0",
+        "controller.socket.timeout.ms": "10000",
     }
 
 

@@ -33,13 +33,13 @@ _TRY = """
 class Broker:
     """One broker of the cluster; ``address`` is None until it is ready."""
 
-    def __init__(self, settings: ClusterSettings, broker_id: int, connect: str) -> None:
+    def __init__(self, settings: ClusterSettings, broker_id: int) -> None:
         self.id = broker_id
         self.address: str | None = None
         self.child = Child(f"broker {broker_id}", settings.log(broker_id))
         self._started = asyncio.Event()
         self._over = asyncio.Event()
-        self._arguments = settings.start_arguments(broker_id, connect)
+        self._arguments = settings.start_arguments(broker_id)
         self._ready = asyncio.Event()
 
     async def live(self) -> None:
@@ -105,7 +105,9 @@ class LocalCluster:
             self._ensemble = ZooKeeperEnsemble(self._settings.zookeeper_directory, ports=ports)
             await start_ensemble(self._ensemble)
             self._connect = self._ensemble.connect
-        self._brokers = [Broker(self._settings, each, self._connect) for each in self._settings.broker_ids]
+        for broker_id in self._settings.broker_ids:
+            self._settings.write_properties(broker_id, self._connect)
+        self._brokers = [Broker(self._settings, each) for each in self._settings.broker_ids]
         self._lives = [asyncio.create_task(broker.live()) for broker in self._brokers]
         await asyncio.gather(*(broker.wait_ready() for broker in self._brokers))
 
@@ -134,7 +136,7 @@ class LocalCluster:
         port = int(str(broker.address).rpartition(":")[2])
         complain(
             f"broker {broker.id} at {broker.address} {how} (log: {broker.child.log}); bring it back with\n  "
-            + self._settings.start_command(broker.id, self._connect, port)
+            + self._settings.start_command(broker.id, port)
         )
 
     async def _tell_zookeeper_end(self) -> None:

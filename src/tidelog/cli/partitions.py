@@ -153,6 +153,9 @@ def _conclude(
             (each.partition.topic, each.partition.partition, leaders.get(each.partition)) for each in elected
         ]
         print_table(("topic", "partition", "leader"), rows, right=("partition", "leader"))
+    if not results:
+        remark("no partition needs an election")
+        return
     spared = f"; {counted(len(idle), 'partition')} needed none" if idle else ""
     remark(f"elected the leaders of {counted(len(elected), 'partition')}{spared}")
     failed = [result.error for result in results if result.error is not None and result not in idle]

@@ -23,7 +23,7 @@ from tidelog.cli.partitions_plan import Assignment, plan_reassignment
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import PartitionResult
 from tidelog.client.cluster import Cluster
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
 EPILOG = examples(
@@ -258,8 +258,11 @@ async def _cancel(
 
 def _report_cancelled(results: list[PartitionResult]) -> None:
     done = [result for result in results if result.error is None]
+    errors = [result.error for result in results if result.error is not None]
+    # A move may end between our look and our word.
+    failed = [error for error in errors if error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
     if done:
         remark(f"gave up the moves of {counted(len(done), 'partition')}")
-    elif not results:
+    elif not failed:
         remark("nothing is under way")
-    report_failures([result.error for result in results if result.error is not None])
+    report_failures(failed)

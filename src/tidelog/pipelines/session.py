@@ -1,7 +1,8 @@
 """The Spark session that pipelines run in: Java found, the workers' Python chosen, quiet, UTC, small.
 
 Called by the command line, ``make run``, tests and benchmarks. It changes this process's environment
-(``JAVA_HOME``, ``PYSPARK_PYTHON``, ``SPARK_LOCAL_IP``) since Spark's launcher reads nothing else.
+(``JAVA_HOME``, ``PYSPARK_PYTHON``, ``SPARK_HOME``, ``SPARK_LOCAL_IP``), since Spark's launcher reads nothing
+else.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines.java import java_home
+from tidelog.java import java_home
+from tidelog.spark.home import lean_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,9 @@ def prepare_environment(*, local: bool = True) -> None:
     """Set what Spark's launcher and workers read from the environment, where the user did not."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    home = lean_spark_home()
+    if home is not None:
+        os.environ.setdefault("SPARK_HOME", str(home))
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 

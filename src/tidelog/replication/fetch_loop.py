@@ -9,7 +9,7 @@ A partition that cannot be fetched (its leader is not ready, or the records are 
 others go on. One whose epoch is over is dropped: the controller will say what becomes of it. A disk that
 fails takes its directory offline.
 
-Owned by ``replication/fetchers``.
+Owned by ``broker/cluster/membership``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from collections.abc import Callable, Mapping
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
+from tidelog.records.batch import iter_batches
 from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition, LeaderEndpoint
 from tidelog.replication.partition import Partition
+from tidelog.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -189,6 +191,8 @@ class FetchLoop:
     def _append(self, partition: Partition, answer: FetchedPartition) -> None:
         log = partition.log
         if answer.records:
+            if log.log_end_offset == log.log_start_offset:
+                _begin_with_whole_batch(log, answer.records)
             log.append_as_follower(answer.records)
         partition.follow(answer.high_watermark, answer.log_start_offset)
 
@@ -250,6 +254,14 @@ class FetchLoop:
 
     def _delay(self, followed: Followed) -> None:
         followed.until_ms = self._clock.monotonic_ms() + self._backoff_ms()
+
+
+def _begin_with_whole_batch(log: Log, records: memoryview) -> None:
+    """An empty log that starts within the leader's first batch, as after DeleteRecords, begins where that
+    batch does."""
+    first = next((header for _, header in iter_batches(records)), None)
+    if first is not None and first.base_offset < log.log_end_offset <= first.last_offset:
+        log.truncate_fully_and_start_at(first.base_offset, log.log_start_offset)
 
 
 class FetchLoops:

@@ -6,7 +6,13 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tidelog.cli.cluster_layout import ClusterSettings, default_options, earlier_brokers
+from tidelog.cli.failure import Failure
+from tidelog.cli.foreground import require_free
+from tidelog.properties import read_properties
+from tidelog.testing import zookeeper
 
 Tidelog = Callable[..., tuple[int, str, str]]
 
@@ -25,21 +31,24 @@ def test_fewer_brokers_ask_for_no_more_replicas_than_there_are() -> None:
     assert default_options(2)["min.insync.replicas"] == "1"
 
 
-def test_each_broker_has_its_own_port_directory_and_id() -> None:
-    settings = ClusterSettings(3, Path("data"), 9092, options={"min.insync.replicas": "1"})
-    arguments = settings.start_arguments(2, "127.0.0.1:2181/x")
-    assert arguments[:5] == ["start", "--listen", "127.0.0.1:9093", "--data-dir", "data/broker-2"]
-    assert "broker.id=2" in arguments
-    assert "zookeeper.connect=127.0.0.1:2181/x" in arguments
-    assert "min.insync.replicas=1" in arguments
-    assert "min.insync.replicas=2" not in arguments
+def test_each_broker_has_its_own_port_directory_and_id(tmp_path: Path) -> None:
+    settings = ClusterSettings(3, tmp_path, 9092, options={"min.insync.replicas": "1", "broker.rack": "a\\b"})
+    settings.write_properties(2, "127.0.0.1:2181/x")
+    file = tmp_path / "config" / "broker-2.properties"
+    assert settings.start_arguments(2) == ["start", str(file), "--listen", "127.0.0.1:9093"]
+    options = read_properties(file)
+    assert options["broker.id"] == "2"
+    assert options["zookeeper.connect"] == "127.0.0.1:2181/x"
+    assert options["log.dirs"] == str(tmp_path / "broker-2")
+    assert options["min.insync.replicas"] == "1"
+    assert options["broker.rack"] == "a\\b"
 
 
 def test_port_zero_is_any_port_for_each_broker_and_coming_back_takes_the_same() -> None:
     settings = ClusterSettings(2, Path("my data"), 0)
-    assert "127.0.0.1:0" in settings.start_arguments(2, "zk")
-    command = settings.start_command(2, "zk", 40123)
-    assert command.startswith("tidelog start --listen 127.0.0.1:40123 --data-dir 'my data/broker-2' ")
+    assert "127.0.0.1:0" in settings.start_arguments(2)
+    command = settings.start_command(2, 40123)
+    assert command == "tidelog start 'my data/config/broker-2.properties' --listen 127.0.0.1:40123"
 
 
 def test_brokers_of_an_earlier_start_are_found_by_their_directories(tmp_path: Path) -> None:
@@ -50,11 +59,14 @@ def test_brokers_of_an_earlier_start_are_found_by_their_directories(tmp_path: Pa
 
 def test_a_port_in_use_is_said_before_anything_starts(tidelog: Tidelog, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = min(taken.getsockname()[1], 65000)
-        code, out, err = tidelog("cluster", "start", "-n", 1, "-p", port, "-d", tmp_path / "data")
-        if port == taken.getsockname()[1]:
+        port = taken.getsockname()[1]
+        with pytest.raises(Failure, match=f"port {port} is in use: name another with --port"):
+            require_free(range(port, port + 1), "--port")
+        # Higher ones are no choice for --port: the other brokers come after it.
+        if port <= 65_000:
+            code, out, err = tidelog("cluster", "start", "-p", port, "-d", tmp_path / "data")
             assert (code, out) == (1, "")
-            assert f"port {port} is in use: name another with --port" in err
+            assert err.startswith(f"error: port {port} is in use")
     assert not (tmp_path / "data").exists()
 
 
@@ -64,3 +76,15 @@ def test_a_file_is_no_data_directory(tidelog: Tidelog, tmp_path: Path) -> None:
         code, _, err = tidelog(command, "start", "-p", 0, "-d", tmp_path / "file")
         assert code == 1
         assert "is a file: name a directory" in err
+
+
+def test_without_pyspark_zookeeper_says_what_to_install(
+    tidelog: Tidelog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper, "find_java", lambda: Path("java"))
+    monkeypatch.setattr(zookeeper.importlib.util, "find_spec", lambda name: None)
+    for command in ("zookeeper", "cluster"):
+        code, out, err = tidelog(command, "start", "-p", 0, "-d", tmp_path / command)
+        assert (code, out) == (1, "")
+        assert "pip install 'tidelog[spark]'" in err
+        assert err.count("\n") == 1

@@ -132,16 +132,16 @@ class Control:
         known = self._partitions.by_name.get(name)
         if known is None and name in self._log_dirs.offline_partitions:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        epoch = NO_LEADER_EPOCH if known is None else known.leader_epoch
-        if known is not None and topic_id not in (ZERO_UUID, known.topic_id) and state.leader_epoch <= epoch:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
-        if (
-            known is not None
-            and known.topic_id == topic_id
-            and state.leader_epoch <= epoch
-            and known.leader >= 0
-        ):
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if known is not None:
+            if topic_id == ZERO_UUID:
+                # A controller that does not know of ids: it means the topic that is here.
+                topic_id = known.topic_id
+            if topic_id != known.topic_id:
+                # Topics go only when all their replicas have: this log is not to be thrown away by surprise.
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+            has_resigned = known.leader < 0 and state.leader_epoch == known.leader_epoch
+            if state.leader_epoch <= known.leader_epoch and not has_resigned:
+                return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:

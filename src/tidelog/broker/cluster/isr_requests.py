@@ -1,9 +1,10 @@
 """AlterPartition, as the leaders on this broker ask for it: what comes in while a request is under way goes
 into the next.
 
-Answers are told partition by partition. Refusals that the controller means for good (a stale epoch or
-version) end a request; those that pass (no controller, a broker epoch that is not known yet) make it wait
-and go again.
+Answers are told partition by partition. A replica that may not come into sync ends a request, and all is as
+it was. After a refusal that says that the controller knows more (a stale epoch or version) nobody knows what
+is in sync there, so the leader counts with both sets until it is told, as in Kafka. Everything else passes
+(no controller, a broker epoch that is not known yet): the request waits and goes again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.05
+_REFUSED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+_OUTDATED = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
 _EPOCHS_SINCE = 3
 
 
@@ -134,10 +144,7 @@ class IsrSender:
         again: dict[TopicPartition, _Asked] = {}
         for name, each in asked.items():
             answer = answers.get((each.partition.topic_id, name.partition))
-            if answer is None or answer.error_code in (
-                ErrorCode.NOT_CONTROLLER,
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-            ):
+            if answer is None or answer.error_code not in (ErrorCode.NONE, *_REFUSED, *_OUTDATED):
                 again[name] = each
             else:
                 self._settle(each, answer)
@@ -153,4 +160,5 @@ class IsrSender:
                 partition.topic_partition,
                 ErrorCode(answer.error_code).name,
             )
-            partition.isr_refused(asked.leader_epoch)
+            if answer.error_code in _REFUSED:
+                partition.isr_refused(asked.leader_epoch)

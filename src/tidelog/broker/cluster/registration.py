@@ -16,7 +16,7 @@ from tidelog.errors import ConfigError
 from tidelog.ids import random_uuid, uuid_to_text
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.store import ANY_VERSION, NodeExists, NoNode, SharedStore, ensure_path, put
+from tidelog.metadata.store import ANY_VERSION, NodeExists, NoNode, SharedStore, ensure_path
 from tidelog.metadata.znodes import BrokerRegistration
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ async def settle_broker_id(store: SharedStore, config: BrokerConfig, stored: int
     if not config.bool("broker.id.generation.enable"):
         raise ConfigError("this broker has no id: set broker.id, or broker.id.generation.enable=true")
     # Each write raises the node's version by one: that is the sequence.
-    await put(store, znodes.BROKER_SEQUENCE, b"")
+    await ensure_path(store, znodes.BROKER_SEQUENCE)
     version = await store.set(znodes.BROKER_SEQUENCE, b"", ANY_VERSION)
     return config.int("reserved.broker.max.id") + version
 

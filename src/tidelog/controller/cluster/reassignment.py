@@ -95,7 +95,7 @@ class Reassignments:
         controller."""
         for partition in partitions:
             assignment = self._context.assignment(partition)
-            if assignment.is_being_reassigned and partition.topic not in self._context.deleting:
+            if assignment.is_being_reassigned and partition.topic not in self._context.deletion_started:
                 await self._proceed(partition, assignment)
 
     async def caught_up(self, partitions: Iterable[TopicPartition]) -> None:

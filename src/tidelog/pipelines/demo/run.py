@@ -118,8 +118,6 @@ class Demo:
             self._give_up(str(error))
             return
         self._view.address = f"127.0.0.1:{port}"
-        if port != (self._settings.port or directory.PREFERRED_PORT):
-            self._view.notes.append(f"port {directory.PREFERRED_PORT} is taken; the broker listens on {port}")
         self._in_background(self._serve(port))
         self._in_background(self._compute())
 
@@ -134,7 +132,9 @@ class Demo:
         )
         async for line in self._broker.lines():
             if line.startswith(_READY):
-                step.end(self._view.address)
+                taken = port != (self._settings.port or directory.PREFERRED_PORT)
+                why = f", since {directory.PREFERRED_PORT} is taken" if taken else ""
+                step.end(f"{self._view.address}{why}")
                 self._in_background(self._feed())
         if not self._ending:
             step.end(failed=True)

