@@ -87,7 +87,7 @@ class Scene:
         self.partitions: list[Partition] = []
         for index in range(2):
             name = TopicPartition("t", index)
-            log = Log.open(directory / str(name), LogConfig(), clock=self.clock)
+            log = Log.open(directory / str(name), LogConfig(), clock=self.clock, clean_shutdown=True)
             loop = asyncio.get_running_loop()
             partition = Partition(name, topic_id, log, ME, loop, lambda error: None, surroundings)
             partition.apply(
@@ -107,7 +107,9 @@ class Scene:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
     monkeypatch.setattr(isr_requests, "_RETRY_S", 0)
 
     def _run(test: Callable[[Scene], Awaitable[None]]) -> None:
@@ -138,7 +140,10 @@ def test_what_many_partitions_want_at_once_is_one_request(run: Run) -> None:
         asked = topic.partitions[0]
         assert (asked.leader_epoch, asked.partition_epoch) == (4, 7)
         # Of a follower that has not fetched yet nobody knows the epoch.
-        assert [(each.broker_id, each.broker_epoch) for each in asked.new_isr_with_epochs] == [(1, 50), (2, -1)]
+        assert [(each.broker_id, each.broker_epoch) for each in asked.new_isr_with_epochs] == [
+            (1, 50),
+            (2, -1),
+        ]
         assert [partition.isr for partition in scene.partitions] == [(1, 2), (1, 2)]
         assert [partition.partition_epoch for partition in scene.partitions] == [8, 8]
 

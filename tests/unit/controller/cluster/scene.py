@@ -197,7 +197,6 @@ def run(test: Callable[[Scene], Awaitable[None]], **options: object) -> None:
     asyncio.run(main())
 
 
-
 def crash_at_write(scene: Scene, broker_id: int, number: int, *, before: bool) -> Callable[[], bool]:
     """Have a broker die at its ``number``th write from now; gives whether that has happened."""
     store = scene.cluster.brokers[broker_id].store
@@ -221,5 +220,3 @@ def crash_at_write(scene: Scene, broker_id: int, number: int, *, before: bool) -
 
     store.multi = multi  # type: ignore[method-assign]
     return lambda: dead
-
-

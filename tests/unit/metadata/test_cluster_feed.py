@@ -1,0 +1,251 @@
+"""The image of a broker in a cluster: what the controller tells is merged, what configs say is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tidelog.ids import ZERO_UUID, Uuid, random_uuid
+from tidelog.metadata import znodes
+from tidelog.metadata.cluster_feed import NOTICE_AGE_MS, ClusterFeed
+from tidelog.metadata.feed import ImageDelta
+from tidelog.metadata.store import ensure_path, put
+from tidelog.testing.clock import ManualClock
+from tidelog.testing.memory_zookeeper import MemorySession, MemoryZooKeeper
+from tidelog.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+TOPIC = "orders"
+
+
+class Scene:
+    def __init__(self, zookeeper: MemoryZooKeeper, store: MemorySession) -> None:
+        self.zookeeper = zookeeper
+        self.store = store
+        self.clock = ManualClock()
+        self.deltas: list[ImageDelta] = []
+        self.topic_id = random_uuid()
+
+    async def start(self) -> None:
+        self.feed = await ClusterFeed.start(self.store, self.clock)
+        self.feed.subscribe(self.deltas.append)
+        await self.settled()
+
+    async def settled(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await self.feed.caught_up()
+
+    def tell(
+        self,
+        partitions: dict[int, int],
+        *,
+        brokers: tuple[int, ...] = (1, 2),
+        topic_id: Uuid | None = None,
+        epoch: int = 0,
+    ) -> ImageDelta:
+        """The controller says who leads some partitions of the topic, and who is alive."""
+        states = [
+            UpdateMetadataPartitionState(
+                topic_name=TOPIC,
+                partition_index=index,
+                leader=leader,
+                leader_epoch=epoch,
+                isr=[1],
+                replicas=[1, 2],
+                offline_replicas=[2],
+                zk_version=3,
+            )
+            for index, leader in partitions.items()
+        ]
+        topic_id = self.topic_id if topic_id is None else topic_id
+        topic = UpdateMetadataTopicState(topic_name=TOPIC, topic_id=topic_id, partition_states=states)
+        live = [
+            UpdateMetadataBroker(
+                id=broker,
+                endpoints=[
+                    UpdateMetadataEndpoint(
+                        port=9092, host=f"h{broker}", listener="INTERNAL", security_protocol=1
+                    )
+                ],
+                rack="r",
+            )
+            for broker in brokers
+        ]
+        return self.feed.update(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=5,
+                topic_states=[topic] if states else [],
+                live_brokers=live,
+            )
+        )
+
+    def leaders(self) -> dict[int, int]:
+        topic = self.feed.image.topics.get(TOPIC)
+        return {} if topic is None else {index: each.leader for index, each in topic.partitions.items()}
+
+    async def notice(self, raw: bytes) -> None:
+        await self.store.create(znodes.CONFIG_CHANGE_PREFIX, raw, sequential=True)
+        await self.settled()
+
+
+def run(test: Callable[[Scene], Awaitable[None]]) -> None:
+    async def main() -> None:
+        zookeeper = MemoryZooKeeper()
+        store = zookeeper.session()
+        for path in znodes.PERSISTENT_PATHS:
+            await ensure_path(store, path)
+        scene = Scene(zookeeper, store)
+        await scene.start()
+        await test(scene)
+        await scene.feed.close()
+
+    asyncio.run(main())
+
+
+# What the controller tells
+
+
+def test_partitions_are_merged_and_brokers_replaced() -> None:
+    async def test(scene: Scene) -> None:
+        scene.tell({0: 1, 1: 2})
+        assert scene.leaders() == {0: 1, 1: 2}
+        delta = scene.tell({1: 1, 2: 2}, brokers=(2, 3), epoch=1)
+        assert scene.leaders() == {0: 1, 1: 1, 2: 2}
+        assert delta.topics == {TOPIC}
+        assert delta.brokers == {1, 3}
+        image = scene.feed.image
+        assert set(image.brokers) == {2, 3}
+        assert (image.controller_id, image.controller_epoch) == (1, 5)
+        (endpoint,) = image.brokers[3].endpoints
+        assert (endpoint.name, endpoint.host, endpoint.security_protocol) == ("INTERNAL", "h3", "SSL")
+        partition = image.topics[TOPIC].partitions[0]
+        assert (partition.replicas, partition.isr, partition.offline_replicas) == ((1, 2), (1,), (2,))
+        assert partition.state_version == 3
+
+    run(test)
+
+
+def test_nobody_is_told_of_what_was_known() -> None:
+    async def test(scene: Scene) -> None:
+        scene.tell({0: 1})
+        scene.deltas.clear()
+        assert not scene.tell({0: 1})
+        assert scene.deltas == []
+
+    run(test)
+
+
+def test_partitions_that_are_being_deleted_go_and_with_the_last_the_topic() -> None:
+    async def test(scene: Scene) -> None:
+        scene.tell({0: 1, 1: 2})
+        scene.tell({0: -2})
+        assert scene.leaders() == {1: 2}
+        scene.tell({1: -2})
+        assert TOPIC not in scene.feed.image.topics
+        assert scene.topic_id not in scene.feed.image.topic_by_id
+        assert not scene.tell({1: -2})
+
+    run(test)
+
+
+def test_a_topic_made_anew_has_nothing_of_the_old_one() -> None:
+    async def test(scene: Scene) -> None:
+        scene.tell({0: 1, 1: 1})
+        anew = random_uuid()
+        scene.tell({0: 2}, topic_id=anew)
+        assert scene.leaders() == {0: 2}
+        assert scene.feed.image.topics[TOPIC].id == anew
+        assert scene.topic_id not in scene.feed.image.topic_by_id
+
+    run(test)
+
+
+def test_a_controller_without_ids_means_the_known_topic() -> None:
+    async def test(scene: Scene) -> None:
+        scene.tell({0: 1, 1: 1})
+        scene.tell({1: 2}, topic_id=ZERO_UUID)
+        assert scene.leaders() == {0: 1, 1: 2}
+        assert scene.feed.image.topics[TOPIC].id == scene.topic_id
+
+    run(test)
+
+
+# Configs
+
+
+def test_a_change_is_read_when_a_notice_names_it() -> None:
+    async def test(scene: Scene) -> None:
+        path = znodes.topic_config_path(TOPIC)
+        await put(scene.store, path, znodes.encode_config({"retention.ms": "1"}))
+        assert scene.feed.image.topic_config(TOPIC) == {}
+        await scene.notice(b'{"version":2,"entity_path":"topics/orders"}')
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "1"}
+        await put(scene.store, path, znodes.encode_config({"retention.ms": "2"}))
+        await scene.notice(b'{"version":1,"entity_type":"topics","entity_name":"orders"}')
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "2"}
+        assert len(scene.deltas) == 2
+
+    run(test)
+
+
+def test_notices_that_cannot_be_read_hold_up_no_others() -> None:
+    async def test(scene: Scene) -> None:
+        await put(scene.store, znodes.topic_config_path(TOPIC), znodes.encode_config({"retention.ms": "1"}))
+        await scene.notice(b"{")
+        await scene.notice(b'{"version":1}')
+        await scene.notice(b'{"version":2,"entity_path":"users/<default>/clients/x"}')
+        await scene.notice(b'{"version":2,"entity_path":"topics/orders"}')
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "1"}
+
+    run(test)
+
+
+def test_a_change_announced_here_holds_at_once_and_is_heard_by_others() -> None:
+    async def test(scene: Scene) -> None:
+        other = await ClusterFeed.start(scene.zookeeper.session(), scene.clock)
+        await put(scene.store, znodes.topic_config_path(TOPIC), znodes.encode_config({"retention.ms": "1"}))
+        await scene.feed.announce("topics/orders")
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "1"}
+        await scene.settled()
+        await other.caught_up()
+        assert other.image.topic_config(TOPIC) == {"retention.ms": "1"}
+        await other.close()
+
+    run(test)
+
+
+def test_changes_that_came_while_the_session_was_away_are_read_when_it_is_back() -> None:
+    async def test(scene: Scene) -> None:
+        scene.zookeeper.suspend(scene.store)
+        scene.zookeeper.expire(scene.store)
+        writer = scene.zookeeper.session()
+        await put(writer, znodes.topic_config_path(TOPIC), znodes.encode_config({"retention.ms": "1"}))
+        await writer.create(
+            znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/orders"}', sequential=True
+        )
+        scene.zookeeper.resume(scene.store)
+        await scene.settled()
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "1"}
+
+    run(test)
+
+
+def test_old_notices_are_removed_and_young_ones_stay() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.notice(b'{"version":2,"entity_path":"topics/a"}')
+        scene.clock.advance(NOTICE_AGE_MS - 1)
+        await scene.notice(b'{"version":2,"entity_path":"topics/b"}')
+        assert len(await scene.store.children(znodes.CONFIG_CHANGES)) == 2
+        scene.clock.advance(2)
+        await scene.notice(b'{"version":2,"entity_path":"topics/c"}')
+        left = await scene.store.children(znodes.CONFIG_CHANGES)
+        assert left == ["config_change_0000000001", "config_change_0000000002"]
+
+    run(test)
