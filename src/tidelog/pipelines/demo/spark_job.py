@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,6 @@ from tidelog.pipelines.topics import ensure_topics
 
 POLL_S = 0.5
 BATCH_END_TIMEOUT_S = 15.0
-FIRST_RESULTS_S = 8.0
 TOO_SLOW = "failed to connect back"
 """Spark gives a Python process ten seconds to start, which a busy machine may not manage: tried again."""
 MAX_RESTARTS = 5
@@ -98,7 +96,6 @@ class SparkJob:
                     with self._blamed_on(name):
                         self._runners[name] = PipelineRunner(session, self._settings, [loaded[name]])
                         self._reports.say(started=name)
-                    self._wait_for_first_results()
                 else:
                     self._stopping.wait(POLL_S)
                 self._look()
@@ -106,14 +103,6 @@ class SparkJob:
         finally:
             session.stop()
         return 1 if self._failed else 0
-
-    def _wait_for_first_results(self) -> None:
-        """Let the first pipeline have the cores until it has something to show, for some seconds at most."""
-        deadline = time.monotonic() + FIRST_RESULTS_S
-        while self._runners and not self._batches.total() and time.monotonic() < deadline:
-            if self._stopping.wait(POLL_S):
-                return
-            self._look()
 
     def _look(self) -> None:
         """Report what has changed since the last look."""
