@@ -1,4 +1,4 @@
-"""Leaders and followers with real logs: what is committed, who is in sync, how parted histories are mended."""
+"""Leaders and followers with real logs: what is committed, who is in sync, how parted histories mend."""
 
 from __future__ import annotations
 
@@ -207,6 +207,30 @@ def test_a_follower_behind_the_start_of_the_leaders_log_begins_there(tmp_path: P
         replicas.cut_off.clear()
         await replicas.rounds(5)
         assert replicas[3].log.log_start_offset == 4
+        assert replicas.contents(3) == replicas.contents(1)
+        assert replicas[1].isr == (1, 2, 3)
+
+    run(tmp_path, test)
+
+
+def test_a_follower_begins_with_a_whole_batch_though_the_leaders_log_starts_within_it(tmp_path: Path) -> None:
+    """As after DeleteRecords: the start of a log need not be the start of a batch."""
+
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"a"))
+        await replicas.rounds(3)
+        replicas.cut_off.add(3)
+        scene.clock.advance(LAG_MS + 1)
+        await replicas.rounds(1)
+        replicas[1].append(batch(b"b", b"c", b"d"))
+        replicas[1].shrink_isr()
+        await replicas.rounds(3)
+        replicas[1].log.increment_log_start_offset(3)
+        replicas.cut_off.clear()
+        await replicas.rounds(5)
+        assert replicas[3].log.log_start_offset == 3
+        assert scene.offsets()[2] == (4, 4)
         assert replicas.contents(3) == replicas.contents(1)
         assert replicas[1].isr == (1, 2, 3)
 

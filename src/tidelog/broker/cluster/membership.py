@@ -193,6 +193,8 @@ class Membership:
             logger.warning(
                 "The session with ZooKeeper has expired: this broker leads nothing until it is back"
             )
+            # What was meant for the life that is over is refused from now on, what is for the next is not.
+            self.broker_epoch += 1
             self._partitions.resign_all()
 
     # In-sync replicas

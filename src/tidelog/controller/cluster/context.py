@@ -161,6 +161,8 @@ class ControllerContext:
             self.partition_phases.pop(partition, None)
         for replica in [each for each in self.replica_phases if each.partition.topic == topic]:
             del self.replica_phases[replica]
+        for broker, lost in self.offline_directories.items():
+            self.offline_directories[broker] = {each for each in lost if each.topic != topic}
         self.assignments.pop(topic, None)
         self.topic_ids.pop(topic, None)
         for some in (self.deleting, self.deletion_started, self.deletion_ineligible):

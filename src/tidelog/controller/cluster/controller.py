@@ -316,4 +316,6 @@ class ClusterController:
         try:
             return await asyncio.wait_for(asyncio.shield(running), timeout_ms / 1000)
         except TimeoutError:
+            # Nobody waits for its outcome any more, whatever that is.
+            running.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None

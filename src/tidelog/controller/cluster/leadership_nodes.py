@@ -32,6 +32,9 @@ from tidelog.metadata.store import (
 )
 from tidelog.metadata.znodes import PartitionState
 
+MAX_OPS = 500
+"""As many nodes as one transaction may touch, lest it becomes larger than servers take (1 MB)."""
+
 
 class ControllerMoved(TidelogError):
     """Another broker has become the controller; this one must stop at once."""
@@ -105,6 +108,10 @@ async def create_leaderships(
     for partition in states:
         by_topic.setdefault(partition.topic, []).append(partition)
 
+    async def create_all(topic: str, partitions: Sequence[TopicPartition]) -> None:
+        for begin in range(0, len(partitions), MAX_OPS):
+            await create(topic, partitions[begin : begin + MAX_OPS])
+
     async def create(topic: str, partitions: Sequence[TopicPartition]) -> None:
         ops: list[Op] = []
         if not await store.exists(znodes.partitions_path(topic)):
@@ -122,7 +129,7 @@ async def create_leaderships(
         else:
             written.done.update({each: Leadership(states[each], 0) for each in partitions})
 
-    await asyncio.gather(*(create(topic, partitions) for topic, partitions in by_topic.items()))
+    await asyncio.gather(*(create_all(topic, partitions) for topic, partitions in by_topic.items()))
     return written
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from tidelog.controller.cluster.context import ControllerContext, Replica
-from tidelog.controller.cluster.leadership_nodes import controller_write
+from tidelog.controller.cluster.leadership_nodes import MAX_OPS, controller_write
 from tidelog.controller.cluster.state_changes import StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.controller.topic_nodes import delete_topic_ops
@@ -141,13 +141,15 @@ class TopicDeletion:
         await self._changes.replicas_to(ReplicaPhase.DELETION_STARTED, alive)
 
     async def _finish(self, topic: str) -> None:
-        """Every replica is gone: so are the topic's nodes, its configs and its mark, all at once."""
+        """Every replica is gone: so are the topic's nodes, its configs and, last, its mark."""
         self._on_gone(topic)
+        # The topic's own node goes after its configs: as long as it is there a successor goes on with it.
         ops = await delete_topic_ops(self._store, topic)
+        ops.sort(key=lambda op: not op.path.startswith(znodes.CONFIG))
         if await self._store.exists(znodes.delete_topic_path(topic)):
             ops.append(Delete(znodes.delete_topic_path(topic)))
-        if ops:
-            await controller_write(self._store, self._context, ops)
+        for begin in range(0, len(ops), MAX_OPS):
+            await controller_write(self._store, self._context, ops[begin : begin + MAX_OPS])
         self._context.drop_topic(topic)
         log.info("Topic %s is deleted", topic)
 

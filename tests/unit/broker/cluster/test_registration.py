@@ -68,7 +68,7 @@ def test_an_id_is_taken_from_the_configuration_and_must_be_that_of_the_log_direc
         store = zookeeper.session()
         assert await settle_broker_id(store, config(broker_id="7"), None) == 7
         assert await settle_broker_id(store, config(broker_id="7"), 7) == 7
-        with pytest.raises(ConfigError, match="broker.id is 7, but the log directories belong to broker 8"):
+        with pytest.raises(ConfigError, match=r"broker\.id is 7, but the log directories belong to broker 8"):
             await settle_broker_id(store, config(broker_id="7"), 8)
 
     run(test)
@@ -77,7 +77,7 @@ def test_an_id_is_taken_from_the_configuration_and_must_be_that_of_the_log_direc
 def test_where_ids_are_not_generated_one_must_be_set() -> None:
     async def test(zookeeper: MemoryZooKeeper) -> None:
         given = config(broker_id="-1", broker_id_generation_enable="false")
-        with pytest.raises(ConfigError, match="set broker.id"):
+        with pytest.raises(ConfigError, match=r"set broker\.id"):
             await settle_broker_id(zookeeper.session(), given, None)
 
     run(test)

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, crash_at_write, run
 
+from tidelog.controller.cluster import topic_deletion
+from tidelog.controller.cluster.leadership_nodes import MAX_OPS
 from tidelog.controller.controller import MorePartitions
 from tidelog.controller.topics import NewTopic
 from tidelog.metadata import znodes
@@ -82,7 +84,12 @@ def test_partitions_that_were_being_added_get_leaders(before: bool) -> None:
 
 
 @BEFORE
-def test_a_topic_whose_deletion_has_begun_goes(before: bool) -> None:
+@pytest.mark.parametrize("ops", [2, MAX_OPS])
+def test_a_topic_whose_deletion_has_begun_goes(
+    before: bool, ops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_deletion, "MAX_OPS", ops)
+
     def delete(scene: Scene) -> Awaitable[object]:
         return scene.controller.delete_topics([scene.context.topic_ids[TOPIC]])
 

@@ -71,7 +71,7 @@ def test_a_controller_that_wakes_up_too_late_writes_nothing_and_steps_down() -> 
             assert outcome.code is ErrorCode.NOT_CONTROLLER
         assert not old.is_active
         assert old.active_id == active[1]
-        # Its broker has come back, so states change by the hand of the new one; nothing of what was asked has.
+        # Its broker has come back, so states change by the new one's hand; nothing that was asked has.
         after = everything(scene)
         assert after["/brokers/topics/t"] == before["/brokers/topics/t"]
         assert "/brokers/topics/late" not in after

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 
+from tidelog.controller.cluster.leadership_nodes import MAX_OPS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
-from tidelog.metadata.store import Create, Delete, Set
+from tidelog.metadata.store import Create, Delete, Op, Result, Set
 
 P1 = TopicPartition(TOPIC, 1)
 
@@ -38,6 +41,28 @@ def test_every_broker_deletes_its_replicas_and_then_the_topic_is_gone() -> None:
             assert sorted(broker.deleted) == [P0, P1]
             # Clients must not be sent there any more: the leader is the sentinel for deletions.
             assert {each.leader for each in broker.metadata.values()} == {-2}
+
+    run(test)
+
+
+def test_topics_with_very_many_partitions_are_made_and_deleted_in_several_transactions() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1)
+        store = scene.cluster.brokers[1].store
+        real, sizes = store.multi, []
+
+        async def multi(ops: Sequence[Op]) -> list[Result]:
+            sizes.append(len(ops))
+            return await real(ops)
+
+        store.multi = multi  # type: ignore[method-assign]
+        await scene.create(*[(1,)] * 1100)
+        assert len(scene.context.leaderships) == 1100
+        assert max(sizes) <= 1 + 2 * MAX_OPS + 1
+        scene.check()
+        await scene.delete()
+        assert_gone(scene)
+        assert max(sizes) <= 1 + 2 * MAX_OPS + 1
 
     run(test)
 
