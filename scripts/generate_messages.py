@@ -4,8 +4,9 @@
         kafka-group-coordinator-4.3.1.jar kafka-transaction-coordinator-4.3.1.jar kafka-clients-3.9.2.jar
 
 What several of them specify is taken from the first: the last jar gives only what Kafka 4 dropped, the
-requests by which a controller in ZooKeeper mode steers its brokers. The specifications are the JSON files ``common/message/*.json`` that these jars carry and that lie in
-``src/main/resources`` of Kafka's sources; directories of them do as well. They are read, never kept here.
+requests by which a controller in ZooKeeper mode steers its brokers. The specifications are the JSON files
+``common/message/*.json`` that these jars carry and that lie in ``src/main/resources`` of Kafka's sources;
+directories of them do as well. They are read, never kept here.
 ``--check`` compares instead of writing, and fails when something differs.
 
 Each module ends with a checksum of itself, so that a unit test notices edits by hand; the contents are

@@ -2,7 +2,7 @@
 
 Each pipeline's ``job.py`` defines ``PIPELINE``, a :class:`Pipeline`; ``pipelines.registry`` lists them; the
 command line, the live view of ``make run``, tests and benchmarks run them through this interface alone.
-Nothing here imports Spark when it is loaded, so that ``tidelog pipeline list`` answers at once.
+Nothing here imports Spark when it is loaded.
 """
 
 from __future__ import annotations

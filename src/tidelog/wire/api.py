@@ -7,8 +7,8 @@ places where Kafka's do too:
 - Produce 0 to 2 are advertised and refused, because librdkafka gives up compression without them;
 - InitProducerId 6 exists but Kafka 4.3 still calls it unstable, so it is accepted and not advertised.
 
-Keys 4 to 7 are what a controller tells the brokers of a cluster with ZooKeeper. Kafka 4 has dropped them; their
-versions are those of Kafka 3.9.
+Keys 4 to 7 are what a controller tells the brokers of a cluster with ZooKeeper. Kafka 4 has dropped them;
+their versions are those of Kafka 3.9.
 
 Message classes are imported on first use: a broker that never sees an API never pays for it.
 """
