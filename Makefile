@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # How long `make run` runs. Bash has a SECONDS of its own, which make takes from the environment: only ours counts.
 DURATION := $(if $(filter command line,$(origin SECONDS)),$(SECONDS))
+TESTS := tests/unit tests/contract tests/simulation tests/integration tests/cluster tests/chaos
 # Compiled at installation: see hatch_build.py.
 CODEC := $(wildcard src/tidelog/records/*_reader.p* src/tidelog/records/*_writer.p* src/tidelog/client/producer/quick_send.p*)
 
@@ -39,14 +40,15 @@ cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 
 	@$(BIN)/python scripts/run_cassandra.py
 
 test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/contract tests/simulation tests/integration tests/cluster tests/chaos
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark' $(TESTS)
+	$(BIN)/python -m pytest -m spark $(TESTS)
 
 check: $(STAMP) ## the one-minute loop: format, lint, types, import contracts, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow' tests/unit tests/contract
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow and not spark' tests/unit tests/contract
 
 format: $(STAMP) ## format the code and mend what the linter can mend
 	$(BIN)/ruff format .
