@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.broker import handlers
-from tidelog.broker.dispatch import SERVED
+from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS
 from tidelog.errors import ErrorCode
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.records.record import Record, encode_batch
@@ -47,7 +47,7 @@ def every_version(key: ApiKey) -> range:
 
 def test_the_dispatch_table_and_the_handler_modules_are_the_same() -> None:
     modules = {module.name for module in pkgutil.iter_modules(handlers.__path__)}
-    assert modules == {key.name.lower() for key in SERVED}
+    assert modules == {key.name.lower() for key in (*SERVED, *SERVED_IN_CLUSTERS)}
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
