@@ -1,9 +1,22 @@
-"""Marks the tests that run Spark, so that they can be run one after the other: two Javas and their Python
-workers on two cores starve each other, and Spark gives a worker ten seconds to start."""
+"""What holds for all tests: property tests try the same examples each time, and those that run Spark are
+marked.
+
+A search that draws anew each time belongs into a session of its own (``TIDELOG_HYPOTHESIS=random``), where
+somebody looks at what it finds, not into a check that others wait for. Spark's tests are run one after the
+other: two Javas and their Python workers on two cores starve each other, and Spark gives a worker ten
+seconds to start.
+"""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)
+if os.environ.get("TIDELOG_HYPOTHESIS") != "random":
+    settings.load_profile("repeatable")
 
 SPARK_MODULES = (
     "test_spark_cluster",
