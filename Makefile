@@ -11,7 +11,7 @@ TESTS := tests/unit tests/contract tests/simulation tests/integration tests/clus
 CODEC := $(wildcard src/tidelog/records/*_reader.p* src/tidelog/records/*_writer.p* src/tidelog/client/producer/quick_send.p*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker cluster cassandra test check format compat bench docs clean
+.PHONY: help setup run broker cluster cassandra test chaos check format compat bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -40,8 +40,11 @@ cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 
 	@$(BIN)/python scripts/run_cassandra.py
 
 test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark' $(TESTS)
-	$(BIN)/python -m pytest -m spark $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not long' $(TESTS)
+	$(BIN)/python -m pytest -m 'spark and not long' $(TESTS)
+
+chaos: $(STAMP) ## the crash tests that take minutes
+	$(BIN)/python -m pytest -m long tests/chaos
 
 check: $(STAMP) ## the one-minute loop: format, lint, types, import contracts, unit tests
 	$(BIN)/ruff format --check .

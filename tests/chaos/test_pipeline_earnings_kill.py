@@ -21,7 +21,7 @@ from tidelog.pipelines.status import last_commit
 from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 KILLS = 3
 WAIT_S = 240.0
