@@ -21,6 +21,7 @@ OPTIONS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.parti
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200 + 120 * EVENTS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_output_is_input_whoever_is_killed(tmp_path: Path, seed: int) -> None:
