@@ -157,11 +157,4 @@ REPLICATION_OPTIONS: tuple[Option, ...] = (
         "SO_RCVBUF of followers' connections; -1 keeps the operating system's choice.",
         importance="high",
     ),
-    option(
-        "replica.selector.class",
-        "string",
-        None,
-        "How a consumer is sent to a nearer replica (KIP-392): RackAwareReplicaSelector, with or without "
-        "Kafka's package, sends it to one in its own rack; without it everybody reads from the leader.",
-    ),
 )

@@ -168,11 +168,11 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
     _group(
         "Replication",
-        "Replication is not throttled yet, and follows one leader with one loop.",
+        "Replication is not throttled yet; each leader is followed with one loop; consumers read from leaders.",
         """
         follower.replication.throttled.rate* inter.broker.protocol.version
         leader.replication.throttled.rate* num.replica.alter.log.dirs.threads num.replica.fetchers*
-        replica.alter.log.dirs.io.max.bytes.per.second* replication.quota.window.num
+        replica.alter.log.dirs.io.max.bytes.per.second* replica.selector.class replication.quota.window.num
         replication.quota.window.size.seconds request.timeout.ms socket.connection.setup.timeout.max.ms
         socket.connection.setup.timeout.ms
         """,

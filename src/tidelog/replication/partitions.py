@@ -132,10 +132,6 @@ class Partitions:
         Raises ``LogDirOfflineError`` or :class:`KafkaError` where its log cannot be had.
         """
         partition = self.by_name.get(topic_partition)
-        if partition is not None and partition.topic_id != topic_id:
-            # A topic of the same name was here before, and its deletion has not been heard of.
-            self._delete(partition)
-            partition = None
         if partition is None:
             partition = self._open(topic_partition, topic_id, is_new=is_new)
         return partition, partition.apply(image)
