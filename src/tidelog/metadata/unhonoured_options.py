@@ -168,7 +168,7 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
     _group(
         "Replication",
-        "Replication is not throttled yet; each leader is followed with one loop; consumers read from leaders.",
+        "Replication is not throttled yet, each leader has one fetch loop, and consumers read from leaders.",
         """
         follower.replication.throttled.rate* inter.broker.protocol.version
         leader.replication.throttled.rate* num.replica.alter.log.dirs.threads num.replica.fetchers*
