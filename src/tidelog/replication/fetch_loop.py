@@ -94,7 +94,7 @@ class FetchLoop:
         followed = self._followed[partition.topic_partition] = Followed(partition)
         if partition.log.epochs.latest_epoch == NO_LEADER_EPOCH:
             # Without epochs nobody can tell where histories part; what is committed is common to all.
-            self._guarded(followed, lambda: partition.log.truncate_to(partition.log.high_watermark))
+            self._guarded(followed, lambda: partition.truncate_to(partition.log.high_watermark))
         self._more.set()
 
     def remove(self, partition: TopicPartition) -> None:

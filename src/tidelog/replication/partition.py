@@ -242,12 +242,20 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from ``offset`` on, which the leader does not have."""
-        self.log.truncate_to(offset)
+        truncation = self._surroundings.truncation
+        if truncation is None:
+            self.log.truncate_to(offset)
+        else:
+            truncation.truncate_to(self.topic_partition, offset)
         self._wake_soon()
 
     def start_again_at(self, offset: int) -> None:
         """Drop everything: the leader's log starts behind the end of this one."""
-        self.log.truncate_fully_and_start_at(offset)
+        truncation = self._surroundings.truncation
+        if truncation is None:
+            self.log.truncate_fully_and_start_at(offset)
+        else:
+            truncation.truncate_fully_and_start_at(self.topic_partition, offset)
         self._wake_soon()
 
     # Followers

@@ -7,9 +7,10 @@ A broker alone has no followers, so nothing of this is ever asked for there (``A
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock, SystemClock
+from tidelog.ids import TopicPartition
 from tidelog.replication.in_sync import IsrRequests
 
 if TYPE_CHECKING:
@@ -18,10 +19,20 @@ if TYPE_CHECKING:
 DEFAULT_MAX_LAG_MS = 30_000
 
 
+class LogTruncation(Protocol):
+    """Who cuts logs back, and keeps the cleaner from working on what is gone: ``LogDirs``."""
+
+    def truncate_to(self, partition: TopicPartition, offset: int) -> None:
+        """Drop everything from ``offset`` on."""
+
+    def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
+        """Drop everything, and go on at ``offset``."""
+
+
 class Surroundings:
     """Handed to every partition; ``max_lag_ms`` is ``replica.lag.time.max.ms``."""
 
-    __slots__ = ("clock", "isr_requests", "live_brokers", "max_lag_ms")
+    __slots__ = ("clock", "isr_requests", "live_brokers", "max_lag_ms", "truncation")
 
     def __init__(
         self,
@@ -34,6 +45,8 @@ class Surroundings:
         self.isr_requests = isr_requests
         self.live_brokers = live_brokers
         self.max_lag_ms = max_lag_ms
+        self.truncation: LogTruncation | None = None
+        """None where there is no cleaner; set once the log directories are there."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether a broker is there, as far as this one has been told."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
 from tidelog.storage.log_config import LogConfig
@@ -294,5 +295,33 @@ def test_what_is_no_replica_is_refused(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as refusal:
             scene.replicas[1].fetched_by(9, 0, 0)
         assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(tmp_path, test)
+
+
+def test_a_log_is_cut_back_by_those_who_tell_the_cleaner(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        cut: list[int] = []
+
+        class Truncation:
+            def truncate_to(self, partition: TopicPartition, offset: int) -> None:
+                cut.append(offset)
+                replicas[1].log.truncate_to(offset)
+
+            def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
+                raise AssertionError("nothing was deleted")
+
+        replicas.cut_off.add(1)
+        replicas[1].append(batch(b"lost"))
+        replicas.elect(2, isr=(2, 3))
+        replicas[2].append(batch(b"new"))
+        await replicas.rounds(2)
+        replicas.cut_off.clear()
+        replicas[1]._surroundings.truncation = Truncation()
+        replicas.tell(1)
+        await replicas.rounds(3)
+        assert cut == [0]
+        assert replicas.contents(1) == replicas.contents(2)
 
     run(tmp_path, test)

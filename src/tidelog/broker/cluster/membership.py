@@ -87,6 +87,7 @@ class Membership:
     ) -> None:
         """The rest of the broker is there."""
         self._partitions = partitions
+        self.surroundings.truncation = log_dirs
         self._on_offline = on_offline
         self.loops = FetchLoops(self._fetch_loop)
         self.control = Control(
