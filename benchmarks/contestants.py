@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat import toolchain
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.broker_process import BrokerProcess, Tidelog
+from tests.compat.mixed_cluster import ZooKeeperModeKafka
 
 from benchmarks import wire
 
@@ -35,6 +36,18 @@ def make(name: str, directory: Path, options: Mapping[str, str] | None = None) -
     if name == "tidelog":
         return Tidelog(directory, options)
     return ApacheKafka(directory, options, heap=APACHE_HEAP)
+
+
+def make_cluster(name: str, directory: Path, zookeeper: str, brokers: int) -> list[BrokerProcess]:
+    """Brokers 1, 2, … that coordinate through ZooKeeper; none is started."""
+    kind = Tidelog if name == "tidelog" else ZooKeeperModeKafka
+    made: list[BrokerProcess] = []
+    for number in range(1, brokers + 1):
+        options = {"zookeeper.connect": zookeeper, "broker.id": str(number)}
+        broker = kind(directory / f"broker-{number}", options)
+        broker.node_id = number
+        made.append(broker)
+    return made
 
 
 @contextmanager

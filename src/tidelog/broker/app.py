@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.network import Network
 from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
 from tidelog.broker.state import BrokerState, LifeCycle
@@ -40,7 +41,7 @@ from tidelog.metadata.feed import Feed, ImageDelta, MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.listeners import Listener, reachable
 from tidelog.metadata.producer_ids import ProducerIds
-from tidelog.metadata.store import MetadataStore, NoNode, put
+from tidelog.metadata.store import MetadataStore, NoNode, SharedStore, put
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
@@ -83,8 +84,15 @@ class Broker:
     advertised: tuple[Listener, ...]
     _feed: Feed
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        ensemble: Callable[[], Awaitable[SharedStore]] | None = None,
+    ) -> None:
+        """``ensemble`` is asked for the session with ZooKeeper instead of ``zookeeper.connect``, in tests."""
         self.config = config
+        self._ensemble = ensemble
         self.clock = clock or SystemClock()
         self.on_fatal: Callable[[str], None] = lambda reason: None
         """Told when the broker cannot go on: no log directory is left."""
@@ -226,7 +234,9 @@ class Broker:
         """A broker of a cluster: its metadata come from ZooKeeper and from the controller."""
         from tidelog.broker.cluster.joining import join_ensemble
 
-        joined = await join_ensemble(self.config, self.clock, self.log_dirs, broker_id, known_cluster_id)
+        joined = await join_ensemble(
+            self.config, self.clock, self.log_dirs, broker_id, known_cluster_id, self._ensemble
+        )
         self._undo += [joined.store.close, joined.feed.close]
         self.store = joined.store
         self._feed = joined.feed
@@ -276,10 +286,15 @@ class Broker:
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
         )
+        fetch = FetchHandler(self, sessions, config.int("fetch.max.bytes"))
+        if self._membership is not None:
+            fetch.throttle = self._membership.throttles.leader
+            if config.optional_str("replica.selector.class") == RACK_AWARE:
+                fetch.nearest = NearestReplica(self.image)
         self._dispatcher = Dispatcher(
             self,
             ProduceHandler(self, group),
-            FetchHandler(self, sessions, config.int("fetch.max.bytes")),
+            fetch,
             group,
             config.int("queued.max.requests"),
         )

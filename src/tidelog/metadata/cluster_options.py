@@ -3,7 +3,12 @@ Kafka 3.9's."""
 
 from __future__ import annotations
 
-from tidelog.options import Option, at_least, option
+from tidelog.options import MAX_LONG, Option, at_least, one_of, option
+
+REPLICA_SELECTORS = (
+    "org.apache.kafka.common.replica.LeaderSelector",
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+)
 
 ZOOKEEPER_OPTIONS: tuple[Option, ...] = (
     option(
@@ -91,6 +96,14 @@ CONTROLLER_OPTIONS: tuple[Option, ...] = (
         "How long a request between the controller and a broker may take.",
     ),
     option(
+        "request.timeout.ms",
+        "int",
+        30000,
+        "How long the controller waits for a broker's answer before it asks again; no longer than "
+        "controller.socket.timeout.ms.",
+        importance="high",
+    ),
+    option(
         "control.plane.listener.name",
         "string",
         None,
@@ -156,5 +169,55 @@ REPLICATION_OPTIONS: tuple[Option, ...] = (
         65536,
         "SO_RCVBUF of followers' connections; -1 keeps the operating system's choice.",
         importance="high",
+    ),
+    option(
+        "replica.selector.class",
+        "string",
+        None,
+        "Where leaders send consumers to read: with RackAwareReplicaSelector to an in-sync follower whose "
+        "broker.rack is the consumer's client.rack (KIP-392); otherwise nowhere.",
+        one_of(*REPLICA_SELECTORS),
+    ),
+    option(
+        "leader.replication.throttled.rate",
+        "long",
+        MAX_LONG,
+        "How many bytes a second this broker sends, as leader, of the replicas that topics list in "
+        "leader.replication.throttled.replicas; those in sync are not slowed.",
+        at_least(0),
+        dynamic="cluster-wide",
+    ),
+    option(
+        "follower.replication.throttled.rate",
+        "long",
+        MAX_LONG,
+        "How many bytes a second this broker fetches, as follower, of the replicas that topics list in "
+        "follower.replication.throttled.replicas; those in sync are not slowed.",
+        at_least(0),
+        dynamic="cluster-wide",
+    ),
+    option(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "long",
+        MAX_LONG,
+        "How many bytes a second each move of a log to another log directory copies.",
+        at_least(1),
+        dynamic="cluster-wide",
+    ),
+    option(
+        "replication.quota.window.num",
+        "int",
+        11,
+        "Over how many windows the rates of throttled replication are measured.",
+        at_least(1),
+        importance="low",
+    ),
+    option(
+        "replication.quota.window.size.seconds",
+        "int",
+        1,
+        "How long each of these windows is.",
+        at_least(1),
+        importance="low",
     ),
 )

@@ -168,13 +168,10 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
     _group(
         "Replication",
-        "Replication is not throttled yet, each leader has one fetch loop, and consumers read from leaders.",
+        "Each leader has one fetch loop, and one task moves each log.",
         """
-        follower.replication.throttled.rate* inter.broker.protocol.version
-        leader.replication.throttled.rate* num.replica.alter.log.dirs.threads num.replica.fetchers*
-        replica.alter.log.dirs.io.max.bytes.per.second* replica.selector.class replication.quota.window.num
-        replication.quota.window.size.seconds request.timeout.ms socket.connection.setup.timeout.max.ms
-        socket.connection.setup.timeout.ms
+        inter.broker.protocol.version num.replica.alter.log.dirs.threads num.replica.fetchers*
+        socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
         """,
     ),
     _group(

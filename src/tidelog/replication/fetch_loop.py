@@ -5,9 +5,9 @@ tells the epoch of its last batch; where the leader's log has something else, th
 follower cuts its log back to where both agree, step by step if need be (KIP-101, KIP-279, KIP-595). The
 high watermark and the start of the log follow the leader's.
 
-A partition that cannot be fetched (its leader is not ready, or the records are bad) waits a while; the
-others go on. One whose epoch is over is dropped: the controller will say what becomes of it. A disk that
-fails takes its directory offline.
+A partition that cannot be fetched (its leader is not ready, or the records are bad) waits a while, and so
+does one whose replication is throttled (``throttle``); the others go on. One whose epoch is over is dropped:
+the controller will say what becomes of it. A disk that fails takes its directory offline.
 
 Owned by ``broker/cluster/membership``.
 """
@@ -24,6 +24,7 @@ from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.batch import iter_batches
 from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition, LeaderEndpoint
 from tidelog.replication.partition import Partition
+from tidelog.replication.throttle import ReplicationThrottle
 from tidelog.storage.log import Log
 
 logger = logging.getLogger(__name__)
@@ -44,14 +45,16 @@ _NOT_READY = frozenset(
 
 
 class Followed:
-    """A partition in a loop: the epoch it is followed in, and until when it waits."""
+    """A partition in a loop: the epoch it is followed in, until when it waits, and whether it had all that
+    was committed at its last fetch."""
 
-    __slots__ = ("epoch", "partition", "until_ms")
+    __slots__ = ("caught_up", "epoch", "partition", "until_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
         self.until_ms = float("-inf")
+        self.caught_up = False
 
 
 class FetchLoop:
@@ -64,8 +67,10 @@ class FetchLoop:
         clock: Clock,
         backoff_ms: Callable[[], int],
         on_offline: Callable[[LogDirOfflineError], None],
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
         self.leader_id = leader_id
+        self._throttle = throttle
         self._endpoint = endpoint
         self._clock = clock
         self._backoff_ms = backoff_ms
@@ -119,6 +124,8 @@ class FetchLoop:
     async def _round(self) -> None:
         now_ms = self._clock.monotonic_ms()
         ready = [each for each in self._followed.values() if each.until_ms <= now_ms]
+        if self._throttle is not None:
+            ready = [each for each in ready if not self._held_back(self._throttle, each)]
         if not ready:
             await self._wait_for_work(now_ms)
             return
@@ -138,6 +145,13 @@ class FetchLoop:
                 await self._more.wait()
         except TimeoutError:
             return
+
+    def _held_back(self, throttle: ReplicationThrottle, followed: Followed) -> bool:
+        """Whether a partition waits because too much was copied for throttled replicas of late."""
+        if not throttle.holds_back(followed.partition.topic_partition, in_sync=followed.caught_up):
+            return False
+        self._delay(followed)
+        return True
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._backoff_ms() / 1000)
@@ -172,7 +186,7 @@ class FetchLoop:
             if answer.diverging_epoch is not None:
                 self._truncate(followed, *answer.diverging_epoch)
             else:
-                self._guarded(followed, lambda: self._append(followed.partition, answer))
+                self._guarded(followed, lambda: self._append(followed, answer))
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_again(followed, position)
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -188,12 +202,16 @@ class FetchLoop:
                 )
             self._delay(followed)
 
-    def _append(self, partition: Partition, answer: FetchedPartition) -> None:
+    def _append(self, followed: Followed, answer: FetchedPartition) -> None:
+        partition = followed.partition
         log = partition.log
         if answer.records:
             if log.log_end_offset == log.log_start_offset:
                 _begin_with_whole_batch(log, answer.records)
             log.append_as_follower(answer.records)
+            if self._throttle is not None and self._throttle.applies_to(partition.topic_partition):
+                self._throttle.record(len(answer.records))
+        followed.caught_up = log.log_end_offset >= answer.high_watermark
         partition.follow(answer.high_watermark, answer.log_start_offset)
 
     def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:

@@ -99,14 +99,25 @@ class Followers:
             follower.caught_up_ms = now_ms if in_sync else float("-inf")
 
     def committed_offset(
-        self, leader_end_offset: int, maximal_isr: Collection[int], now_ms: float, max_lag_ms: float
+        self,
+        leader_end_offset: int,
+        maximal_isr: Collection[int],
+        alive: Collection[int],
+        now_ms: float,
+        max_lag_ms: float,
     ) -> int:
-        """Before which offset every replica has everything that is in sync, or may be at any moment."""
+        """Before which offset every replica has everything that is in sync, or may be at any moment.
+
+        A broker that is gone will not be taken in, however well it has kept up till then.
+        """
         committed = leader_end_offset
         for follower in self._by_id.values():
             if follower.log_end_offset < committed and (
                 follower.broker_id in maximal_isr
-                or follower.is_caught_up(leader_end_offset, now_ms, max_lag_ms)
+                or (
+                    follower.broker_id in alive
+                    and follower.is_caught_up(leader_end_offset, now_ms, max_lag_ms)
+                )
             ):
                 committed = follower.log_end_offset
         return committed
@@ -119,6 +130,14 @@ class Followers:
             follower.broker_id
             for follower in self._by_id.values()
             if follower.broker_id in isr and not follower.is_caught_up(leader_end_offset, now_ms, max_lag_ms)
+        ]
+
+    def holding(self, offset: int, isr: Collection[int]) -> list[Follower]:
+        """The in-sync followers whose logs have ``offset`` or end there."""
+        return [
+            follower
+            for follower in self._by_id.values()
+            if follower.broker_id in isr and follower.log_start_offset <= offset <= follower.log_end_offset
         ]
 
     def low_watermark(self, leader_start_offset: int, alive: Collection[int]) -> int:

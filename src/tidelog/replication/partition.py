@@ -29,7 +29,7 @@ from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.metadata.znodes import NO_LEADER
-from tidelog.replication.followers import NO_BROKER_EPOCH, Followers
+from tidelog.replication.followers import NO_BROKER_EPOCH, Follower, Followers
 from tidelog.replication.in_sync import InSync
 from tidelog.replication.surroundings import ALONE, Surroundings
 from tidelog.storage.log import FetchSlice, Isolation, Log
@@ -218,7 +218,11 @@ class Partition:
             surroundings = self._surroundings
             now_ms = surroundings.clock.monotonic_ms()
             committed = self._followers.committed_offset(
-                log.log_end_offset, self._in_sync.maximal, now_ms, surroundings.max_lag_ms
+                log.log_end_offset,
+                self._in_sync.maximal,
+                surroundings.live_brokers(),
+                now_ms,
+                surroundings.max_lag_ms,
             )
             end_offset = min(end_offset, committed)
         if end_offset <= log.high_watermark:
@@ -309,6 +313,11 @@ class Partition:
             logger.info("Replicas %s of %s have fallen behind", lagging, self.topic_partition)
             self._propose(tuple(each for each in self.isr if each not in lagging))
 
+    def brokers_changed(self) -> None:
+        """Brokers have come or gone: who is gone and not in sync holds the high watermark back no longer."""
+        if self.is_leader and not self.closed and self.advance_high_watermark():
+            self._wake_soon()
+
     def _propose(self, isr: tuple[int, ...]) -> None:
         self._in_sync.propose(isr)
         self._surroundings.isr_requests.submit(self, isr)
@@ -338,6 +347,18 @@ class Partition:
             follower = self._followers.get(broker_id)
             epochs[broker_id] = own_epoch if follower is None else follower.broker_epoch
         return epochs
+
+    def readable_followers(self, offset: int) -> list[Follower]:
+        """The in-sync followers that a consumer at ``offset`` may read from (KIP-392)."""
+        return self._followers.holding(offset, self.isr)
+
+    @property
+    def is_behind_epoch(self) -> bool:
+        """Whether this broker leads, and the high watermark has not come to where its epoch began.
+
+        Until then a client that asks for the end of the log could be told less than it was told before.
+        """
+        return self.is_leader and self.log.high_watermark < self._epoch_start_offset
 
     @property
     def low_watermark(self) -> int:
@@ -402,13 +423,18 @@ class Partition:
         min_one_message: bool,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         last_fetched_epoch: int = NO_LEADER_EPOCH,
+        leader_only: bool = True,
     ) -> ReadResult:
         """A range of records from ``offset`` on; refuses readers with another idea of who leads.
 
+        Without ``leader_only`` a follower serves, too: consumers, up to its own high watermark (KIP-392).
         Epochs below zero are none, as in Kafka for fetches alone.
         """
         if not self.is_leader or current_leader_epoch >= 0:
-            self.check_leader(current_leader_epoch)
+            if leader_only:
+                self.check_leader(current_leader_epoch)
+            else:
+                self.check_epoch(current_leader_epoch)
         log = self.log
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
@@ -426,6 +452,12 @@ class Partition:
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Raise unless this broker leads, in the epoch that the client believes in, if it names one."""
+        self.check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise self._not_leader()
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Raise if the client names another leader epoch than the present one."""
         if current_leader_epoch != NO_LEADER_EPOCH:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(
@@ -439,8 +471,6 @@ class Partition:
                     f"Leader epoch {current_leader_epoch} of {self.topic_partition} is yet unknown here, "
                     f"it is {self.leader_epoch}",
                 )
-        if not self.is_leader:
-            raise self._not_leader()
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to ``leader_epoch`` and where it ends; ``(-1, -1)`` if that is not known."""

@@ -94,12 +94,16 @@ class ReplicaSet:
     ) -> None:
         self.grant: Callable[[Partition, tuple[int, ...]], bool] = lambda partition, isr: True
         self.cut_off: set[int] = set()
+        self.gone: set[int] = set()
+        """Who is not alive any more, as all others have been told."""
         self.state = PartitionImage(replicas=tuple(range(1, count + 1)))
         self._directory = directory
         self._clock = clock
         self._config = config or LogConfig()
         self._topic_id = random_uuid()
-        self._surroundings = Surroundings(clock, self, lambda: set(self.state.replicas), max_lag_ms)
+        self._surroundings = Surroundings(
+            clock, self, lambda: set(self.state.replicas) - self.gone, max_lag_ms
+        )
         self._replicas = {broker: self._open(broker, clean=True) for broker in self.state.replicas}
         self._loops: dict[int, FetchLoop] = {}
         self.lost: list[LogDirOfflineError] = []

@@ -110,6 +110,25 @@ def test_a_follower_that_is_about_to_be_in_sync_holds_the_high_watermark(tmp_pat
     run(tmp_path, test)
 
 
+def test_a_follower_that_is_gone_holds_nothing_back_though_it_had_caught_up(tmp_path: Path) -> None:
+    """A broker that shuts down follows until its end, but is not taken in again."""
+
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.grant = lambda partition, isr: False
+        replicas.elect(1, isr=(1, 2))
+        await replicas.rounds(2)
+        replicas.cut_off.add(3)
+        replicas[1].append(batch(b"a"), ACKS_ALL)
+        await replicas.rounds(2)
+        assert scene.offsets()[0] == (0, 1)
+        replicas.gone.add(3)
+        replicas[1].brokers_changed()
+        assert scene.offsets()[0] == (1, 1)
+
+    run(tmp_path, test)
+
+
 def test_while_a_change_is_under_way_both_sets_count(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         replicas = scene.replicas

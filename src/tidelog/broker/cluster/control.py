@@ -80,7 +80,10 @@ class Control:
         """Know what the controller knows."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is ErrorCode.NONE:
-            self._feed.update(request)
+            delta = self._feed.update(request)
+            if delta.brokers:
+                for partition in self._partitions.by_name.values():
+                    partition.brokers_changed()
             self.informed.set()
         return UpdateMetadataResponse(error_code=code)
 

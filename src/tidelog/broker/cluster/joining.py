@@ -3,6 +3,7 @@ reads itself."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tidelog.broker.cluster.admin import ClusterAdmin
@@ -36,14 +37,13 @@ async def join_ensemble(
     log_dirs: LogDirs,
     broker_id: int | None,
     known_cluster_id: str | None,
+    ensemble: Callable[[], Awaitable[SharedStore]] | None = None,
 ) -> Joined:
-    """Connect, settle the ids, mark the log directories with them, and begin to follow the configs."""
-    timeout_ms = config.get("zookeeper.connection.timeout.ms")
-    store = await ZooKeeperStore.connect(
-        config.str("zookeeper.connect"),
-        session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
-        connection_timeout_ms=timeout_ms if isinstance(timeout_ms, int) else None,
-    )
+    """Connect, settle the ids, mark the log directories with them, and begin to follow the configs.
+
+    ``ensemble`` stands in for the one that ``zookeeper.connect`` names.
+    """
+    store = await (_connect(config) if ensemble is None else ensemble())
     try:
         await prepare(store)
         cluster_id = await settle_cluster_id(store, known_cluster_id)
@@ -58,6 +58,15 @@ async def join_ensemble(
     configs = DynamicConfigs(store, feed, config, feed.announce)
     membership = Membership(config, clock, store, feed)
     return Joined(store, feed, configs, membership, ClusterAdmin(store, feed, config, configs, membership))
+
+
+async def _connect(config: BrokerConfig) -> SharedStore:
+    timeout_ms = config.get("zookeeper.connection.timeout.ms")
+    return await ZooKeeperStore.connect(
+        config.str("zookeeper.connect"),
+        session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
+        connection_timeout_ms=timeout_ms if isinstance(timeout_ms, int) else None,
+    )
 
 
 async def _finalize_features(store: SharedStore) -> None:

@@ -20,6 +20,7 @@ from tidelog.broker.cluster.peer import Peer
 from tidelog.broker.cluster.registration import register
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
+from tidelog.broker.cluster.throttles import Throttles
 from tidelog.client.address import Address
 from tidelog.client.settings import NetworkSettings
 from tidelog.clock import Clock
@@ -89,6 +90,7 @@ class Membership:
         self._partitions = partitions
         self.surroundings.truncation = log_dirs
         self._on_offline = on_offline
+        self.throttles = Throttles(self._config, self._clock, self._feed, configs)
         self.loops = FetchLoops(self._fetch_loop)
         self.control = Control(
             self._config.node_id,
@@ -221,6 +223,7 @@ class Membership:
             self._clock,
             lambda: self._config.int("replica.fetch.backoff.ms"),
             self._on_offline,
+            self.throttles.follower,
         )
 
     def _channels(self) -> Channels:
@@ -231,7 +234,10 @@ class Membership:
         def listener_of(broker: LiveBroker) -> Address | None:
             return _address(broker.registration, names)
 
-        return Channels(listener_of, self._settings, self._config.int("controller.socket.timeout.ms"))
+        timeout_ms = min(
+            self._config.int("controller.socket.timeout.ms"), self._config.int("request.timeout.ms")
+        )
+        return Channels(listener_of, self._settings, timeout_ms)
 
     def _address_of(self, broker_id: int) -> Address | None:
         known: Mapping[int, BrokerRegistration] = self._feed.image.brokers

@@ -3,15 +3,19 @@
 Behaviour as in Kafka: offset -1 means the high watermark, an offset beyond it or below zero is
 OFFSET_OUT_OF_RANGE, a topic without ``delete`` in its cleanup policy is POLICY_VIOLATION, internal topics are
 INVALID_TOPIC_EXCEPTION. The answer is the low watermark of all replicas, which on one broker is the start of
-its log. Of a partition that is named twice the last offset counts. Records are unreachable when the answer
-leaves; segments go with the next retention run.
+its log. With followers it waits until those that are alive have deleted, too: they learn of the start with
+the leader's next answer, and tell theirs with the fetch behind that. When ``timeout_ms`` are over first, the
+partition's error is REQUEST_TIMED_OUT, though the leader has deleted. Of a partition that is named twice the
+last offset counts. Records are unreachable when the answer leaves; segments go with the next retention run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from tidelog.broker.context import RequestContext
+from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS
 from tidelog.replication.partition import Partition
@@ -32,14 +36,17 @@ NO_LOW_WATERMARK = -1
 log = logging.getLogger(__name__)
 
 
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete, partition by partition."""
-    return DeleteRecordsResponse(
+def handle(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Reply[DeleteRecordsResponse]:
+    """Delete, partition by partition; then wait for the followers."""
+    waiting: list[_Unfinished] = []
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _delete(context, topic.name, index, offset)
+                    _delete(context, topic.name, index, offset, waiting)
                     for index, offset in {
                         each.partition_index: each.offset for each in topic.partitions
                     }.items()
@@ -48,6 +55,65 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
             for topic in request.topics
         ]
     )
+    return DelayedDelete(response, waiting, request.timeout_ms).reply if waiting else response
+
+
+class _Unfinished:
+    """A partition whose followers have not deleted yet."""
+
+    __slots__ = ("partition", "result", "target")
+
+    def __init__(self, partition: Partition, target: int, result: DeleteRecordsPartitionResult) -> None:
+        self.partition = partition
+        self.target = target
+        self.result = result
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+    def look(self) -> bool:
+        """Whether the outcome is known now."""
+        partition = self.partition
+        if partition.offline:
+            self._settle(ErrorCode.KAFKA_STORAGE_ERROR, NO_LOW_WATERMARK)
+        elif partition.closed:
+            self._settle(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LOW_WATERMARK)
+        elif not partition.is_leader:
+            self._settle(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LOW_WATERMARK)
+        elif partition.low_watermark >= self.target:
+            self._settle(ErrorCode.NONE, partition.low_watermark)
+        else:
+            return False
+        return True
+
+    def _settle(self, code: ErrorCode, low_watermark: int) -> None:
+        self.result.error_code = code
+        self.result.low_watermark = low_watermark
+
+
+class DelayedDelete:
+    """A request that waits for followers; a waiter of its partitions."""
+
+    def __init__(self, response: DeleteRecordsResponse, waiting: list[_Unfinished], timeout_ms: int) -> None:
+        self.reply: Reply[DeleteRecordsResponse] = Reply()
+        self._response = response
+        self._waiting = waiting
+        for each in waiting:
+            each.partition.watch(self)
+        self._timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, self._finish)
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Look whether its followers have deleted now."""
+        for each in [each for each in self._waiting if each.partition is partition and each.look()]:
+            self._waiting.remove(each)
+            partition.unwatch(self)
+        if not self._waiting:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        for each in self._waiting:
+            each.partition.unwatch(self)
+        if not self.reply.done:
+            self.reply.resolve(self._response)
 
 
 def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
@@ -63,21 +129,27 @@ def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
     )
 
 
-def _delete(context: RequestContext, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+def _delete(
+    context: RequestContext, topic: str, index: int, offset: int, waiting: list[_Unfinished]
+) -> DeleteRecordsPartitionResult:
     try:
         partition = context.broker.partitions.get(topic, index)
-        low_watermark = _delete_before(partition, offset)
+        target = _delete_before(partition, offset)
     except LogDirOfflineError as error:
         context.broker.log_dir_failed(error)
         return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
     except KafkaError as error:
         log.debug("records of %s-%d are not deleted: %s", topic, index, error)
         return _refusal(index, error.code)
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+    low_watermark = partition.low_watermark
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+    if low_watermark < target:
+        waiting.append(_Unfinished(partition, target, result))
+    return result
 
 
 def _delete_before(partition: Partition, offset: int) -> int:
-    """Delete the records before ``offset``; returns where the log starts now."""
+    """Delete the records before ``offset``; returns the offset that is meant."""
     name = partition.topic_partition
     if name.topic in INTERNAL_TOPICS:
         raise KafkaError(
@@ -96,7 +168,7 @@ def _delete_before(partition: Partition, offset: int) -> int:
         )
     partition.log.increment_log_start_offset(target, "a client asked to delete records")
     partition.changed()
-    return partition.log.log_start_offset
+    return target
 
 
 def _refusal(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:

@@ -7,15 +7,19 @@ above all, leader epochs fenced, diverging epochs reported, aborted transactions
 committed records. A request that cannot be served at once waits as a ``DelayedFetch``; an unknown partition
 among known ones does not end a wait, any other error does.
 
-A follower reads to the end of the log, and tells by what it asks for what it has.
+A follower reads to the end of the log, and tells by what it asks for what it has. Of partitions whose
+replication is throttled it gets nothing while too much has been copied, unless it is in sync
+(``replication/throttle``). Consumers read up to the high watermark, at followers, too, if they speak version
+11 or later; a leader may send them to a follower near by (KIP-392, ``broker/nearest_replica``).
 
-Differences: a preferred read replica is never named; nothing is throttled.
+Differences: no client is throttled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.broker.fetch_session import (
@@ -27,12 +31,14 @@ from tidelog.broker.fetch_session import (
     Wanted,
     records_size,
 )
+from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import Uuid
+from tidelog.ids import NO_LEADER_EPOCH, Uuid
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import Isolation
+from tidelog.replication.throttle import ReplicationThrottle
+from tidelog.storage.log import FetchSlice, Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
     FetchPartition,
@@ -54,12 +60,14 @@ VERSIONS = (4, 18)
 logger = logging.getLogger(__name__)
 
 _READ_COMMITTED = 1
+_RACKS_SINCE = 11
 _TOPIC_IDS_SINCE = 13
 _LEADER_SINCE = 16
 _STORAGE_ERROR_SINCE = 6
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
 LOG_END = Isolation.LOG_END
+_NOTHING = FetchSlice(None, -1, 0, 0, 0, None, False)
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -72,6 +80,10 @@ class FetchHandler:
         self.max_bytes = max_bytes
         self.by_name = broker.partitions.by_name
         self.by_id = broker.partitions.by_id
+        self.nearest: NearestReplica | None = None
+        """Set where leaders send consumers to replicas near by."""
+        self.throttle: ReplicationThrottle | None = None
+        """What a leader may send to followers, in a cluster."""
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
@@ -111,12 +123,18 @@ class FetchHandler:
         replica_id, _, _, min_bytes, limit, isolation_level, session_id, _, topics, _, _, _ = request
         name, topic_id, ((index, epoch, offset, last_epoch, _, max_bytes, _, _),) = topics[0]
         partition = self.by_name.get((name, index)) if topic_id is None else self.by_id.get((topic_id, index))
-        if partition is None or replica_id >= 0 or session_id:
+        if partition is None or replica_id >= 0 or session_id or self.nearest is not None:
             return None
         isolation = TXN_COMMITTED if isolation_level == _READ_COMMITTED else HIGH_WATERMARK
         try:
             found, high_watermark, stable, start, _ = partition.read(
-                offset, min(max_bytes, limit, self.max_bytes), isolation, True, epoch, last_epoch
+                offset,
+                min(max_bytes, limit, self.max_bytes),
+                isolation,
+                True,
+                epoch,
+                last_epoch,
+                version < _RACKS_SINCE,
             )
         except Exception:
             # The long way meets it again and says what it is.
@@ -160,6 +178,7 @@ class Fetch:
         "_first_read",
         "_handler",
         "_isolation",
+        "_leader_only",
         "_lookup",
         "_pending",
         "_request",
@@ -187,6 +206,7 @@ class Fetch:
             self._isolation = LOG_END
         else:
             self._isolation = TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else HIGH_WATERMARK
+        self._leader_only = request.replica_id >= 0 or version < _RACKS_SINCE
         self._first_read = True
         self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
 
@@ -213,6 +233,8 @@ class Fetch:
         left = min(self._request.max_bytes, self._handler.max_bytes)
         from_follower = self._request.replica_id >= 0
         first_read, self._first_read = self._first_read, False
+        leader_only = self._leader_only
+        nearest = self._handler.nearest
         size = 0
         readable = enough = False
         for key, wanted in self._context.partitions:
@@ -221,12 +243,27 @@ class Fetch:
             try:
                 if partition is None:
                     partition = self._handler.find(key, self._context)
+                if nearest is not None and not leader_only:
+                    preferred = self._elsewhere(nearest, partition, wanted)
+                    if preferred is not None:
+                        answers[key] = preferred
+                        readable = enough = True
+                        continue
                 found, high_watermark, stable, start, diverging = partition.read(
-                    offset, max_bytes if max_bytes < left else left, isolation, size == 0, epoch, last_epoch
+                    offset,
+                    max_bytes if max_bytes < left else left,
+                    isolation,
+                    size == 0,
+                    epoch,
+                    last_epoch,
+                    leader_only,
                 )
-                if from_follower and diverging is None and first_read:
-                    self._note_follower(partition, wanted)
-                    high_watermark = partition.log.high_watermark
+                if from_follower and diverging is None:
+                    if first_read:
+                        self._note_follower(partition, wanted)
+                        high_watermark = partition.log.high_watermark
+                    if self._held_back(partition):
+                        found = _NOTHING
             except Exception as error:
                 answer, ends_wait = self._error(key, partition, error)
                 (answers if ends_wait else missing)[key] = answer
@@ -264,6 +301,38 @@ class Fetch:
             answers.update(sorted(missing.items(), key=lambda each: each[1][1] != ErrorCode.UNKNOWN_TOPIC_ID))
         return answers, enough or size >= self._min_bytes or not readable
 
+    def _elsewhere(
+        self, nearest: NearestReplica, partition: Partition, wanted: FetchPartition
+    ) -> PartitionAnswer | None:
+        """The answer that sends a consumer to a replica near by, if there is one."""
+        replica = nearest.find(
+            partition, self._request.rack_id, self._connection.listener, wanted.fetch_offset
+        )
+        if replica is None:
+            return None
+        partition.check_epoch(max(wanted.current_leader_epoch, NO_LEADER_EPOCH))
+        log = partition.log
+        return (
+            wanted.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            None,
+            replica,
+            b"",
+            None,
+            None,
+            None,
+        )
+
+    def _held_back(self, partition: Partition) -> bool:
+        """Whether a follower gets nothing of a partition now, because replication is throttled."""
+        throttle = self._handler.throttle
+        return throttle is not None and throttle.holds_back(
+            partition.topic_partition, in_sync=self._request.replica_id in partition.isr
+        )
+
     def _note_follower(self, partition: Partition, wanted: FetchPartition) -> None:
         """A follower tells what it has by what it asks for; once, not again when the wait is over."""
         request = self._request
@@ -298,6 +367,8 @@ class Fetch:
         topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
         last: str | bytes | None = None
         endpoints: list[Endpoint] = []
+        if self._request.replica_id >= 0:
+            self._record_copies(answers, selected)
         for key in selected:
             topic = key[0]
             answer = answers[key]
@@ -318,6 +389,14 @@ class Fetch:
             session_id=session_id,
             node_endpoints=endpoints,
         )
+
+    def _record_copies(self, answers: Answers, selected: Iterable[PartitionKey]) -> None:
+        throttle = self._handler.throttle
+        if throttle is not None:
+            for key in selected:
+                partition = self._lookup.get(key)
+                if partition is not None and throttle.applies_to(partition.topic_partition):
+                    throttle.record(records_size(answers[key]))
 
     # Waiting
 
@@ -345,8 +424,12 @@ class Fetch:
         if wanted is None:
             return False
         _, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
+        if self._request.replica_id >= 0 and self._held_back(partition):
+            return False
         try:
-            found = partition.read(offset, max_bytes, self._isolation, True, epoch, last_epoch).slice
+            found = partition.read(
+                offset, max_bytes, self._isolation, True, epoch, last_epoch, self._leader_only
+            ).slice
         except Exception:
             # The read for the answer meets it again and says what it is.
             return True

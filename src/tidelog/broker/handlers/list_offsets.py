@@ -4,8 +4,11 @@ Timestamps below zero have meanings: -1 latest, -2 earliest, -3 the record with 
 version 7), -4 earliest local (8), -5 latest tiered (9), -6 earliest pending upload (11); a later version's
 meaning, and any other negative number, is UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable
 offset for readers of committed records and the high watermark for others; what a timestamp finds beyond
-that is not told. There is no tiered storage: earliest local is earliest, and the offsets of -5 and -6 are
--1. Partitions named twice are INVALID_REQUEST.
+that is not told. A new leader whose high watermark has not come to where its epoch began answers
+OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) to consumers that ask for the end, or for what is
+beyond it: it could name an older offset than its predecessor did. Only leaders answer, but for replica id -2,
+the one of debugging tools. There is no tiered storage: earliest local is earliest, and the offsets of -5 and
+-6 are -1. Partitions named twice are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -32,8 +35,12 @@ VERSIONS = (1, 11)
 
 # Which version knows which special timestamp.
 _SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+_LATEST = -1
+_TIERED = (-5, -6)
 _READ_COMMITTED = 1
 _CONSUMER = -1
+_DEBUGGER = -2
+_NOT_AVAILABLE_SINCE = 5
 
 _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
 
@@ -91,8 +98,17 @@ def _answer(
         return _error(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = context.broker.partitions.get(topic, index)
-        partition.check_leader(wanted.current_leader_epoch)
+        if request.replica_id == _DEBUGGER:
+            partition.check_epoch(wanted.current_leader_epoch)
+        else:
+            partition.check_leader(wanted.current_leader_epoch)
         found = _find(partition, wanted.timestamp, _end(partition, request))
+        if (
+            request.replica_id == _CONSUMER
+            and partition.is_behind_epoch
+            and (wanted.timestamp == _LATEST or (found is _NOTHING and wanted.timestamp not in _TIERED))
+        ):
+            return _error(index, _not_available(context.version))
     except Exception as error:
         return _error(index, error_code(context.broker, error, "listing offsets of", f"{topic}-{index}"))
     response = ListOffsetsPartitionResponse(
@@ -101,6 +117,12 @@ def _answer(
     if context.version >= 4:
         response.leader_epoch = found.leader_epoch
     return response
+
+
+def _not_available(version: int) -> ErrorCode:
+    if version >= _NOT_AVAILABLE_SINCE:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _end(partition: Partition, request: ListOffsetsRequest) -> int:

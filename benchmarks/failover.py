@@ -1,0 +1,169 @@
+"""How long producing stops when the leader of a partition goes: killed, killed as the controller, stopped in
+good order.
+
+Three brokers with three replicas and a ZooKeeper, everything else at its default. What a death costs has two
+parts: until ZooKeeper lets the dead broker's session expire (``zookeeper.session.timeout.ms``, 18 s for
+every contestant), and from then until a producer has its next acknowledgement. The second is the
+cluster's own and is what is measured.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.protocol.states import WatchedEvent
+from tests.compat.broker_process import BrokerProcess
+
+from benchmarks import failover_probe
+from benchmarks.contestants import make_cluster, scratch
+from benchmarks.failover_probe import BOUND_S, Probe
+from benchmarks.figures import Figures
+from tidelog.client import Admin, KafkaError, NewTopic, TopicPartition
+from tidelog.client.metadata import PartitionMetadata
+from tidelog.testing.zookeeper import ZooKeeperEnsemble
+
+NAME = "failover"
+TOPIC = "failover"
+BROKERS = 3
+
+
+def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
+    with scratch(root) as directory, ExitStack() as stack:
+        ensemble = stack.enter_context(ZooKeeperEnsemble(directory / "zookeeper"))
+        brokers = make_cluster(contestant, directory, ensemble.connect, BROKERS)
+        for broker in brokers:
+            stack.callback(broker.kill)
+            broker.start()
+        addresses = ",".join(broker.address for broker in brokers)
+        zookeeper = KazooClient(ensemble.connect)
+        zookeeper.start(BOUND_S)
+        stack.callback(zookeeper.close)
+        stack.callback(zookeeper.stop)
+        admin = stack.enter_context(Admin(bootstrap_servers=addresses))
+        _create_topic(admin)
+        probes = [
+            stack.enter_context(failover_probe.librdkafka(addresses, TOPIC)),
+            stack.enter_context(failover_probe.ours(addresses, TOPIC)),
+            stack.enter_context(failover_probe.impatient(addresses, TOPIC)),
+        ]
+        race = _Race(contestant, brokers, admin, zookeeper, probes, figures)
+        race.leader_killed()
+        if not quick:
+            race.controller_killed()
+        race.leader_stopped()
+        refused = sum(probe.refused for probe in probes)
+        figures.add(NAME, contestant, "records given up by the producers", refused, "records", "lower")
+
+
+class _Race:
+    """One cluster, its producers, and what is done to it. Broker n leads partition n - 1 by preference."""
+
+    def __init__(
+        self, contestant: str, brokers: list[BrokerProcess], admin: Admin, zookeeper: KazooClient,
+        probes: list[Probe], figures: Figures,
+    ) -> None:  # fmt: skip
+        self._contestant = contestant
+        self._brokers = brokers
+        self._admin = admin
+        self._zookeeper = zookeeper
+        self._probes = probes
+        self._figures = figures
+
+    def leader_killed(self) -> None:
+        controller = self._controller()
+        self._kill("leader killed", next(each for each in self._brokers if each is not controller))
+
+    def controller_killed(self) -> None:
+        self._kill("leader killed, the controller", self._controller())
+
+    def _kill(self, what: str, victim: BrokerProcess) -> None:
+        self._produce_to(victim)
+        expired = threading.Event()
+        moments: list[float] = []
+
+        def gone(event: WatchedEvent) -> None:
+            moments.append(time.monotonic())
+            expired.set()
+
+        self._zookeeper.exists(f"/brokers/ids/{victim.node_id}", watch=gone)
+        victim.kill()
+        if not expired.wait(BOUND_S):
+            raise TimeoutError(f"the session of broker {victim.node_id} did not expire within {BOUND_S} s")
+        for probe in self._probes:
+            seconds = probe.first_after(moments[0]) - moments[0]
+            self._add(f"{what}: detection to acknowledgement, {probe.label}", seconds)
+        victim.start()
+
+    def leader_stopped(self) -> None:
+        victim = self._controller()
+        self._produce_to(victim)
+        started_at = time.monotonic()
+        victim.stop()
+        stopped_at = time.monotonic()
+        for probe in self._probes:
+            probe.first_after(stopped_at)
+            self._add(
+                f"leader stopped: longest time without acknowledgement, {probe.label}",
+                probe.longest_gap(started_at),
+            )
+
+    def _add(self, name: str, seconds: float) -> None:
+        self._figures.add(NAME, self._contestant, name, seconds, "s", "lower")
+
+    def _controller(self) -> BrokerProcess:
+        _wait(lambda: self._admin.describe_cluster().controller is not None, "a controller")
+        node = self._admin.describe_cluster().controller
+        assert node is not None
+        return self._brokers[node.id - 1]
+
+    def _produce_to(self, victim: BrokerProcess) -> None:
+        """Let the broker lead its partition, all replicas in sync, and the producers write there."""
+        partition = TopicPartition(TOPIC, victim.node_id - 1)
+        _wait(lambda: _in_sync(self._admin), "all replicas in sync")
+
+        def leads() -> bool:
+            self._admin.elect_leaders([partition])
+            return _partitions(self._admin)[partition.partition].leader == victim.node_id
+
+        _wait(leads, f"broker {victim.node_id} leading {partition}")
+        for probe in self._probes:
+            probe.partition = partition.partition
+            probe.first_after(time.monotonic())
+
+
+def _create_topic(admin: Admin) -> None:
+    order = list(range(1, BROKERS + 1))
+    topic = NewTopic(
+        TOPIC,
+        assignments={index: order[index:] + order[:index] for index in range(BROKERS)},
+        configs={"min.insync.replicas": "2"},
+    )
+    _wait(lambda: len(admin.describe_cluster().nodes) == BROKERS, f"{BROKERS} brokers")
+    for result in admin.create_topics([topic]):
+        if result.error is not None:
+            raise result.error
+    _wait(lambda: _in_sync(admin), "all replicas in sync")
+
+
+def _in_sync(admin: Admin) -> bool:
+    partitions = _partitions(admin)
+    return len(partitions) == BROKERS and all(len(each.isr) == BROKERS for each in partitions)
+
+
+def _partitions(admin: Admin) -> tuple[PartitionMetadata, ...]:
+    """None while the broker that was asked has not heard of the topic."""
+    described = admin.describe_topics([TOPIC])[TOPIC]
+    return () if isinstance(described, KafkaError) else described.partitions
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the cluster has not reached in {BOUND_S} s: {what}")
+        time.sleep(0.1)
