@@ -30,6 +30,7 @@ from benchmarks import (
     throughput,
 )
 from benchmarks.figures import Figures
+from benchmarks.page import Results
 
 BENCHMARKS: dict[str, ModuleType] = {
     "cost": request_cost,
@@ -64,7 +65,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, default=CACHE / "benchmarks.json", help="default: %(default)s")
     parser.add_argument(
-        "--report", action="store_true", help="write docs/benchmarks.md also after a partial or quick run"
+        "--report",
+        action="store_true",
+        help="write docs/benchmarks.md after a partial or quick run, too, others as they were last",
     )
     arguments = parser.parse_args()
     unknown = set(arguments.benchmark) - set(BENCHMARKS)
@@ -100,10 +103,11 @@ def main() -> None:
                     BENCHMARKS[name].measure(broker, arguments.data_root, figures, quick=arguments.quick)
                     progress.advance(task)
     report.show(figures, context, console)
-    report.write_json(figures, context, arguments.json)
+    results = Results(arguments.json)
+    results.add(figures, context)
     console.print(f"JSON: {arguments.json}")
     if arguments.report or not (arguments.benchmark or arguments.quick or arguments.only):
-        report.write_markdown(figures, context, ROOT / "docs" / "benchmarks.md")
+        results.write_page(BENCHMARKS.values(), ROOT / "docs" / "benchmarks.md")
         console.print("Report: docs/benchmarks.md")
 
 

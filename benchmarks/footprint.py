@@ -1,4 +1,8 @@
-"""What a broker costs before it does anything: start, memory, CPU at rest; the same with 1,000 partitions."""
+"""What a broker costs before it does anything: start, memory, CPU at rest; the same with 1,000 partitions.
+
+A start counts from the launch of the process until a Metadata request is answered; Kafka's directory is
+formatted beforehand.
+"""
 
 from __future__ import annotations
 

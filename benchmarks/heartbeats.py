@@ -1,5 +1,6 @@
 """What five hundred groups of four members cost: a produce among their heartbeats, and the broker's CPU.
 
+Members are of the classic protocol, in a process of their own, with a heartbeat each every three seconds.
 The same requests (one record, acks=all, at a steady pace on one connection) are timed on a broker without
 groups and on the same broker with 2,000 members that send their heartbeats.
 """

@@ -1,4 +1,8 @@
-"""End to end: from handing a record to a producer until a waiting consumer has it, one record at a time."""
+"""End to end: from handing a record to a producer until a waiting consumer has it, one record at a time.
+
+"bare socket" has a long poll waiting on one connection while another produces; "librdkafka" adds the client's
+threads.
+"""
 
 from __future__ import annotations
 

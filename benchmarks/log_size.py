@@ -1,4 +1,8 @@
-"""Whether the cost of a request grows with the log: the same appends and fetches on 10 MB and on 10 GB."""
+"""Whether the cost of a request grows with the log: the same appends and fetches on 10 MB and on 10 GB.
+
+Logs are made of valid batches whose records are holes in the file; fetches go to random offsets, appends to
+the end.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Records through librdkafka: produce and consume throughput, and the broker's CPU per GB of record data.
 
-The client needs more CPU than the broker here, so records per second are bounded by the client on machines
-with few cores; the CPU per GB is the broker's own.
+librdkafka through confluent-kafka, idempotence off, acks=all. The client needs more CPU than the broker
+here, so records per second are bounded by the client on machines with few cores; the CPU per GB is the
+broker's own.
 """
 
 from __future__ import annotations
