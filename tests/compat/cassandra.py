@@ -168,6 +168,8 @@ class Cassandra:
             "memtable_offheap_space": "64MiB",
             "file_cache_size": "32MiB",
             "concurrent_compactors": 1,
+            # A dropped table is gone: no copy of it fills the disk.
+            "auto_snapshot": False,
         }
         # YAML holds all of JSON.
         (self.directory / "cassandra.yaml").write_text(json.dumps(settings, indent=1))

@@ -164,8 +164,6 @@ class Broker:
     def log_dir_failed(self, error: LogDirOfflineError) -> None:
         """A disk error came up while serving: its directory goes offline, the others serve on."""
         self.log_dirs.mark_offline(Path(error.log_dir or ""), error)
-        if self._membership is not None:
-            self._membership.log_dir_failed()
 
     def _all_log_dirs_failed(self, _: str) -> None:
         """The last directory went offline, under a request or under work in the background."""
@@ -300,7 +298,9 @@ class Broker:
         )
         self.network = Network(self._dispatcher, loop, network_limits(config), self.clock)
         self._undo.append(self.network.close)
-        ports = self.network.open(config.listeners)
+        ports = self.network.open(
+            config.listeners, config.control_plane_listener_name if self._membership is not None else None
+        )
         self.advertised = reachable(config.advertised_listeners, ports)
 
     async def _load(self) -> None:

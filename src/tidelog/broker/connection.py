@@ -82,7 +82,7 @@ class Connection:
         self._muted = False
         self._resuming = False
         self._closed = False
-        network.loop.add_reader(sock, self._on_readable)
+        self._listen()
 
     def __repr__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]} ({self.listener})"
@@ -154,7 +154,23 @@ class Connection:
             return
         self._on_readable()
 
+    def look_for_requests(self) -> None:
+        """Serve what has come, before the loop tells of it."""
+        if not self._muted and not self._closed:
+            self._on_readable()
+
     # -- receiving and handling -----------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        on_readable = (
+            self._on_readable if self._network.after_event is None else self._on_readable_then_others
+        )
+        self._network.loop.add_reader(self._sock, on_readable)
+
+    def _on_readable_then_others(self) -> None:
+        self._on_readable()
+        if self._network.after_event is not None:
+            self._network.after_event()
 
     def _on_readable(self) -> None:
         self.last_active = self._network.loop.time()
@@ -354,7 +370,13 @@ class Connection:
         # In a turn of its own: the shared receive buffer may be in use up the stack.
         if not self._resuming:
             self._resuming = True
-            self._network.loop.call_soon(self._resume)
+            resume = self._resume if self._network.after_event is None else self._resume_then_others
+            self._network.loop.call_soon(resume)
+
+    def _resume_then_others(self) -> None:
+        self._resume()
+        if self._network.after_event is not None:
+            self._network.after_event()
 
     def _resume(self) -> None:
         """Go on with what was put back, then with reading."""
@@ -377,7 +399,7 @@ class Connection:
             inbox.retry(self._resume_soon)
         if self._muted and not inbox.awaits_memory and not self._is_blocked() and not self._network.stopping:
             self._muted = False
-            self._network.loop.add_reader(self._sock, self._on_readable)
+            self._listen()
 
     def _mute(self) -> None:
         """Something is readable, and it has to wait. A peer that has gone need not be waited for."""

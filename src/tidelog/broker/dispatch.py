@@ -100,6 +100,8 @@ SERVED_IN_CLUSTERS = (
 )
 """What brokers and their controller ask of each other, besides."""
 
+_BETWEEN_BROKERS = frozenset(map(int, SERVED_IN_CLUSTERS))
+
 _HEADER = Struct(">hhih")
 
 
@@ -292,8 +294,12 @@ class Dispatcher:
         pending: PendingAnswer,
     ) -> None:
         try:
-            async with self._slots:
+            if header.api_key in _BETWEEN_BROKERS:
+                # Clients' requests may wait for what these bring, and must not keep them waiting.
                 response = await awaited
+            else:
+                async with self._slots:
+                    response = await awaited
         except Exception as error:
             response = self._failed(route, header, context, request, error)
         try:

@@ -5,6 +5,11 @@ The roles of Kafka's SocketServer on one loop. ``open`` binds the listeners, so 
 error at start; ``start`` begins to accept, when the rest of the broker is ready; ``stop_requests`` and
 ``close`` are the two halves of a shutdown.
 
+One listener may be kept apart from the others (``control.plane.listener.name``): it is a network of its own,
+with its own buffers and none of the limits, and it is looked at not only when the loop comes to it, but also
+between the events of all other connections. So the controller is heard after one event of a client's
+connection, however many clients there are and whatever they send.
+
 Wired by ``broker/app``.
 """
 
@@ -15,8 +20,9 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tidelog.broker.acceptor import Acceptor
 from tidelog.broker.complaints import Complaints
@@ -29,6 +35,7 @@ from tidelog.metadata.listeners import Listener
 
 _DRAIN_POLL_S = 0.005
 _QUIET_S = 1.0
+_LOOK_APART_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -68,20 +75,49 @@ class Network:
         self.stopping = False
         self.max_sockets = _max_sockets()
         """How many connections there can be before logs lack the file descriptors that they need."""
+        self.after_event: Callable[[], None] | None = None
+        """Called after each event of a connection, where a listener is kept apart."""
         self._limits = limits
+        self._clock = clock
+        self._apart: Network | None = None
+        self._looked_s = 0.0
         self._acceptors: list[Acceptor] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self._quiet_timer: asyncio.TimerHandle | None = None
 
-    def open(self, listeners: Sequence[Listener]) -> dict[str, int]:
-        """Bind all listeners; returns the port that each of them got."""
+    def open(self, listeners: Sequence[Listener], apart: str | None = None) -> dict[str, int]:
+        """Bind all listeners, that with the name ``apart`` by itself; returns the port that each of them
+        got."""
+        ports: dict[str, int] = {}
         for listener in listeners:
-            self._acceptors.append(Acceptor(listener, self, self._limits.backlog))
+            if listener.name == apart:
+                ports |= self._open_apart(listener)
+                continue
+            acceptor = Acceptor(listener, self, self._limits.backlog)
+            self._acceptors.append(acceptor)
             self.quotas.add_listener(listener.name)
-        return {acceptor.listener.name: acceptor.listener.port for acceptor in self._acceptors}
+            ports[listener.name] = acceptor.listener.port
+        return ports
+
+    def _open_apart(self, listener: Listener) -> dict[str, int]:
+        limits = replace(self._limits, queued_request_bytes=UNLIMITED, quotas=ConnectionQuotas())
+        self._apart = Network(self.handler, self.loop, limits, self._clock)
+        self.after_event = self._look_apart
+        return self._apart.open([listener])
+
+    def _look_apart(self) -> None:
+        """Serve the listener that is kept apart, if nobody has looked there for a moment."""
+        # The loop's own time stands still during a turn.
+        now_s = time.monotonic()
+        if self._apart is not None and now_s - self._looked_s > _LOOK_APART_S:
+            self._looked_s = now_s
+            for connection in tuple(self._apart.connections):
+                connection.look_for_requests()
 
     def start(self) -> None:
         """Accept connections and serve them."""
+        if self._apart is not None:
+            self._apart.start()
         for acceptor in self._acceptors:
             acceptor.resume()
         self._expire_idle()
@@ -119,6 +155,8 @@ class Network:
     def stop_requests(self) -> None:
         """First half of the shutdown: no new connections, no new requests."""
         self.stopping = True
+        if self._apart is not None:
+            self._apart.stop_requests()
         for timer in (self._idle_timer, self._quiet_timer):
             if timer is not None:
                 timer.cancel()
@@ -136,10 +174,14 @@ class Network:
 
         for connection in self.connections:
             connection.give_up_waits()
+        if self._apart is not None:
+            await self._apart.drain(max(end - self.loop.time(), 0))
 
     def close(self) -> None:
         """Second half: close every connection."""
         self.stop_requests()
+        if self._apart is not None:
+            self._apart.close()
         for connection in list(self.connections):
             connection.close()
 

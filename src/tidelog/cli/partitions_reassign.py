@@ -18,10 +18,18 @@ import typer
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, with_cluster
 from tidelog.cli.failure import Failure, WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, print_json, remark
-from tidelog.cli.partitions_file import assignment_json, print_moves, read_assignment, write_assignment
+from tidelog.cli.partitions_file import (
+    assignment_json,
+    print_moves,
+    print_reassignments,
+    read_assignment,
+    reassignment_json,
+    write_assignment,
+)
 from tidelog.cli.partitions_plan import Assignment, plan_reassignment
+from tidelog.cli.partitions_throttle import parse_rate, remove_throttle, set_throttle
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.admin.group_resources import PartitionResult
+from tidelog.client.admin.cluster_resources import PartitionReassignment
 from tidelog.client.cluster import Cluster
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
@@ -31,6 +39,8 @@ EPILOG = examples(
     "tidelog partitions reassign --topics orders --to 1,2,3,4 --backup before.json --execute",
     "tidelog partitions reassign before.json --execute",
     "tidelog partitions reassign --topics orders --to 1,2,3 --replication-factor 3 --execute --no-wait",
+    "tidelog partitions reassign plan.json --execute --throttle 50MB",
+    "tidelog partitions reassign --verify",
     "tidelog partitions reassign --cancel",
 )
 _POLL_S = 0.5
@@ -61,6 +71,21 @@ def command(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Give up moves under way: of FILE, of --topics, or all.")
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Say what is still on the way: of FILE, of --topics, or all; if nothing, unthrottle.",
+        ),
+    ] = False,
+    throttle: Annotated[
+        str | None,
+        typer.Option(
+            "--throttle",
+            metavar="BYTES",
+            help="Copy at most so much a second on each broker, such as 50MB; until the moves are done.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the moves are done.")] = True,
     backup: Annotated[
         Path | None,
@@ -73,15 +98,23 @@ def command(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Move partitions to other brokers. Shows a plan; --execute carries it out and waits for its end."""
-    if sum((execute, dry_run, cancel)) > 1:
-        raise WrongUsage("give one of --dry-run, --execute and --cancel")
+    if sum((execute, dry_run, cancel, verify)) > 1:
+        raise WrongUsage("give one of --dry-run, --execute, --verify and --cancel")
+    rate = None if throttle is None else parse_rate(throttle)
+    if rate is not None and not execute:
+        raise WrongUsage("--throttle goes with --execute")
     if file is not None and (topics is not None or to is not None):
         raise WrongUsage("give a FILE, or --topics and --to, not both")
     named = None if file is None else read_assignment(file)
     names = _split(topics)
     if cancel:
-        _report_cancelled(
+        report_failures(
             with_cluster(bootstrap, lambda cluster: _cancel(AsyncAdmin.of(cluster), named, names))
+        )
+        return
+    if verify:
+        report_failures(
+            with_cluster(bootstrap, lambda cluster: _verify(AsyncAdmin.of(cluster), named, names, json=json))
         )
         return
     if named is None and (not names or to is None):
@@ -106,7 +139,7 @@ def command(
         elif not execute:
             remark("nothing was changed: add --execute to do it")
         else:
-            return await _execute(admin, before, changed, wait=wait, kept=backup is not None)
+            return await _execute(admin, before, changed, rate, wait=wait, kept=backup is not None)
         return []
 
     report_failures(with_cluster(bootstrap, action))
@@ -167,18 +200,22 @@ def _show(
 
 
 async def _execute(
-    admin: AsyncAdmin, before: Assignment, changed: Assignment, *, wait: bool, kept: bool
+    admin: AsyncAdmin, before: Assignment, changed: Assignment, rate: int | None, *, wait: bool, kept: bool
 ) -> list[KafkaError]:
     """Move the partitions of ``changed``; returns why some cannot."""
     if not kept:
         way_back = msgspec.json.encode(assignment_json({each: before[each] for each in changed})).decode()
         remark(f"to go back, `tidelog partitions reassign FILE --execute` with this in a file:\n{way_back}")
+    if rate is not None:
+        await set_throttle(admin, before, changed, rate)
     results = await admin.alter_partition_reassignments(changed)
     errors = [result.error for result in results if result.error is not None]
     begun = {result.partition for result in results if result.error is None}
     if begun and wait:
         await _wait(admin, {each: changed[each] for each in begun})
         remark(f"moved {counted(len(begun), 'partition')}")
+        if rate is not None:
+            errors += await remove_throttle(admin)
     elif begun:
         remark(f"began to move {counted(len(begun), 'partition')}: `tidelog partitions list-reassignments`")
     return errors
@@ -192,7 +229,7 @@ async def _wait(admin: AsyncAdmin, targets: Assignment) -> None:
     except asyncio.CancelledError:
         remark(
             "the moves go on: `tidelog partitions list-reassignments` shows them, "
-            "`tidelog partitions reassign --cancel` gives them up"
+            "`tidelog partitions reassign --cancel` gives them up, `--verify` removes a throttle afterwards"
         )
         raise
     for partition, found in (await _elsewhere(admin, targets)).items():
@@ -244,19 +281,48 @@ async def _shown(remaining: AsyncIterator[int], total: int) -> AsyncIterator[int
             yield each
 
 
+async def _under_way(
+    admin: AsyncAdmin, named: Mapping[TopicPartition, object] | None, topics: Collection[str]
+) -> dict[TopicPartition, PartitionReassignment]:
+    """The moves of the partitions that are meant."""
+    return {
+        partition: move
+        for partition, move in (await admin.list_partition_reassignments()).items()
+        if (named is None or partition in named) and (not topics or partition.topic in topics)
+    }
+
+
+async def _verify(
+    admin: AsyncAdmin, named: Assignment | None, topics: Collection[str], *, json: bool
+) -> list[KafkaError]:
+    """Say what is still moving, and what is not where a plan wants it; when all is done, remove throttles."""
+    moving = await _under_way(admin, named, topics)
+    if json:
+        print_json([reassignment_json(move) for _, move in sorted(moving.items())])
+    elif moving:
+        print_reassignments([move for _, move in sorted(moving.items())])
+    if moving:
+        remark(f"{counted(len(moving), 'partition')} still on the way")
+        return []
+    if named is not None:
+        found = await _assignment(admin, {each.topic for each in named})
+        for partition, replicas in sorted(named.items()):
+            if found.get(partition) != replicas:
+                there = _ids(found.get(partition, ()))
+                raise Failure(
+                    f"{partition} is on {there} and not on {_ids(replicas)}, and nothing is moving it: "
+                    "`tidelog partitions reassign FILE --execute` does"
+                )
+    remark("everything is where it shall be" if named is not None else "nothing is under way")
+    return await remove_throttle(admin)
+
+
 async def _cancel(
     admin: AsyncAdmin, named: Mapping[TopicPartition, object] | None, topics: Collection[str]
-) -> list[PartitionResult]:
-    """Give up what is under way."""
-    under_way = [
-        partition
-        for partition in await admin.list_partition_reassignments()
-        if (named is None or partition in named) and (not topics or partition.topic in topics)
-    ]
-    return await admin.alter_partition_reassignments(dict.fromkeys(under_way)) if under_way else []
-
-
-def _report_cancelled(results: list[PartitionResult]) -> None:
+) -> list[KafkaError]:
+    """Give up what is under way, and remove the throttle."""
+    moving = await _under_way(admin, named, topics)
+    results = await admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else []
     done = [result for result in results if result.error is None]
     errors = [result.error for result in results if result.error is not None]
     # A move may end between our look and our word.
@@ -265,4 +331,4 @@ def _report_cancelled(results: list[PartitionResult]) -> None:
         remark(f"gave up the moves of {counted(len(done), 'partition')}")
     elif not failed:
         remark("nothing is under way")
-    report_failures(failed)
+    return [*failed, *await remove_throttle(admin)]

@@ -89,13 +89,16 @@ class _Work(threading.Thread):
 def _with_bar(
     session: Any, settings: PipelineSettings, pipeline: Pipeline, time_range: TimeRange
 ) -> BackfillReport:
-    from tidelog.pipelines.runner import failure_sentence
+    from tidelog.pipelines.runner import MAX_RESTARTS, TOO_SLOW, failure_sentence
 
-    work = _Work(session, settings, pipeline, time_range)
-    work.start()
-    if is_terminal():
-        _draw(work, session, pipeline.name)
-    work.join()
+    for _ in range(1 + MAX_RESTARTS):
+        work = _Work(session, settings, pipeline, time_range)
+        work.start()
+        if is_terminal():
+            _draw(work, session, pipeline.name)
+        work.join()
+        if work.error is None or TOO_SLOW not in failure_sentence(work.error):
+            break
     if isinstance(work.error, TidelogError):
         raise work.error
     if work.error is not None:

@@ -1,15 +1,17 @@
 """``tidelog pipeline run``: pipelines in this process, with their figures, until a signal or the end.
 
-The first Ctrl-C or SIGTERM lets every pipeline finish its micro-batch, a second one stops at once.
+The first Ctrl-C or SIGTERM lets every pipeline finish its micro-batch, a second one stops at once. While
+Spark starts there is nothing to finish yet, and the first one ends it.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tidelog.cli.output import counted, is_terminal, print_row, remark
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0
+_PID_BYTES = 4
 COLUMNS = ("pipeline", "batches", "rows in", "rows/s", "batch ms", "lag", "state rows")
 
 
@@ -33,13 +36,14 @@ def run(
             spark(pipelines, settings, master, spark_options, "starting Spark: this takes some seconds")
         )
         stops = stack.enter_context(_signals())
-        runner = PipelineRunner(session, settings, pipelines)
+        runner = PipelineRunner(session, settings, pipelines, on_restart=_tell_restart)
         stack.callback(runner.stop, timeout_s=0.0)
         lags = stack.enter_context(LagWatcher(settings, pipelines))
         view: _View = _LiveTable() if is_terminal() else _Lines()
         view.start()
         stack.callback(view.stop)
-        while not stops.count and not runner.wait(LOOK_S):
+        while not stops.count and not runner.finished:
+            runner.wait(LOOK_S)
             view.show(runner.progress(), lags.latest)
         if stops.count:
             remark("stopping after the running micro-batch; once more stops at once")
@@ -62,20 +66,72 @@ def spark(
     from tidelog.pipelines.session import spark_session
     from tidelog.pipelines.topics import ensure_topics
 
-    ensure_topics(settings)
-    remark(saying)
-    name = f"tidelog pipeline {' '.join(each.name for each in pipelines)}"
-    # Whoever ends a whole process group would end Spark's Java process in the middle of a batch, so it is to
-    # ignore SIGTERM, as it ignores Ctrl-C already; it ends with this process.
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with _ended_by_sigterm():
+        ensure_topics(settings)
+        remark(saying)
+        name = f"tidelog pipeline {' '.join(each.name for each in pipelines)}"
+        with _java_starts():
+            session = spark_session(name, master=master, options=dict(spark_options))
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _tell_restart(pipeline: str, reason: str) -> None:
+    remark(f"{pipeline} is started again, since this machine is busy: {reason}")
+
+
+class _Java:
+    """Spark's Java process while it is started: PySpark tells nobody which one it is until it answers."""
+
+    pids: int | None = None
+    """The end of a pipe into which a process that becomes it writes its number."""
+
+    @classmethod
+    def is_forked(cls) -> None:
+        """In the child, before exec: a signal to the process group is not to end it within a micro-batch.
+
+        It ignores Ctrl-C already, and ends with this process.
+        """
+        if cls.pids is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.write(cls.pids, os.getpid().to_bytes(_PID_BYTES, "little"))
+
+
+# PySpark forks with a function to run before exec, so Python runs this hook; exec keeps what is ignored.
+os.register_at_fork(after_in_child=_Java.is_forked)
+
+
+@contextmanager
+def _java_starts() -> Iterator[None]:
+    """Whoever interrupts the start ends Java, too: by itself it would wait for ever."""
+    reading, _Java.pids = os.pipe()
+    interrupted = True
     try:
-        session = spark_session(name, master=master, options=dict(spark_options))
+        yield
+        interrupted = False
+    finally:
+        os.close(_Java.pids)
+        _Java.pids = None
+        with os.fdopen(reading, "rb") as pids:
+            while interrupted and (pid := pids.read(_PID_BYTES)):
+                with suppress(ProcessLookupError):
+                    os.kill(int.from_bytes(pid, "little"), signal.SIGKILL)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped."""
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 class _Stops:

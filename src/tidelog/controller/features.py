@@ -76,11 +76,17 @@ def plan_feature_updates(
     supported: Mapping[str, FeatureRange],
     updates: Sequence[FeatureUpdate],
     broker_id: int,
+    brokers: Mapping[int, Mapping[str, FeatureRange]] | None = None,
 ) -> dict[str, int]:
-    """The finalized levels after ``updates``; one bad update refuses all of them (INVALID_UPDATE_VERSION)."""
+    """The finalized levels after ``updates``; one bad update refuses all of them (INVALID_UPDATE_VERSION).
+
+    ``brokers`` are those of the cluster, with what they can do: one that cannot do what is finalized would
+    not start again, and an Apache Kafka 3.9 broker, which knows no features, would even end at once.
+    """
     planned = dict(finalized)
     for update in updates:
         reason = _reason_refused(update, finalized.get(update.name, 0), supported, broker_id)
+        reason = reason or _reason_brokers_cannot(update, brokers or {})
         if reason is not None:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
@@ -111,4 +117,18 @@ def _reason_refused(
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
+    return None
+
+
+def _reason_brokers_cannot(
+    update: FeatureUpdate, brokers: Mapping[int, Mapping[str, FeatureRange]]
+) -> str | None:
+    if update.level == 0:
+        return None
+    for broker_id, supported in sorted(brokers.items()):
+        levels = supported.get(update.name, _NOT_SUPPORTED)
+        if levels.max == 0:
+            return f"Broker {broker_id} does not support this feature."
+        if not levels.min <= update.level <= levels.max:
+            return f"Broker {broker_id} only supports versions {levels}"
     return None

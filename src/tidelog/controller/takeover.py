@@ -74,7 +74,7 @@ def _closed_cleanly(log_dirs: Sequence[Path]) -> bool:
 
 async def _missing_path_ops(store: MetadataStore) -> list[Op]:
     wanted: dict[str, None] = {}
-    for path in znodes.PERSISTENT_PATHS:
+    for path in (*znodes.PERSISTENT_PATHS, znodes.GROUP_CONFIGS):
         missing = path
         lineage = []
         while missing != "/" and not await store.exists(missing):

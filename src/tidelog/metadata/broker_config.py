@@ -42,7 +42,14 @@ class BrokerConfig(TypedValues):
         self.inter_broker_listener_name = (
             self.optional_str("inter.broker.listener.name") or self.str("security.inter.broker.protocol")
         ).upper()
-        listener_rules(self.listeners, self.advertised_listeners, self.inter_broker_listener_name)
+        control_plane = self.optional_str("control.plane.listener.name")
+        self.control_plane_listener_name = None if control_plane is None else control_plane.upper()
+        listener_rules(
+            self.listeners,
+            self.advertised_listeners,
+            self.inter_broker_listener_name,
+            self.control_plane_listener_name,
+        )
         self._topic_defaults = resolve(self._values)
 
     @classmethod

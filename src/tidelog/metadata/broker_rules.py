@@ -103,7 +103,12 @@ _RULES: Sequence[Callable[[Values], Iterator[str]]] = (
 )
 
 
-def listener_rules(listeners: Sequence[Listener], advertised: Sequence[Listener], inter_broker: str) -> None:
+def listener_rules(
+    listeners: Sequence[Listener],
+    advertised: Sequence[Listener],
+    inter_broker: str,
+    control_plane: str | None = None,
+) -> None:
     """Refuse listeners that cannot be opened or advertised; they are parsed and free of controller ones."""
     if not listeners or not advertised:
         option = "listeners" if not listeners else "advertised.listeners"
@@ -130,6 +135,13 @@ def listener_rules(listeners: Sequence[Listener], advertised: Sequence[Listener]
         raise ConfigError(
             "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
             f"The valid options based on currently configured listeners are {','.join(told)}"
+        )
+    if control_plane is not None and (control_plane not in told or control_plane == inter_broker):
+        others = ",".join(name for name in told if name != inter_broker)
+        raise ConfigError(
+            f"control.plane.listener.name is {control_plane}: name a listener of advertised.listeners other "
+            f"than the one between brokers, {inter_broker}. The valid options based on currently configured "
+            f"listeners are {others or 'none; add one to listeners and listener.security.protocol.map'}"
         )
     for listener in advertised:
         if listener.host == "0.0.0.0":

@@ -201,7 +201,7 @@ REPLICATION_OPTIONS: tuple[Option, ...] = (
         "long",
         MAX_LONG,
         "How many bytes a second each move of a log to another log directory copies.",
-        at_least(1),
+        at_least(0),
         dynamic="cluster-wide",
     ),
     option(

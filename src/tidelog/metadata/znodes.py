@@ -39,7 +39,10 @@ LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 
-CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups")
+CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+"""What Kafka 3.9 keeps configs of in ZooKeeper."""
+GROUP_CONFIGS = "/config/groups"
+"""Of Kafka 4, so made for the first group that has options: Kafka 3.9 has no such node."""
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT_PATHS: tuple[str, ...] = (
@@ -85,7 +88,7 @@ def partition_state_path(partition: TopicPartition) -> str:
 
 
 def config_path(kind: str, entity: str) -> str:
-    """The overrides of one topic, broker, …; ``kind`` is one of :data:`CONFIG_TYPES`."""
+    """The overrides of one topic, broker, …; ``kind`` is one of :data:`CONFIG_TYPES`, or ``groups``."""
     return f"{CONFIG}/{kind}/{entity}"
 
 

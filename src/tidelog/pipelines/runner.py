@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 RATE_WINDOW_S = 10.0
 STOP_TIMEOUT_S = 120.0
 NOTE_INTERVAL_S = 5.0
+MAX_RESTARTS = 5
+TOO_SLOW = "failed to connect back"
+"""Spark gives a Python process ten seconds to start, which a busy machine may not manage: tried again."""
 _POLL_S = 0.1
 
 _ERROR = re.compile(
@@ -61,12 +64,17 @@ class PipelineRunner:
     """Some pipelines, each one query, in one session."""
 
     def __init__(
-        self, session: SparkSession, settings: PipelineSettings, pipelines: Sequence[Pipeline]
+        self,
+        session: SparkSession,
+        settings: PipelineSettings,
+        pipelines: Sequence[Pipeline],
+        on_restart: Callable[[str, str], None] | None = None,
     ) -> None:
+        """``on_restart`` hears of queries that are started again (name, reason); None: they have failed."""
         self._runs: list[_Run] = []
         try:
             for pipeline in pipelines:
-                self._runs.append(_Run(session, settings, pipeline))
+                self._runs.append(_Run(session, settings, pipeline, on_restart))
         except BaseException:
             self.stop(timeout_s=0.0)
             raise
@@ -75,6 +83,11 @@ class PipelineRunner:
     def running(self) -> bool:
         """Whether any query is still at work."""
         return any(run.query.isActive for run in self._runs)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all have come to their end; a query that failed has not."""
+        return all(not run.query.isActive and run.query.exception() is None for run in self._runs)
 
     def progress(self) -> list[Progress]:
         """How all are doing; raises ``PipelineFailed`` once one of them has failed."""
@@ -104,8 +117,17 @@ class PipelineRunner:
 class _Run:
     """One pipeline's query, its lock and its figures."""
 
-    def __init__(self, session: SparkSession, settings: PipelineSettings, pipeline: Pipeline) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        settings: PipelineSettings,
+        pipeline: Pipeline,
+        on_restart: Callable[[str, str], None] | None,
+    ) -> None:
         self._name = pipeline.name
+        self._start: Callable[[], StreamingQuery] = lambda: pipeline.start(session, settings)
+        self._on_restart = on_restart
+        self._restarts = 0
         self._book = NoteBook(settings.directory, pipeline.name)
         self._noted_at = float("-inf")
         self._seen_batch: int | None = None
@@ -116,18 +138,43 @@ class _Run:
         now_ms = time.time_ns() // 1_000_000
         self._note = RunningNote(os.getpid(), now_ms, now_ms)
         try:
-            self.query: StreamingQuery = pipeline.start(session, settings)
-        except BaseException as error:
+            self.query: StreamingQuery = self._started()
+        except BaseException:
             self._book.close()
-            if isinstance(error, Exception) and not isinstance(error, TidelogError):
-                raise PipelineFailed(f"{pipeline.name} cannot start: {failure_sentence(error)}") from error
             raise
         self._write_note()
 
     def check(self) -> None:
         error = None if self.query.isActive else self.query.exception()
-        if error is not None:
+        if error is None:
+            return
+        if not self._may_restart(error):
             raise PipelineFailed(f"{self._name} has stopped: {failure_sentence(error)}") from error
+        self.query = self._started()
+
+    def _started(self) -> StreamingQuery:
+        while True:
+            try:
+                return self._start()
+            except TidelogError:
+                raise
+            except Exception as error:
+                if not self._may_restart(error):
+                    raise PipelineFailed(f"{self._name} cannot start: {failure_sentence(error)}") from error
+
+    def _may_restart(self, error: Exception) -> bool:
+        """Whether it was only slow; counts, and tells of it."""
+        reason = failure_sentence(error)
+        if (
+            self._on_restart is None
+            or TOO_SLOW not in reason
+            or self._restarts == MAX_RESTARTS
+            or self._closed
+        ):
+            return False
+        self._restarts += 1
+        self._on_restart(self._name, reason)
+        return True
 
     def progress(self) -> Progress:
         self._catch_up()

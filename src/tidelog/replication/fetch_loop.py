@@ -129,6 +129,9 @@ class FetchLoop:
         if not ready:
             await self._wait_for_work(now_ms)
             return
+        if any(each.partition.needs_sync for each in ready):
+            await self._sync(ready)
+            return
         positions = {each.partition.topic_partition: self._position(each) for each in ready}
         answers = await self._endpoint.fetch(positions)
         for topic_partition, answer in answers.items():
@@ -136,6 +139,20 @@ class FetchLoop:
             position = positions.get(topic_partition)
             if followed is not None and position is not None and self._is_current(followed, position):
                 await self._take(followed, position, answer)
+
+    async def _sync(self, followed: list[Followed]) -> None:
+        """Bring to the disk what topics with ``flush.messages`` want there before the leader counts on it."""
+        loop = asyncio.get_running_loop()
+        for each in followed:
+            if not each.partition.needs_sync:
+                continue
+            try:
+                await loop.run_in_executor(None, each.partition.log.flush)
+            except LogDirOfflineError as error:
+                self.remove(each.partition.topic_partition)
+                self._on_offline(error)
+            if each.partition.needs_sync:
+                self._delay(each)
 
     async def _wait_for_work(self, now_ms: float) -> None:
         waits = [each.until_ms - now_ms for each in self._followed.values()]

@@ -150,6 +150,9 @@ class Partition:
             self._epoch_start_offset = end_offset
             now_ms = self._surroundings.clock.monotonic_ms()
             self._followers.begin_epoch(self.isr, end_offset, now_ms, is_new_leader=is_new_leader)
+        if self.needs_sync:
+            # It was written as a follower, or before a crash.
+            self._flush()
         self.advance_high_watermark()
 
     def resign(self) -> None:
@@ -369,6 +372,12 @@ class Partition:
         return self._followers.low_watermark(start_offset, self._surroundings.live_brokers())
 
     # Syncing
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether more than the topic's ``flush.messages`` allows may be lost with the machine."""
+        log = self.log
+        return log.log_end_offset - log.recovery_point >= log.config.flush_messages
 
     def is_synced(self, offset: int) -> bool:
         """Whether all before ``offset`` is as durable as the topic wants it."""

@@ -55,6 +55,8 @@ class Partitions:
         self._log_config = log_config
         self._loop = loop
         self._on_offline = on_offline
+        self.on_lost: Callable[[list[TopicPartition]], None] = lambda lost: None
+        """Told when a log directory has failed, whoever found out, with the partitions that it had."""
         log_dirs.on_offline = self.lose
         log_dirs.on_moved = self._replace_log
 
@@ -104,10 +106,12 @@ class Partitions:
 
     def lose(self, path: Path, lost: Iterable[TopicPartition]) -> None:
         """The log directory ``path`` has failed."""
-        for topic_partition in lost:
+        gone = list(lost)
+        for topic_partition in gone:
             partition = self.by_name.get(topic_partition)
             if partition is not None:
                 self._forget(partition, offline=True)
+        self.on_lost(gone)
 
     def is_stray(self, log: Log) -> bool:
         """Whether a log on disk belongs to no partition that the metadata place on this broker."""

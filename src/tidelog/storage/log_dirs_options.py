@@ -41,6 +41,7 @@ class LogDirsOptions:
     producer_expiration_check_interval_ms: int = 600_000
     delete_delay_ms: int = 60_000
     threads_per_dir: int = 2
+    move_bytes_per_second: int = MAX_INT64
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
     @property
@@ -73,6 +74,7 @@ _NAMES: Final[dict[str, str]] = {
     "producer.id.expiration.check.interval.ms": "producer_expiration_check_interval_ms",
     "log.segment.delete.delay.ms": "delete_delay_ms",
     "num.recovery.threads.per.data.dir": "threads_per_dir",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "move_bytes_per_second",
 }
 _CLEANER_NAMES: Final[dict[str, str]] = {
     "log.cleaner.enable": "enable",

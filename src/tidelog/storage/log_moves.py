@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 1024 * 1024
 # The loop also serves clients: copying may take a part of its time, not all.
 _REST_PER_WORK: Final = 2.0
+_LOOK_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -152,10 +153,22 @@ class LogMoves:
         loop = asyncio.get_running_loop()
         while future.log_end_offset < log.log_end_offset:
             started = loop.time()
-            self._copy_chunk(log, future)
+            copied = self._copy_chunk(log, future)
             await asyncio.sleep((loop.time() - started) * _REST_PER_WORK)
+            await self._rest(copied, started)
 
-    def _copy_chunk(self, log: Log, future: Log) -> None:
+    async def _rest(self, copied: int, started_s: float) -> None:
+        """Wait until so much may have been copied since a time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            early_s = started_s + copied / max(self._dirs.options.move_bytes_per_second, 1) - loop.time()
+            if early_s <= 0:
+                return
+            # Looked at again now and then: the rate may be changed meanwhile.
+            await asyncio.sleep(min(early_s, _LOOK_S))
+
+    def _copy_chunk(self, log: Log, future: Log) -> int:
+        """Copy a little; returns how much."""
         if future.log_end_offset < log.log_start_offset:
             future.truncate_fully_and_start_at(log.log_start_offset)
         try:
@@ -165,6 +178,7 @@ class LogMoves:
             raise _SourceLost from error
         if future.append_as_follower(records) is None:
             raise StorageError(f"{log.topic_partition} has no records at offset {future.log_end_offset}")
+        return len(records)
 
     def _switch(self, partition: TopicPartition, log: Log, future: Log) -> None:
         dirs = self._dirs

@@ -89,6 +89,11 @@ class BrokerProcess:
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the broker has said, since its last start, that it is ready."""
+        return _READY.search(self.log) is not None
+
+    @property
     def alive(self) -> bool:
         """Whether the process is running."""
         return self._process is not None and self._process.poll() is None

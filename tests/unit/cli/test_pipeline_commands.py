@@ -13,6 +13,7 @@ import pytest
 from tidelog.cli import commands
 from tidelog.cli.pipeline_backfill import parse_range
 from tidelog.cli.pipeline_status import age_text
+from tidelog.pipelines import registry
 
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -28,7 +29,7 @@ def test_list_names_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     assert names == ["collect", "account-switch", "invite-fraud", "phone-region", "earnings"]
 
 
-@pytest.mark.parametrize("name", ["earnings", "phone-region"])
+@pytest.mark.parametrize("name", list(registry.PIPELINES))
 def test_a_pipeline_is_loaded_without_spark(name: str) -> None:
     script = (
         f"import sys; from tidelog.pipelines import registry; registry.load({name!r}); print(*sys.modules)"

@@ -4,6 +4,7 @@ import pytest
 
 from tidelog.controller.features import (
     SUPPORTED_FEATURES,
+    FeatureRange,
     FeatureUpdate,
     UpgradeType,
     first_features,
@@ -90,3 +91,24 @@ def test_a_bad_update_refuses_the_whole_request(update: FeatureUpdate, message: 
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
     assert refused.value.message == message
     assert finalized == {"group.version": 1}
+
+
+@pytest.mark.parametrize(
+    ("brokers", "reason"),
+    [
+        ({1: SUPPORTED, 2: {}}, "Broker 2 does not support this feature."),
+        (
+            {1: SUPPORTED, 3: {"transaction.version": FeatureRange(0, 1)}},
+            "Broker 3 only supports versions 0-1",
+        ),
+    ],
+)
+def test_a_level_that_a_broker_of_the_cluster_cannot_do_is_refused(
+    brokers: dict[int, dict[str, FeatureRange]], reason: str
+) -> None:
+    update = FeatureUpdate("transaction.version", 2)
+    with pytest.raises(KafkaError) as refused:
+        plan_feature_updates({}, SUPPORTED, [update], 1, brokers)
+    assert refused.value.message == f"Invalid update version 2 for feature transaction.version. {reason}"
+    off = FeatureUpdate("transaction.version", 0, UpgradeType.SAFE_DOWNGRADE)
+    assert plan_feature_updates({"transaction.version": 2}, SUPPORTED, [off], 1, brokers) == {}

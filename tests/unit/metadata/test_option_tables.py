@@ -1,7 +1,8 @@
 """The option tables against Kafka's own, as its ConfigDef prints them.
 
 ``kafka_4_options.tsv`` is Kafka 4.3's; ``kafka_3_options.tsv`` has those of Kafka 3.9 that Kafka 4 dropped
-with ZooKeeper and that a cluster here still has.
+with ZooKeeper and that a cluster here still has, and those that are dynamic only, which stand in a table of
+their own there.
 """
 
 from __future__ import annotations

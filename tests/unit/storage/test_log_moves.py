@@ -19,6 +19,7 @@ from tidelog.storage.cleaning_pass import compact_now
 from tidelog.storage.log import Isolation, Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dirs import LogDirs
+from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.testing.clock import ManualClock
 
 T0 = TopicPartition("t", 0)
@@ -310,3 +311,24 @@ def test_an_empty_log_that_a_failed_directory_has_kept_gives_way(
     assert len(values_in(again.logs[T0])) == records
     assert list((tmp_path / empty).glob("t-0.*-stray"))
     asyncio.run(again.close())
+
+
+def test_a_throttled_move_waits_after_what_it_has_copied_until_the_rate_is_raised(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        dirs.update_options(LogDirsOptions(move_bytes_per_second=1))
+        dirs.prefer(T0, tmp_path / "a")
+        log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+        for _ in range(3):
+            append(log, b"x" * 900_000)
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: dirs.future_logs[T0].log_end_offset > 0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert dirs.future_logs[T0].log_end_offset < 3
+        dirs.update_options(LogDirsOptions())
+        await wait_until(lambda: dirs.logs[T0].directory.parent == tmp_path / "b")
+        assert dirs.logs[T0].log_end_offset == 3
+        await dirs.close()
+
+    asyncio.run(scenario())

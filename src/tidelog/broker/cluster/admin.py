@@ -16,7 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from tidelog.broker.cluster.membership import Membership
 from tidelog.controller.auto_topics import auto_topic
 from tidelog.controller.controller import CreatedTopic, MorePartitions
-from tidelog.controller.features import SUPPORTED_FEATURES, FeatureUpdate, plan_feature_updates
+from tidelog.controller.features import (
+    SUPPORTED_FEATURES,
+    FeatureRange,
+    FeatureUpdate,
+    plan_feature_updates,
+)
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ErrorCode, KafkaError
@@ -191,9 +196,16 @@ class ClusterAdmin:
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Finalize feature levels; the controller's to do."""
-        _ = self._membership.controller.term
+        term = self._membership.controller.term
+        brokers = {
+            broker_id: {
+                name: FeatureRange(levels.get("min_version", 0), levels.get("max_version", 0))
+                for name, levels in each.registration.features.items()
+            }
+            for broker_id, each in term.context.brokers.items()
+        }
         planned = plan_feature_updates(
-            self._image.features, SUPPORTED_FEATURES, updates, self._config.node_id
+            self._image.features, SUPPORTED_FEATURES, updates, self._config.node_id, brokers
         )
         if not validate_only and planned != self._image.features:
             await put(self._store, znodes.FEATURE, znodes.encode_feature(planned))

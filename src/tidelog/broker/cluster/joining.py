@@ -3,6 +3,7 @@ reads itself."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -15,9 +16,11 @@ from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
-from tidelog.metadata.store import NodeExists, SharedStore
+from tidelog.metadata.store import NodeExists, SessionExpired, SharedStore
 from tidelog.metadata.zookeeper import ZooKeeperStore
 from tidelog.storage.log_dirs import LogDirs
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +48,35 @@ async def join_ensemble(
     """
     store = await (_connect(config) if ensemble is None else ensemble())
     try:
-        await prepare(store)
-        cluster_id = await settle_cluster_id(store, known_cluster_id)
-        config.node_id = await settle_broker_id(store, config, broker_id)
-        log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
-        if not await store.exists(znodes.FEATURE):
-            await _finalize_features(store)
-        feed = await ClusterFeed.start(store, clock)
+        feed = await _settle(store, config, clock, log_dirs, broker_id, known_cluster_id)
     except BaseException:
         await store.close()
         raise
     configs = DynamicConfigs(store, feed, config, feed.announce)
     membership = Membership(config, clock, store, feed)
     return Joined(store, feed, configs, membership, ClusterAdmin(store, feed, config, configs, membership))
+
+
+async def _settle(
+    store: SharedStore,
+    config: BrokerConfig,
+    clock: Clock,
+    log_dirs: LogDirs,
+    broker_id: int | None,
+    known_cluster_id: str | None,
+) -> ClusterFeed:
+    while True:
+        try:
+            await prepare(store)
+            cluster_id = await settle_cluster_id(store, known_cluster_id)
+            config.node_id = await settle_broker_id(store, config, broker_id)
+            log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
+            if not await store.exists(znodes.FEATURE):
+                await _finalize_features(store)
+            return await ClusterFeed.start(store, clock)
+        except SessionExpired as error:
+            # Nothing depends on the session yet: the next one will do.
+            logger.info("Beginning anew: %s", error)
 
 
 async def _connect(config: BrokerConfig) -> SharedStore:

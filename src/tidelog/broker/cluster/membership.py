@@ -29,6 +29,7 @@ from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.ids import TopicPartition
 from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -56,6 +57,7 @@ class Membership:
     def __init__(self, config: BrokerConfig, clock: Clock, store: SharedStore, feed: ClusterFeed) -> None:
         self.broker_epoch = -1
         self.given_up = False
+        self._connected = True
         self._config = config
         self._clock = clock
         self._store = store
@@ -88,6 +90,7 @@ class Membership:
     ) -> None:
         """The rest of the broker is there."""
         self._partitions = partitions
+        partitions.on_lost = self._log_dir_failed
         self.surroundings.truncation = log_dirs
         self._on_offline = on_offline
         self.throttles = Throttles(self._config, self._clock, self._feed, configs)
@@ -135,17 +138,31 @@ class Membership:
             logger.warning("No controller has told this broker anything yet; clients will find no topics")
 
     async def leave(self) -> None:
-        """Hand over what this broker leads, as long as somebody is there to take it."""
-        if not self._config.bool("controlled.shutdown.enable"):
+        """Hand over what this broker leads, as long as somebody is there to take it.
+
+        Without a controller, or without ZooKeeper, by which no controller could do it, an attempt takes no
+        longer than the pause between two.
+        """
+        config = self._config
+        if not config.bool("controlled.shutdown.enable"):
             return
-        request = ControlledShutdownRequest(broker_id=self._config.node_id, broker_epoch=self.broker_epoch)
-        for attempt in range(1 + self._config.int("controlled.shutdown.max.retries")):
+        pause_ms = config.int("controlled.shutdown.retry.backoff.ms")
+        for attempt in range(1 + config.int("controlled.shutdown.max.retries")):
             if attempt:
-                await asyncio.sleep(self._config.int("controlled.shutdown.retry.backoff.ms") / 1000)
+                await asyncio.sleep(pause_ms / 1000)
+            timeout_ms = config.int("controller.socket.timeout.ms")
+            if not self._connected or self._controller_address() is None:
+                timeout_ms = min(timeout_ms, pause_ms)
             try:
-                response = await self.link.request(request, ControlledShutdownResponse)
+                response = await self.link.request(
+                    ControlledShutdownRequest(broker_id=config.node_id, broker_epoch=self.broker_epoch),
+                    ControlledShutdownResponse,
+                    timeout_ms=timeout_ms,
+                )
             except KafkaError as error:
                 logger.warning("Nobody takes over what this broker leads: %s", error)
+                if not self._connected:
+                    return
                 continue
             if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
                 return
@@ -168,8 +185,10 @@ class Membership:
         await self.links.close()
         await self.link.close()
 
-    def log_dir_failed(self) -> None:
-        """Let the controller ask which replicas are left."""
+    def _log_dir_failed(self, lost: list[TopicPartition]) -> None:
+        """Follow what was there no more, and let the controller ask which replicas are left."""
+        for partition in lost:
+            self.loops.stop(partition)
         self._telling = asyncio.get_running_loop().create_task(self._tell_of_log_dir())
 
     async def _tell_of_log_dir(self) -> None:
@@ -192,6 +211,7 @@ class Membership:
         logger.info("Broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
 
     def _session_changed(self, state: SessionState) -> None:
+        self._connected = state is SessionState.CONNECTED
         if state is SessionState.EXPIRED:
             logger.warning(
                 "The session with ZooKeeper has expired: this broker leads nothing until it is back"
@@ -227,9 +247,8 @@ class Membership:
         )
 
     def _channels(self) -> Channels:
-        control_plane = self._config.optional_str("control.plane.listener.name")
-        wanted = (control_plane or self._config.inter_broker_listener_name).upper()
-        names = (wanted, self._config.inter_broker_listener_name)
+        inter_broker = self._config.inter_broker_listener_name
+        names = (self._config.control_plane_listener_name or inter_broker, inter_broker)
 
         def listener_of(broker: LiveBroker) -> Address | None:
             return _address(broker.registration, names)

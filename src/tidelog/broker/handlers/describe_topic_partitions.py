@@ -112,5 +112,9 @@ def _partition(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[replica for replica in partition.replicas if replica not in image.brokers],
+        offline_replicas=[
+            replica
+            for replica in partition.replicas
+            if replica not in image.brokers or replica in partition.offline_replicas
+        ],
     )

@@ -181,7 +181,9 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(replicas),
         isr_nodes=list(isr),
-        offline_replicas=[id for id in partition.replicas if id not in reachable],
+        offline_replicas=[
+            id for id in partition.replicas if id not in reachable or id in partition.offline_replicas
+        ],
     )
 
 

@@ -26,7 +26,7 @@ from tidelog.controller.cluster.reassignment import Target
 from tidelog.controller.cluster.term import ControllerSettings, Term
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.store import (
@@ -36,15 +36,18 @@ from tidelog.metadata.store import (
     Delete,
     NodeExists,
     NoNode,
+    SessionExpired,
     SessionState,
     Set,
     SharedStore,
+    StoreClosed,
     StoreError,
 )
 
 log = logging.getLogger(__name__)
 
 NOBODY = -1
+_RETRY_S = 1.0
 
 T = TypeVar("T")
 
@@ -74,6 +77,8 @@ class ClusterController:
         self._term: Term | None = None
         self._terms = 0
         self._expired = False
+        self._registered = False
+        self._retry: asyncio.TimerHandle | None = None
         self._stops: list[Callable[[], None]] = []
 
     @property
@@ -90,7 +95,12 @@ class ClusterController:
 
     async def start(self) -> None:
         """Register, and take part in the election."""
-        await self._register()
+        while not self._registered:
+            try:
+                await self._register()
+                self._registered = True
+            except SessionExpired as error:
+                log.info("Broker %d registers in the next session: %s", self._settings.broker_id, error)
         self._stops.append(self._store.on_session(self._session_changed))
         self._events.start()
         self._stops.append(self._store.watch_node(znodes.CONTROLLER, self._look))
@@ -109,6 +119,8 @@ class ClusterController:
         for stop in self._stops:
             stop()
         self._stops.clear()
+        if self._retry is not None:
+            self._retry.cancel()
         self._resign()
 
     # The election
@@ -119,6 +131,7 @@ class ClusterController:
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._expired = True
+            self._registered = False
             self.active_id = NOBODY
             self._resign()
         elif state is SessionState.CONNECTED and self._expired:
@@ -126,7 +139,18 @@ class ClusterController:
             self._events.post_always("registration", self._come_back)
 
     async def _come_back(self) -> None:
-        await self._register()
+        """Register in a new session; what keeps this broker from it may pass (another one with its id)."""
+        try:
+            await self._register()
+        except (SessionExpired, StoreClosed):
+            raise  # The next session begins with another try.
+        except (StoreError, ConfigError) as error:
+            log.error("Broker %d cannot register again yet: %s", self._settings.broker_id, error)
+            self._retry = asyncio.get_running_loop().call_later(
+                _RETRY_S, self._events.post_always, "registration", self._come_back
+            )
+            return
+        self._registered = True
         await self._elect()
 
     def _moved(self) -> None:
@@ -142,6 +166,8 @@ class ClusterController:
             self._term = None
 
     async def _elect(self) -> None:
+        if not self._registered:
+            return  # Nobody may hold office whom the cluster does not know; its registration is on the way.
         try:
             raw, _ = await self._store.get(znodes.CONTROLLER)
         except NoNode:

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines import alert_job
 from tidelog.pipelines.account_switch.schema import NAME, RULES
-from tidelog.pipelines.account_switch.transform import alerts
-from tidelog.pipelines.alert_columns import alert_records
-from tidelog.pipelines.dead_letter import dead_letters
 from tidelog.pipelines.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, LOGIN
-from tidelog.pipelines.parsing import parse
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
-from tidelog.pipelines.query import start_query
-from tidelog.pipelines.source import read_range, read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +18,14 @@ if TYPE_CHECKING:
 
 def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
     """Start the streaming query."""
+    from tidelog.pipelines import alert_job
+    from tidelog.pipelines.account_switch.transform import alerts
+    from tidelog.pipelines.alert_columns import alert_records
+    from tidelog.pipelines.dead_letter import dead_letters
+    from tidelog.pipelines.parsing import parse
+    from tidelog.pipelines.query import start_query
+    from tidelog.pipelines.source import read_stream
+
     alert_job.prepare(settings, PIPELINE)
     parsed = parse(read_stream(session, settings, PIPELINE, PIPELINE.inputs), LOGIN)
     records = alert_records(alerts(parsed.events), ACCOUNT_SWITCH_ALERTS).unionByName(
@@ -44,6 +45,13 @@ def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
     """Detect in a range of time; alerts of windows that reach into it are complete."""
+    from tidelog.pipelines import alert_job
+    from tidelog.pipelines.account_switch.transform import alerts
+    from tidelog.pipelines.alert_columns import alert_records
+    from tidelog.pipelines.dead_letter import dead_letters
+    from tidelog.pipelines.parsing import parse
+    from tidelog.pipelines.source import read_range
+
     alert_job.prepare(settings, PIPELINE)
     context = alert_job.widened(time_range, RULES.window)
     parsed = parse(read_range(session, settings, PIPELINE.inputs, context), LOGIN)

@@ -24,15 +24,12 @@ from tidelog.errors import TidelogError
 from tidelog.pipelines import registry
 from tidelog.pipelines.demo.settings import PARTITIONS
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.runner import PipelineRunner, failure_sentence
+from tidelog.pipelines.runner import MAX_RESTARTS, TOO_SLOW, PipelineRunner, failure_sentence
 from tidelog.pipelines.session import default_options, spark_session
 from tidelog.pipelines.topics import ensure_topics
 
 POLL_S = 0.5
 BATCH_END_TIMEOUT_S = 15.0
-TOO_SLOW = "failed to connect back"
-"""Spark gives a Python process ten seconds to start, which a busy machine may not manage: tried again."""
-MAX_RESTARTS = 5
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM's first compiler alone: a third less CPU until the first results, which is what people wait for."""

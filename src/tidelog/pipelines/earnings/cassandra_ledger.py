@@ -4,6 +4,11 @@ There are no transactions over rows, and none are needed: entries first, derived
 with a quorum. A crash in between leaves derived rows that are behind the ledger until the replay of the batch
 writes them. The sums of a day are one partition, grouped where it is stored; nothing but sums comes to the
 driver.
+
+Several processes may write side by side, a stream and a backfill say, on machines whose clocks differ. So the
+timestamp of a derived row is not a time: it is the number of entries that the row was derived from. Entries
+are only ever added, and of two that add entries at least one reads after both have; its row counts more of
+them than any other and stays, whoever comes last.
 """
 
 from __future__ import annotations
@@ -23,13 +28,7 @@ from tidelog.pipelines.earnings.schema import (
     user_row,
 )
 from tidelog.pipelines.sinks.cassandra import CassandraTables
-from tidelog.pipelines.sinks.cassandra_writer import (
-    MAX_IN_FLIGHT,
-    CassandraError,
-    ContactPoints,
-    connect,
-    write_rows,
-)
+from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect, read_rows, write_rows
 from tidelog.pipelines.sinks.table import ColumnSpec, ColumnType, TableSpec
 
 if TYPE_CHECKING:
@@ -73,8 +72,10 @@ _SUM_OF_DAY = (
     "SELECT user_id, day, source, sum(amount_cents), count(*), max(event_time) "
     'FROM "{keyspace}".user_credits WHERE user_id = ? AND day = ? GROUP BY user_id, day, source'
 )
+_CREDITS_OF_SUM = 4
+"""Where in a row of that query the number of its entries stands."""
 _STEPS_OF_TASK = (
-    "SELECT user_id, task_id, step, min(event_time), max(event_time), max(steps) "
+    "SELECT user_id, task_id, step, min(event_time), max(event_time), max(steps), count(*) "
     'FROM "{keyspace}".user_task_steps WHERE user_id = ? AND task_id = ? GROUP BY user_id, task_id, step'
 )
 _DAYS_OF_USER = (
@@ -82,7 +83,7 @@ _DAYS_OF_USER = (
     'FROM "{keyspace}".user_earnings_daily WHERE user_id = ?'
 )
 _TASKS_OF_USER = (
-    "SELECT user_id, task_id, steps_done, steps, completed_at, last_event_time "
+    "SELECT user_id, task_id, writetime(steps_done), steps_done, steps, completed_at, last_event_time "
     'FROM "{keyspace}".user_tasks WHERE user_id = ?'
 )
 
@@ -97,14 +98,18 @@ class CassandraLedger:
         self._tables = CassandraTables(settings.cassandra, settings.keyspace)
         for table in (CREDITS, STEPS, DAILY, TASKS, USERS):
             self._tables.ensure(table)
-        self._prepared: dict[str, Any] = {}
 
     def close(self) -> None:
         """Nothing is to be done: the process's connection is shared."""
 
     def turn(self) -> AbstractContextManager[None]:
-        """Processes on many machines do not wait for one another: of two, the topic keeps the later one's."""
+        """Processes on many machines do not wait for one another; :meth:`newer_than` makes up for it."""
         return nullcontext()
+
+    def newer_than(self, states: Sequence[UserEarnings]) -> list[UserEarnings]:
+        """Read once more, and return the states that are others now."""
+        known = {state.user_id: state for state in states}
+        return [state for state, _ in self._states(set(known)) if state != known[state.user_id]]
 
     def merge(self, credits: Sequence[Credit], steps: Sequence[TaskStep]) -> list[UserEarnings]:
         """Put entries in, then derive."""
@@ -144,58 +149,51 @@ class CassandraLedger:
             )
 
     def _derive(self, days: set[tuple[str, str]], tasks: set[tuple[str, str]]) -> list[UserEarnings]:
-        self._write(DAILY, self._select(_SUM_OF_DAY, days))
-        self._write(TASKS, _progress(self._select(_STEPS_OF_TASK, tasks)))
-        states = self._states({user for user, _ in (*days, *tasks)})
-        self._write(USERS, map(user_row, states))
-        return states
+        sums = self._select(_SUM_OF_DAY, CREDITS, days)
+        self._write(DAILY, ((*row, row[_CREDITS_OF_SUM]) for row in sums), timestamped=True)
+        self._write(TASKS, _progress(self._select(_STEPS_OF_TASK, STEPS, tasks)), timestamped=True)
+        found = self._states({user for user, _ in (*days, *tasks)})
+        self._write(USERS, ((*user_row(state), entries) for state, entries in found), timestamped=True)
+        return [state for state, _ in found]
 
-    def _states(self, users: set[str]) -> list[UserEarnings]:
+    def _states(self, users: set[str]) -> list[tuple[UserEarnings, int]]:
+        """The states of users, each with the number of entries behind it."""
         keys = [(user,) for user in users]
+        entries: dict[str, int] = defaultdict(int)
         sources: dict[str, dict[str, tuple[int, int, str]]] = defaultdict(dict)
-        for user_id, source, cents, credits, last in self._select(_DAYS_OF_USER, keys):
+        for user_id, source, cents, credits, last in self._select(_DAYS_OF_USER, DAILY, keys):
             known = sources[user_id].get(source, (0, 0, ""))
             sources[user_id][source] = (known[0] + cents, known[1] + credits, max(known[2], last))
+            entries[user_id] += credits
         tasks: dict[str, dict[str, TaskProgress]] = defaultdict(dict)
-        for user_id, task_id, *progress in self._select(_TASKS_OF_USER, keys):
+        for user_id, task_id, steps, *progress in self._select(_TASKS_OF_USER, TASKS, keys):
             tasks[user_id][task_id] = TaskProgress(*progress)
+            entries[user_id] += steps
         return [
-            user_earnings(user, [(source, *sums) for source, sums in sources[user].items()], tasks[user])
+            (
+                user_earnings(user, [(source, *sums) for source, sums in sources[user].items()], tasks[user]),
+                entries[user],
+            )
             for user in sorted(users)
         ]
 
-    def _write(self, table: TableSpec, rows: Iterable[tuple[Any, ...]]) -> None:
-        write_rows(self._points, self._keyspace, table, rows)
+    def _write(self, table: TableSpec, rows: Iterable[tuple[Any, ...]], *, timestamped: bool = False) -> None:
+        write_rows(self._points, self._keyspace, table, rows, timestamped=timestamped)
 
-    def _select(self, query: str, keys: Iterable[tuple[str, ...]]) -> Iterator[tuple[Any, ...]]:
-        """The rows for all keys, asked for side by side."""
-        from cassandra.concurrent import execute_concurrent_with_args
-
-        session = connect(self._points).session
-        if query not in self._prepared:
-            self._prepared[query] = session.prepare(query.format(keyspace=self._keyspace))
-            self._prepared[query].is_idempotent = True
-        answers = execute_concurrent_with_args(
-            session,
-            self._prepared[query],
-            keys,
-            concurrency=MAX_IN_FLIGHT,
-            raise_on_first_error=False,
-            results_generator=True,
-        )
-        for success, rows in answers:
-            if not success:
-                raise CassandraError(f"the ledger in Cassandra cannot be read: {rows}") from rows
-            yield from rows
+    def _select(
+        self, query: str, table: TableSpec, keys: Iterable[tuple[str, ...]]
+    ) -> Iterator[tuple[Any, ...]]:
+        return read_rows(self._points, query.format(keyspace=self._keyspace), keys, table.name)
 
 
 def _progress(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """``(user, task, step, first, last, steps)`` of each step as the task's row."""
-    found: dict[tuple[str, str], list[tuple[int, str, str, int]]] = defaultdict(list)
+    """``(user, task, step, first, last, steps, entries)`` of each step as the task's row and its entries."""
+    found: dict[tuple[str, str], list[tuple[int, str, str, int, int]]] = defaultdict(list)
     for user_id, task_id, *step in rows:
-        found[user_id, task_id].append((step[0], step[1], step[2], step[3]))
+        found[user_id, task_id].append((step[0], step[1], step[2], step[3], step[4]))
     for (user_id, task_id), done in found.items():
         steps = max(each[3] for each in done)
         counted = [each for each in done if each[0] <= steps]
         completed_at = max(each[1] for each in counted) if len(counted) == steps else None
-        yield user_id, task_id, len(counted), steps, completed_at, max(each[2] for each in done)
+        entries = sum(each[4] for each in done)
+        yield user_id, task_id, len(counted), steps, completed_at, max(each[2] for each in done), entries

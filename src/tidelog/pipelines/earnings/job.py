@@ -69,8 +69,9 @@ class MicroBatches:
             write_dead_letters(letters(session, malformed, NAME), self._settings, application, batch_id)
         with self._ledger.turn():
             states = self._ledger.merge(credits, steps)
-            if states:
+            while states:
                 self._publisher.publish(states)
+                states = self._ledger.newer_than(states)
 
 
 def _collected(frame: DataFrame) -> Iterable[tuple[Any, ...]]:
@@ -116,8 +117,10 @@ def _publish_anew(ledger: Ledger, settings: PipelineSettings, start: str, end: s
     published = 0
     with StatePublisher(settings, f"{PIPELINE.group}-backfill") as publisher, ledger.turn():
         for states in ledger.recompute(start, end):
-            publisher.publish(states)
             published += len(states)
+            while states:
+                publisher.publish(states)
+                states = ledger.newer_than(states)
     return published
 
 

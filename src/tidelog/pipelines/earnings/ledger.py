@@ -41,6 +41,13 @@ class Ledger(Protocol):
         """Holds other users of this store off, so that a state is published before a newer one is merged."""
         ...
 
+    def newer_than(self, states: Sequence[UserEarnings]) -> list[UserEarnings]:
+        """What has become of the states that others have changed since; asked when ``states`` are published.
+
+        Whoever publishes last then publishes the newest. Empty where :meth:`turn` holds others off.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the store."""
         ...

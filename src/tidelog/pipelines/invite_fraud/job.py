@@ -10,31 +10,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql import functions as F
 
-from tidelog.pipelines import alert_job
-from tidelog.pipelines.alert_columns import alert_records
-from tidelog.pipelines.dead_letter import dead_letter_headers, dead_letters
 from tidelog.pipelines.events import DEAD_LETTERS, INVITE, INVITE_FRAUD_ALERTS
 from tidelog.pipelines.invite_fraud.graph import Edge, InviteGraph
 from tidelog.pipelines.invite_fraud.graph_log import GraphLog
 from tidelog.pipelines.invite_fraud.rings import ring_alerts
 from tidelog.pipelines.invite_fraud.schema import NAME, RULES
-from tidelog.pipelines.invite_fraud.transform import alerts, edges
-from tidelog.pipelines.parsing import Parsed, parse
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
-from tidelog.pipelines.query import start_query
-from tidelog.pipelines.source import read_range, read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidelog.pipelines.parsing import Parsed
 
 _RECORD_SCHEMA = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 
 
 def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
     """Start the streaming query."""
+    from tidelog.pipelines import alert_job
+    from tidelog.pipelines.alert_columns import alert_records
+    from tidelog.pipelines.invite_fraud.transform import alerts
+    from tidelog.pipelines.parsing import parse
+    from tidelog.pipelines.query import start_query
+    from tidelog.pipelines.source import read_stream
+
     alert_job.prepare(settings, PIPELINE)
     parsed = parse(read_stream(session, settings, PIPELINE, PIPELINE.inputs), INVITE)
     records = alert_records(alerts(parsed.events), INVITE_FRAUD_ALERTS).unionByName(
@@ -50,6 +51,11 @@ def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _edges_and_letters(parsed: Parsed) -> DataFrame:
     """In one pass over the records: dead letters as they are written, events as edges without a topic."""
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.dead_letter import dead_letter_headers
+    from tidelog.pipelines.invite_fraud.transform import edges
+
     rows = edges(parsed.rows)
     malformed = F.col("reason").isNotNull()
     return rows.select(
@@ -62,6 +68,8 @@ def _edges_and_letters(parsed: Parsed) -> DataFrame:
 
 def _write(batch: DataFrame, batch_id: int, settings: PipelineSettings, graph_log: GraphLog) -> None:
     """One micro-batch: first the graph on disk, then the alerts of windows and rings, and dead letters."""
+    from tidelog.pipelines import alert_job
+
     batch.persist()
     try:
         new_edges = [_edge(row["value"]) for row in batch.where("topic IS NULL").select("value").collect()]
@@ -86,6 +94,13 @@ def _ring_records(session: SparkSession, rings: list[tuple[bytes, bytes]]) -> Da
 
 def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
     """Detect in a range of time; windows and rings that reach into it are complete, as far as a day goes."""
+    from tidelog.pipelines import alert_job
+    from tidelog.pipelines.alert_columns import alert_records
+    from tidelog.pipelines.dead_letter import dead_letters
+    from tidelog.pipelines.invite_fraud.transform import alerts
+    from tidelog.pipelines.parsing import parse
+    from tidelog.pipelines.source import read_range
+
     alert_job.prepare(settings, PIPELINE)
     context = alert_job.widened(time_range, RULES.horizon)
     parsed = parse(read_range(session, settings, PIPELINE.inputs, context), INVITE)
@@ -105,6 +120,10 @@ def backfill(session: SparkSession, settings: PipelineSettings, time_range: Time
 
 def _rings_of(invites: DataFrame, time_range: TimeRange) -> list[tuple[bytes, bytes]]:
     """The rings that an invitation of the range closed."""
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.invite_fraud.transform import edges
+
     graph = InviteGraph()
     start_ms, end_ms = (round(time.timestamp() * 1000) for time in (time_range.start, time_range.end))
     rows = edges(invites).select(F.to_json("edge").alias("edge")).toLocalIterator()

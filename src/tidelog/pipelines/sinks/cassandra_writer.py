@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ MAX_IN_FLIGHT = 128
 CHUNK_ROWS = 5_000
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 10.0
-ATTEMPTS = 6
+ATTEMPTS = 8
 FIRST_PAUSE_S = 0.2
+"""Doubled with each attempt: half a minute in all, in which a node may be started again."""
 
 
 class CassandraError(TidelogError):
@@ -67,20 +68,21 @@ class Connection:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._statements: dict[tuple[str, TableSpec], PreparedStatement] = {}
+        self._statements: dict[str, PreparedStatement] = {}
 
-    def upsert_of(self, keyspace: str, table: TableSpec) -> PreparedStatement:
-        """The prepared upsert of a table."""
-        key = (keyspace, table)
-        if key not in self._statements:
-            names = ", ".join(table.names)
-            marks = ", ".join("?" for _ in table.names)
-            text = f'INSERT INTO "{keyspace}".{table.name} ({names}) VALUES ({marks})'
-            if table.newest_by:
-                text += " USING TIMESTAMP ?"
-            self._statements[key] = self.session.prepare(text)
-            self._statements[key].is_idempotent = True
-        return self._statements[key]
+    def prepared(self, text: str) -> PreparedStatement:
+        """A statement that may be sent any number of times, prepared once."""
+        if text not in self._statements:
+            self._statements[text] = self.session.prepare(text)
+            self._statements[text].is_idempotent = True
+        return self._statements[text]
+
+
+def _upsert_of(keyspace: str, table: TableSpec, *, timestamped: bool) -> str:
+    names = ", ".join(table.names)
+    marks = ", ".join("?" for _ in table.names)
+    text = f'INSERT INTO "{keyspace}".{table.name} ({names}) VALUES ({marks})'
+    return f"{text} USING TIMESTAMP ?" if timestamped else text
 
 
 _connections: dict[ContactPoints, Connection] = {}
@@ -138,22 +140,49 @@ def _open(points: ContactPoints) -> Session:
 
 
 def write_rows(
-    points: ContactPoints, keyspace: str, table: TableSpec, rows: Iterable[tuple[Any, ...]]
+    points: ContactPoints,
+    keyspace: str,
+    table: TableSpec,
+    rows: Iterable[tuple[Any, ...]],
+    *,
+    timestamped: bool = False,
 ) -> None:
     """Upsert rows with a bounded number of requests under way; returns when all are acknowledged.
+
+    ``timestamped`` rows have one value more, the timestamp of the write: of two writes of a key Cassandra
+    keeps the one with the greater.
 
     :raises CassandraError: rows were refused, or failed :data:`ATTEMPTS` times.
     """
     connection = connect(points)
-    statement = connection.upsert_of(keyspace, table)
+    by_timestamp = timestamped or bool(table.newest_by)
+    statement = connection.prepared(_upsert_of(keyspace, table, timestamped=by_timestamp))
     remaining = iter(rows)
     while chunk := list(islice(remaining, CHUNK_ROWS)):
-        _write_chunk(connection.session, statement, table, chunk)
+        bound = [_bound(table, row) for row in chunk]
+        for _ in _answers(connection.session, statement, bound, f"a row of table {table.name}"):
+            pass
 
 
-def _write_chunk(
-    session: Session, statement: PreparedStatement, table: TableSpec, rows: list[tuple[Any, ...]]
-) -> None:
+def read_rows(
+    points: ContactPoints, query: str, keys: Iterable[tuple[Any, ...]], table: str
+) -> Iterator[tuple[Any, ...]]:
+    """The rows that a query finds for each of the keys, asked for side by side; in no order.
+
+    :raises CassandraError: the query was refused, or failed :data:`ATTEMPTS` times.
+    """
+    connection = connect(points)
+    statement = connection.prepared(query)
+    remaining = iter(keys)
+    while chunk := list(islice(remaining, CHUNK_ROWS)):
+        for rows in _answers(connection.session, statement, chunk, f"reading table {table}"):
+            yield from rows
+
+
+def _answers(
+    session: Session, statement: PreparedStatement, arguments: list[tuple[Any, ...]], what: str
+) -> Iterator[Any]:
+    """The answer to the statement for each of the arguments; those that failed for a time are sent again."""
     from cassandra.concurrent import execute_concurrent_with_args
 
     pause_s = FIRST_PAUSE_S
@@ -161,19 +190,22 @@ def _write_chunk(
         if attempt:
             time.sleep(pause_s)
             pause_s *= 2
-        bound = [_bound(table, row) for row in rows]
         results = execute_concurrent_with_args(
-            session, statement, bound, concurrency=MAX_IN_FLIGHT, raise_on_first_error=False
+            session, statement, arguments, concurrency=MAX_IN_FLIGHT, raise_on_first_error=False
         )
-        failures = [(row, result[1]) for row, result in zip(rows, results, strict=True) if not result[0]]
-        for _, failure in failures:
-            if not _worth_repeating(failure):
-                raise CassandraError(f"Cassandra refuses a row of table {table.name}: {failure}") from failure
+        failures = []
+        for values, (success, answer) in zip(arguments, results, strict=True):
+            if success:
+                yield answer
+            elif _worth_repeating(answer):
+                failures.append((values, answer))
+            else:
+                raise CassandraError(f"Cassandra refuses {what}: {_first_error(answer)}") from answer
         if not failures:
             return
-        rows = [row for row, _ in failures]
+        arguments = [values for values, _ in failures]
     raise CassandraError(
-        f"Cassandra did not take {len(rows)} rows of table {table.name} in {ATTEMPTS} attempts: "
+        f"Cassandra failed {ATTEMPTS} times at {what}, and at {len(arguments)} requests in all: "
         f"{_first_error(failures[0][1])}"
     )
 
@@ -190,7 +222,7 @@ def _bound(table: TableSpec, row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _worth_repeating(failure: Exception) -> bool:
-    from cassandra import OperationTimedOut, ReadFailure, Unavailable, WriteFailure, WriteTimeout
+    from cassandra import OperationTimedOut, ReadFailure, Timeout, Unavailable, WriteFailure
     from cassandra.cluster import NoHostAvailable
     from cassandra.connection import ConnectionException
     from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage
@@ -198,7 +230,7 @@ def _worth_repeating(failure: Exception) -> bool:
     return isinstance(
         failure,
         (
-            *(OperationTimedOut, ReadFailure, Unavailable, WriteFailure, WriteTimeout),
+            *(OperationTimedOut, ReadFailure, Timeout, Unavailable, WriteFailure),
             *(NoHostAvailable, ConnectionException, OverloadedErrorMessage, IsBootstrappingErrorMessage),
         ),
     )

@@ -1,0 +1,97 @@
+"""``control.plane.listener.name``: the controller's requests come in by a listener of their own."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from tidelog import Admin, NewTopic, Producer
+from tidelog.broker.handlers import leader_and_isr, update_metadata
+from tidelog.errors import ConfigError
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.testing.cluster_thread import ClusterThread
+from tidelog.wire.schema import Payload
+
+OPTIONS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+    "control.plane.listener.name": "CONTROL",
+}
+WAIT_S = 60
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The listeners by which the controller's requests have come."""
+    listeners: set[str] = set()
+    for module in (leader_and_isr, update_metadata):
+        handle = module.handle
+
+        def noted(context, request, handle=handle) -> Payload:  # type: ignore[no-untyped-def]
+            listeners.add(context.connection.listener)
+            return handle(context, request)
+
+        monkeypatch.setattr(module, "handle", noted)
+    return listeners
+
+
+def test_the_controller_speaks_by_it_and_it_is_registered_as_in_kafka(
+    tmp_path_factory: pytest.TempPathFactory, heard: set[str]
+) -> None:
+    with ClusterThread(tmp_path_factory.mktemp("control"), 3, options=OPTIONS) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic("orders", partitions=3)])
+        with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
+            producer.send("orders", b"x").result(timeout=WAIT_S)
+        assert heard == {"CONTROL"}
+        node = json.loads(cluster.call(lambda: cluster.zookeeper.node("/brokers/ids/2").data))
+        ports = {each.name: each.port for each in cluster.brokers[2].advertised}
+        assert node["endpoints"] == [
+            f"PLAINTEXT://127.0.0.1:{ports['PLAINTEXT']}",
+            f"CONTROL://127.0.0.1:{ports['CONTROL']}",
+        ]
+        assert node["listener_security_protocol_map"] == {"PLAINTEXT": "PLAINTEXT", "CONTROL": "PLAINTEXT"}
+
+
+def test_leaders_change_while_clients_keep_every_broker_busy(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    options = {**OPTIONS, "max.connections": "60", "min.insync.replicas": "1"}
+    stop = threading.Event()
+    with ClusterThread(tmp_path_factory.mktemp("busy"), 3, options=options) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic("orders", assignments={0: [1, 2, 3]})])
+
+        def load() -> None:
+            with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
+                while not stop.is_set():
+                    sent = [producer.send("orders", b"x" * 1000) for _ in range(200)]
+                    for each in sent:
+                        each.result(timeout=WAIT_S)
+
+        def in_sync() -> int:
+            replicas = [each.partitions.by_name.get(("orders", 0)) for each in cluster.brokers.values()]
+            return max(len(each.isr) for each in replicas if each is not None and each.is_leader)
+
+        clients = [threading.Thread(target=load) for _ in range(4)]
+        for client in clients:
+            client.start()
+        try:
+            for _ in range(3):
+                leader = cluster.leader_of("orders")
+                cluster.stop(leader)
+                assert cluster.leader_of("orders") != leader
+                cluster.start(leader)
+                cluster.wait_for(in_sync, lambda count: count == 3, "three replicas in sync")
+        finally:
+            stop.set()
+            for client in clients:
+                client.join(WAIT_S)
+
+
+@pytest.mark.parametrize("name", ["PLAINTEXT", "NOWHERE"])
+def test_it_must_be_a_listener_other_than_the_one_between_brokers(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"control\.plane\.listener\.name.*CONTROL"):
+        BrokerConfig({**OPTIONS, "control.plane.listener.name": name})

@@ -1,0 +1,315 @@
+"""earnings in a real Cassandra: the contract of ledgers, crashes and kills, writers side by side: exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.compat.cassandra import Cassandra
+from tests.compat.conftest import available
+from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, truth
+from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send
+
+from tidelog.pipelines import events
+from tidelog.pipelines.earnings import cassandra_ledger
+from tidelog.pipelines.earnings.cassandra_ledger import CassandraLedger
+from tidelog.pipelines.earnings.job import MicroBatches
+from tidelog.pipelines.earnings.publisher import StatePublisher
+from tidelog.pipelines.earnings.schema import Credit, TaskStep, UserEarnings
+from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect
+from tidelog.pipelines.status import last_commit
+from tidelog.pipelines.topics import ensure_topics
+from tidelog.testing import broker
+from tidelog.testing.broker_process import BrokerProcess
+
+TABLES = (*DERIVED, "user_credits", "user_task_steps")
+WAIT_S = 240.0
+KILLS = 2
+
+
+@pytest.fixture(scope="module")
+def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    node = Cassandra(tmp_path_factory.mktemp("cassandra"))
+    with available():
+        node.start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture(scope="module")
+def keyspace(cassandra: Cassandra) -> str:
+    """One for all: making tables costs a second."""
+    return f"k{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def settings(cassandra: Cassandra, keyspace: str, tmp_path: Path) -> Iterator[PipelineSettings]:
+    """Settings whose tables are empty, once a ledger has made them."""
+    yield PipelineSettings("", tmp_path, cassandra=cassandra.contact_points, keyspace=keyspace)
+    empty(cassandra, keyspace)
+
+
+def empty(cassandra: Cassandra, keyspace: str) -> None:
+    session = connect(ContactPoints.parse(cassandra.contact_points)).session
+    for table in TABLES:
+        session.execute(f"TRUNCATE {keyspace}.{table}", timeout=60)
+
+
+def derived(settings: PipelineSettings) -> Tables:
+    assert settings.cassandra is not None
+    session = connect(ContactPoints.parse(settings.cassandra)).session
+    specs = (cassandra_ledger.USERS, cassandra_ledger.DAILY, cassandra_ledger.TASKS)
+    return {
+        spec.name: sorted(
+            (
+                tuple(row)
+                for row in session.execute(
+                    f"SELECT {', '.join(spec.names)} FROM {settings.keyspace}.{spec.name}"
+                )
+            ),
+            key=repr,
+        )
+        for spec in specs
+    }
+
+
+def totals(settings: PipelineSettings) -> dict[str, int]:
+    return {row[0]: row[1] for row in derived(settings)["user_earnings"]}
+
+
+class TestCassandra(Ledgers):
+    @pytest.fixture
+    def fresh(self, cassandra: Cassandra, keyspace: str, settings: PipelineSettings) -> Fresh:
+        def opened() -> Opened:
+            ledger = CassandraLedger(settings)
+            empty(cassandra, keyspace)
+            return Opened(ledger, lambda: derived(settings))
+
+        return opened
+
+
+def drawn(seed: int, count: int, users: int = 4) -> tuple[list[Credit], list[TaskStep]]:
+    draw = random.Random(seed)
+    times = [f"2026-03-0{draw.randrange(1, 4)}T{draw.randrange(10, 24)}:00:00.000Z" for _ in range(count)]
+    credits = [
+        Credit(f"user-{draw.randrange(users)}", time, f"event-{number}", "task", draw.randrange(500))
+        for number, time in enumerate(times)
+    ]
+    steps = [
+        TaskStep(f"user-{draw.randrange(users)}", time, f"t{draw.randrange(2)}", draw.randrange(1, 4), 3)
+        for time in times[: count // 4]
+    ]
+    return credits, steps
+
+
+def test_writers_side_by_side_leave_what_one_would_have_left(settings: PipelineSettings) -> None:
+    """As a stream and a backfill do, on users of both: no derived row may stay behind the ledger."""
+    credits, steps = drawn(seed=5, count=240)
+    expected = truth(credits, list(set(steps)))
+    failures: list[BaseException] = []
+
+    def work(share: int) -> None:
+        try:
+            ledger = CassandraLedger(settings)
+            for first in range(share, len(credits), 12):
+                ledger.merge(credits[first : first + 4], steps[first // 4 : first // 4 + 1])
+        except BaseException as error:
+            failures.append(error)
+
+    CassandraLedger(settings)
+    threads = [threading.Thread(target=work, args=(share,)) for share in (0, 4, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert totals(settings) == {user: state.total_cents for user, state in expected.items()}
+    ledger = CassandraLedger(settings)
+    rows = derived(settings)
+    found = [state for chunk in ledger.recompute("2026-03-01", "2026-03-05") for state in chunk]
+    assert {state.user_id: state for state in found} == expected
+    assert derived(settings) == rows
+
+
+def test_a_row_derived_from_fewer_entries_never_replaces_one_from_more(
+    settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has read, and then slept while another went on, writes what is no longer true."""
+    slow, quick = CassandraLedger(settings), CassandraLedger(settings)
+    write = cassandra_ledger.write_rows
+    overtaken: list[list[UserEarnings]] = []
+
+    def write_late(points: object, keyspace: str, table: object, rows: Sequence[object], **how: bool) -> None:
+        listed = list(rows)
+        if table is cassandra_ledger.DAILY and not overtaken:
+            overtaken.append([])
+            overtaken[0] += quick.merge([Credit("ann", "2026-03-01T13:00:00.000Z", "2", "task", 7)], [])
+        write(points, keyspace, table, listed, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cassandra_ledger, "write_rows", write_late)
+    told = slow.merge([Credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
+    assert [state.total_cents for state in overtaken[0]] == [12]
+    assert totals(settings) == {"ann": 12}
+    # What the slow one publishes is put right by what it reads afterwards.
+    newest = slow.newer_than([UserEarnings("ann", 5, 1, {"task": 5}, {}, "2026-03-01T12:00:00.000Z")])
+    assert [state.total_cents for state in (*told, *newest)] == [12, 12]
+
+
+def test_a_state_that_was_overtaken_is_published_again(
+    settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker() as running:
+        own = PipelineSettings(
+            running.bootstrap_servers, settings.directory, cassandra=settings.cassandra,
+            keyspace=settings.keyspace,
+        )  # fmt: skip
+        ensure_topics(own, [events.USER_EARNINGS, events.DEAD_LETTERS], partitions=1)
+        other = CassandraLedger(own)
+        publish = StatePublisher.publish
+        published: list[int] = []
+
+        def publish_late(self: StatePublisher, states: Sequence[UserEarnings]) -> None:
+            if not published:
+                fresh = other.merge([Credit("ann", "2026-03-01T13:00:00.000Z", "2", "task", 7)], [])
+                with StatePublisher(own, "other") as quick:
+                    publish(quick, fresh)
+            published.append(states[0].total_cents)
+            publish(self, states)
+
+        monkeypatch.setattr(StatePublisher, "publish", publish_late)
+        publisher = StatePublisher(own, "slow")
+        batches = MicroBatches(own, CassandraLedger(own), publisher)
+        entry = ("credit", None, "2026-03-01T12:00:00.000Z", "ann", "1", "task", 5, None, None, None)
+        batches.take(_Frame([(*entry, events.CREDIT.topic, 0, 0, None, None, None)]), 0)  # type: ignore[arg-type]
+        publisher.close()
+        assert published == [5, 12]
+        assert latest_states(running.bootstrap_servers)["ann"]["total_cents"] == 12
+
+
+class _Frame:
+    """A batch as the driver collects it."""
+
+    def __init__(self, rows: Sequence[tuple[object, ...]]) -> None:
+        self._rows = rows
+
+    def toArrow(self) -> object:
+        import pyarrow
+
+        return pyarrow.table([pyarrow.array(column) for column in zip(*self._rows, strict=True)], names=[
+            f"c{number}" for number in range(len(self._rows[0]))])  # fmt: skip
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("table", ["user_credits", "user_earnings_daily", "user_tasks", "user_earnings"])
+def test_a_crash_within_a_batch_is_made_good_by_its_replay(
+    settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """The process ends when half of the rows of a table are written, and nothing after them."""
+    credits, steps = drawn(seed=11, count=60)
+    ledger = CassandraLedger(settings)
+    ledger.merge(credits[:30], steps[:7])
+    write = cassandra_ledger.write_rows
+
+    def cut(points: object, keyspace: str, spec: object, rows: Sequence[object], **how: bool) -> None:
+        listed = list(rows)
+        if spec.name == table:  # type: ignore[attr-defined]
+            write(points, keyspace, spec, listed[: len(listed) // 2], **how)  # type: ignore[arg-type]
+            raise Crash
+        write(points, keyspace, spec, listed, **how)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cassandra_ledger, "write_rows", cut)
+        with pytest.raises(Crash):
+            ledger.merge(credits[30:], steps[7:])
+    states = CassandraLedger(settings).merge(credits[30:], steps[7:])
+    expected = truth(credits, list(set(steps)))
+    assert totals(settings) == {user: state.total_cents for user, state in expected.items()}
+    assert {state.user_id: state for state in states} == {
+        state.user_id: expected[state.user_id] for state in states
+    }
+
+
+@contextmanager
+def running(settings: PipelineSettings, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`tidelog pipeline run earnings` on Cassandra, in a process group of its own."""
+    assert settings.cassandra is not None
+    command = [sys.executable, "-m", "tidelog", "pipeline", "run", "earnings", "--master", "local[2]"]
+    command += ["--bootstrap-server", settings.bootstrap_servers, "--directory", str(settings.directory)]
+    command += ["--cassandra", settings.cassandra, "--keyspace", settings.keyspace, *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+
+
+def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert process.poll() is None, "the pipeline has ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(900)
+def test_totals_are_exact_after_kill_nine_in_the_middle_of_a_batch(
+    settings: PipelineSettings, tmp_path: Path
+) -> None:
+    traffic = EarningsTraffic(seed=9, users=200)
+    session = connect(ContactPoints.parse(settings.cassandra or "")).session
+    CassandraLedger(settings)
+    with BrokerProcess(tmp_path / "broker") as server:
+        own = PipelineSettings(
+            server.bootstrap, tmp_path / "pipelines", cassandra=settings.cassandra, keyspace=settings.keyspace
+        )
+        ensure_topics(own, partitions=2)
+        checkpoint = own.checkpoint("earnings")
+        count = f"SELECT count(*) FROM {own.keyspace}.user_credits"
+        for _ in range(KILLS):
+            send(
+                server.bootstrap,
+                traffic.shuffled([*traffic.fresh(6000), *traffic.again(800), *traffic.damaged(20)]),
+            )
+            done, before = last_commit(checkpoint), session.execute(count).one()[0]
+            with running(own, "--trigger", "0 seconds") as process:
+                # Entries of a batch are there, and the batch is not done.
+                wait_for(process, lambda before=before: session.execute(count).one()[0] > before)  # type: ignore[misc]
+                os.killpg(process.pid, signal.SIGKILL)
+            assert last_commit(checkpoint) == done
+        with running(own, "--once") as process:
+            assert process.wait(WAIT_S) == 0
+        assert totals(own) == dict(traffic.cents)
+        states = latest_states(server.bootstrap)
+        assert {user: state["total_cents"] for user, state in states.items()} == dict(traffic.cents)
+        letters = [dict(letter.headers) for letter in read_all(server.bootstrap, events.DEAD_LETTERS)]
+        places = {(each["topic"], each["partition"], each["offset"]) for each in letters}
+        assert len(letters) == len(places) == traffic.broken
+        backfill = subprocess.run(
+            [sys.executable, "-m", "tidelog", "pipeline", "backfill", "earnings", "--master", "local[2]",
+             "--from", f"{traffic.start:%Y-%m-%d}", "--to", "2100-01-01", "--json",
+             "--bootstrap-server", server.bootstrap, "--directory", str(tmp_path / "elsewhere"),
+             "--cassandra", own.cassandra or "", "--keyspace", own.keyspace],
+            capture_output=True, text=True, timeout=WAIT_S,
+        )  # fmt: skip
+        assert backfill.returncode == 0, backfill.stderr
+        [report] = json.loads(backfill.stdout)
+        assert report["written"]["table user_earnings"] == len(traffic.cents)
+        assert report["dead_letters"] == 0
+        assert totals(own) == dict(traffic.cents)
