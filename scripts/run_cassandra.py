@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -30,23 +31,44 @@ def main() -> int:
     )
     parser.add_argument("--heap", default="512m", help="the heap of its Java (default: 512m)")
     arguments = parser.parse_args()
+    if is_taken(arguments.port):
+        print(f"Cassandra cannot run: port {arguments.port} is taken, choose another --port", file=sys.stderr)
+        return 1
     node = Cassandra(arguments.directory, arguments.port, arguments.heap)
     # SIGTERM ends it as Ctrl-C does, and takes the node along.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        print("Fetching jars where they are missing and starting Cassandra; the first time takes minutes …")
+        print(
+            "Fetching jars where they are missing and starting Cassandra; the first time takes minutes …",
+            flush=True,
+        )
         node.start()
         print(f"Cassandra answers at {node.contact_points}; its messages are in {node.output}.")
         print(f"Try: tidelog pipeline run collect --cassandra {node.contact_points}")
         print("Ctrl-C stops it.", flush=True)
         return node.wait()
-    except (toolchain.Missing, RuntimeError) as failure:
+    except toolchain.Missing as failure:
         print(f"Cassandra cannot run: {failure}", file=sys.stderr)
+        return 1
+    except RuntimeError as failure:
+        first, *_ = str(failure).splitlines()
+        print(f"{first.rstrip(':')}; its messages are in {node.output}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0
     finally:
         node.stop()
+
+
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        # As Cassandra does: connections of an earlier run that are still being closed do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
 
 
 if __name__ == "__main__":

@@ -118,6 +118,10 @@ class BrokerProcess:
             self.process.wait()
             self.process = None
 
+    def process_signal(self, number: signal.Signals) -> None:
+        """Send the process any signal."""
+        os.kill(self.pid, number)
+
     def last_output(self) -> str:
         return self.output.read_text(errors="replace")[-4000:]
 

@@ -15,7 +15,8 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ from tests.compat import toolchain
 from tests.compat.broker_process import BrokerProcess, Tidelog
 
 from tidelog import Admin
+from tidelog.client.admin.cluster_resources import FeatureUpdate, UpgradeType
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.testing.zookeeper import ZooKeeperEnsemble
@@ -52,9 +54,12 @@ OPTIONS = {
     "replica.lag.time.max.ms": "10000",
 }
 
-# What a healthy broker logs at these levels at start, at moves and at its end; everything else is a finding.
 _JVM = ("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _LOGGING = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.showThreadName=false")
+
+
+KAFKA, TIDELOG = 1, 2
+"""The ids of the brokers of a :func:`pair`."""
 
 
 class State(NamedTuple):
@@ -312,3 +317,29 @@ class MixedCluster:
             for elected in admin.elect_leaders(names):
                 assert elected.error is None or elected.error.code == ErrorCode.ELECTION_NOT_NEEDED, elected
         self.wait_led_by(broker_id, places)
+
+
+@contextmanager
+def pair(
+    directory: Path, controller: str, options: Mapping[str, str] | None = None
+) -> Iterator[MixedCluster]:
+    """One broker of each kind; ``controller`` says which comes first and so is elected."""
+    with MixedCluster(directory, options) as cluster:
+        if controller == "kafka":
+            cluster.kafka(KAFKA)
+            cluster.tidelog(TIDELOG)
+            assert cluster.controller == KAFKA
+        else:
+            without_features(cluster.tidelog(TIDELOG).address)
+            cluster.kafka(KAFKA)
+            assert cluster.controller == TIDELOG
+        yield cluster
+
+
+def without_features(address: str) -> None:
+    """Kafka 3.9 with ZooKeeper knows no features and does not start where some are finalized."""
+    with Admin(bootstrap_servers=address) as admin:
+        finalized = admin.describe_features().finalized
+        down = {name: FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE) for name in finalized}
+        assert down
+        assert all(each.error is None for each in admin.update_features(down))

@@ -23,18 +23,22 @@ KAFKA, TIDELOG = 1, 2
 RECORDS = 50
 
 
-@pytest.fixture(params=["kafka", "tidelog"])
+@pytest.fixture(params=["kafka", "kafka-2.8", "tidelog"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MixedCluster]:
-    """Kafka with its history and Tidelog beside it; the parameter says which of them is the controller."""
+    """Kafka with its history and Tidelog beside it; the parameter says which of them is the controller.
+
+    With 2.8 Kafka speaks to brokers as that version did, as long as an upgrade to 3.9 is not ended.
+    """
+    controller, _, protocol = request.param.partition("-")
     with available(), MixedCluster(tmp_path) as cluster:
-        kafka = cluster.kafka(KAFKA)
+        kafka = cluster.kafka(KAFKA, {"inter.broker.protocol.version": protocol} if protocol else {})
         workload.write(kafka.address)
         cluster.tidelog(TIDELOG)
-        if request.param == "tidelog":
+        if controller == "tidelog":
             cluster.stop(KAFKA)
             cluster.wait(lambda: cluster.controller == TIDELOG, "Tidelog is elected")
             kafka.start()
-        assert cluster.controller == {"kafka": KAFKA, "tidelog": TIDELOG}[request.param]
+        assert cluster.controller == {"kafka": KAFKA, "tidelog": TIDELOG}[controller]
         yield cluster
 
 

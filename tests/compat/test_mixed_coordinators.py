@@ -15,12 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat import workload
 from tests.compat.conftest import available
-from tests.compat.mixed_cluster import TOOLS, MixedCluster
+from tests.compat.mixed_cluster import KAFKA, TIDELOG, TOOLS, MixedCluster, pair
 
-from tidelog import Admin
-from tidelog.client.admin.cluster_resources import FeatureUpdate, UpgradeType
-
-KAFKA, TIDELOG = 1, 2
 OPTIONS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "2",
@@ -37,24 +33,8 @@ def cluster(
 ) -> Iterator[MixedCluster]:
     """Both brokers; the parameter says which of them came first and is the controller."""
     directory: Path = tmp_path_factory.mktemp("mixed")
-    with available(), MixedCluster(directory, OPTIONS) as cluster:
-        if request.param == "kafka":
-            cluster.kafka(KAFKA)
-            cluster.tidelog(TIDELOG)
-        else:
-            without_features(cluster.tidelog(TIDELOG).address)
-            cluster.kafka(KAFKA)
-        assert cluster.controller == {"kafka": KAFKA, "tidelog": TIDELOG}[request.param]
+    with available(), pair(directory, request.param, OPTIONS) as cluster:
         yield cluster
-
-
-def without_features(address: str) -> None:
-    """Kafka 3.9 with ZooKeeper knows no features and does not start where some are finalized."""
-    with Admin(bootstrap_servers=address) as admin:
-        finalized = admin.describe_features().finalized
-        down = {name: FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE) for name in finalized}
-        assert down
-        assert all(each.error is None for each in admin.update_features(down))
 
 
 def create(cluster: MixedCluster, topic: str) -> None:

@@ -24,7 +24,8 @@ from tidelog.client.resources import AlterConfigOp, AlterConfigOpType, ConfigRes
 
 Tree = dict[str, Any]
 
-RANDOM = ("topic_id", "timestamp", "id", "port", "endpoints", "features")
+# Whichever broker a client asks takes the block of producer ids.
+RANDOM = ("topic_id", "timestamp", "id", "port", "endpoints", "features", "broker")
 
 
 @pytest.fixture(scope="module")

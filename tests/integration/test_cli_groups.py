@@ -12,6 +12,9 @@ from tests.group_members.team import Team
 from tests.group_members.topics import create, fill
 from tests.integration.command_line import CommandLine
 
+from tidelog.cli.groups import INTERNAL_PREFIX
+from tidelog.spark.epoch_record import GROUP_PREFIX
+
 NewName = Callable[[], str]
 RECORDS = 20
 
@@ -55,6 +58,32 @@ def plan(tidelog: CommandLine, group: str, *arguments: str) -> list[tuple[Any, .
         (each["partition"], each["current_offset"], each["new_offset"], each["note"])
         for each in found["offsets"]
     ]
+
+
+def test_groups_in_which_sinks_keep_notes_are_shown_only_when_asked_for(
+    tidelog: CommandLine, group_bootstrap: str, topic: str
+) -> None:
+    assert GROUP_PREFIX.startswith(INTERNAL_PREFIX)
+    notes = f"{GROUP_PREFIX}{topic}.0"
+    for group in (notes, topic):
+        commit(group_bootstrap, group, {(topic, 0): 3})
+
+    def listed(*arguments: str) -> set[str]:
+        return {each["group"] for each in tidelog.json("groups", *arguments)} & {notes, topic}
+
+    for command in (
+        ("list",),
+        ("list", "--members"),
+        ("describe", "--all"),
+        ("describe", "--all", "--state"),
+    ):
+        assert listed(*command) == {topic}
+        assert listed(*command, "--internal") == {topic, notes}
+    assert listed("describe", notes) == {notes}
+    _, seen = tidelog.on_terminal("groups", "list", columns=200)
+    assert "internal group" in seen
+    assert "not shown; --internal shows" in seen
+    assert notes not in seen
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """``format("tidelog")`` on a Spark cluster: a standalone master and a worker, started from PySpark's jars.
 
-The job is handed in with ``spark-submit``, as docs/spark-cluster.md says, and runs in an executor: another
-process than the driver, which finds the data source by itself.
+The jobs are handed in with ``spark-submit``, as docs/spark-cluster.md and docs/pipelines say, and run in an
+executor: another process than the driver, which finds the data source by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from tests.integration.pipeline_traffic import EarningsTraffic, send, table_totals
 
+from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing import broker
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -110,27 +113,26 @@ def wait_for_line(log: Path, pattern: str) -> str:
     return found.group(1)
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a master that has a worker."""
+    directory = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
         log = stack.enter_context(
-            daemon(tmp_path, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1",
+            daemon(directory, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1",
                    "--port", "0", "--webui-port", "0")
         )  # fmt: skip
         address = wait_for_line(log, r"Starting Spark master at (spark://\S+)")
         stack.enter_context(
-            daemon(tmp_path, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1",
+            daemon(directory, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1",
                    "--port", "0", "--webui-port", "0", "--cores", "2", "--memory", "1g",
-                   "--work-dir", str(tmp_path / "work"), address)
+                   "--work-dir", str(directory / "work"), address)
         )  # fmt: skip
         wait_for_line(log, r"Registering worker (127\.0\.0\.1:\d+)")
         yield address
 
 
-def test_a_submitted_job_reads_and_writes_in_executors_of_a_cluster(master: str, tmp_path: Path) -> None:
-    job = tmp_path / "job.py"
-    job.write_text(JOB)
+def submit(master: str, directory: Path, *program: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
                    "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_HOME": str(SPARK_HOME)}  # fmt: skip
     settings = {
@@ -138,18 +140,38 @@ def test_a_submitted_job_reads_and_writes_in_executors_of_a_cluster(master: str,
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
+    return subprocess.run(
+        [SPARK_HOME / "bin" / "spark-submit", "--master", master,
+         *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")), *program],
+        capture_output=True, text=True, env=environment, cwd=directory, timeout=JOB_TIMEOUT_S,
+    )  # fmt: skip
+
+
+def test_a_submitted_job_reads_and_writes_in_executors_of_a_cluster(master: str, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
     with broker(topics={"numbers": 4, "squares": 2}) as running:
-        done = subprocess.run(
-            [SPARK_HOME / "bin" / "spark-submit", "--master", master,
-             *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
-             job, running.bootstrap_servers, tmp_path / "checkpoint"],
-            capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=JOB_TIMEOUT_S,
-        )  # fmt: skip
+        done = submit(master, tmp_path, job, running.bootstrap_servers, tmp_path / "checkpoint")
     assert done.returncode == 0, done.stderr[-4000:]
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["squares"] == {str(number): number * number for number in range(1000)}
     assert result["rows"] == 1000
     assert result["executors"] == 1
     assert result["driver"] not in result["workers"]
+
+
+def test_a_submitted_pipeline_runs_on_a_cluster(master: str, tmp_path: Path) -> None:
+    traffic = EarningsTraffic(seed=2)
+    module = [sys.executable, "-m", "tidelog.cli.pipeline_submit", "--path"]
+    program = subprocess.run(module, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    with broker() as running:
+        settings = PipelineSettings(running.bootstrap_servers, tmp_path / "pipelines")
+        ensure_topics(settings, partitions=2)
+        send(running.bootstrap_servers, traffic.fresh(200))
+        arguments = ("--once", "-b", running.bootstrap_servers, "--directory", settings.directory)
+        done = submit(master, tmp_path, program, "run", "earnings", *arguments)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert "stopped after 200 rows in 1 batch" in done.stderr.splitlines()
+        assert table_totals(settings.tables) == dict(traffic.cents)

@@ -150,6 +150,11 @@ class Broker:
             self._coordinators.start()
         return self._coordinators
 
+    @property
+    def knows_cluster(self) -> bool:
+        """Whether this broker can say what there is: in a cluster, once its controller has told it."""
+        return self._membership is None or self._membership.control.informed.is_set()
+
     def endpoints(self, broker_ids: Collection[int], listener: str) -> list[Endpoint]:
         """The addresses of brokers on one listener, for answers that send clients elsewhere."""
         found: list[Endpoint] = []

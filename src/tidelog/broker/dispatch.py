@@ -11,6 +11,7 @@ Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the
 ``refuse(request, error)``. Any other exception is a bug: it is logged once and answered as
 UNKNOWN_SERVER_ERROR. What cannot be read at all (``WireError``), an API that is not served and a version
 that does not exist close the connection, as in Kafka; ApiVersions alone is answered in every version.
+A broker that has just come into its cluster closes the connections of those who ask what there is.
 """
 
 from __future__ import annotations
@@ -101,6 +102,14 @@ SERVED_IN_CLUSTERS = (
 """What brokers and their controller ask of each other, besides."""
 
 _BETWEEN_BROKERS = frozenset(map(int, SERVED_IN_CLUSTERS))
+_ABOUT_THE_CLUSTER = frozenset(
+    {
+        int(ApiKey.METADATA),
+        int(ApiKey.FIND_COORDINATOR),
+        int(ApiKey.DESCRIBE_CLUSTER),
+        int(ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+    }
+)
 
 _HEADER = Struct(">hhih")
 
@@ -212,6 +221,10 @@ class Dispatcher:
         api = API_TABLE[ApiKey(key)]
         if not api.accepts(version) and key != ApiKey.API_VERSIONS:
             raise WireError(f"it sent {api.name} version {version}, which is not supported")
+        if key in _ABOUT_THE_CLUSTER and not self._broker.knows_cluster:
+            # Some clients give a topic up for which they are told once that it does not exist; all of them
+            # ask another broker where one is not there yet.
+            raise WireError(f"it sent {api.name} before the controller has told this broker what there is")
         route = self._route(key)
         if not api.accepts(version):
             # A client from the future learns which versions there are, in the one that everybody reads.

@@ -32,6 +32,13 @@ app = typer.Typer()
 
 _Names = Callable[[AsyncAdmin], Awaitable[list[str]]]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Internal = Annotated[
+    bool,
+    typer.Option("--internal", help="Also groups in which Tidelog's own jobs keep notes, named __tidelog-…."),
+]
+
+INTERNAL_PREFIX = "__tidelog-"
+"""Nobody joins such groups: exactly-once sinks remember in them what they have written (decision 0007)."""
 
 _NO_GROUPS = "there are no groups yet: a consumer with a group.id makes one when it joins or commits"
 _LIST_EXAMPLES = ("tidelog groups list --state stable,empty", "tidelog groups list --type consumer --members")
@@ -53,6 +60,7 @@ def list_groups(
         typer.Option("--type", "-t", metavar="TYPE[,…]", help="Only classic, consumer, share or streams."),
     ] = None,
     members: Annotated[bool, typer.Option("--members", "-m", help="Count the members, too.")] = False,
+    internal: Internal = False,
     json: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -62,11 +70,12 @@ def list_groups(
 
     async def action(
         cluster: Cluster,
-    ) -> tuple[tuple[GroupListing, ...], dict[str, GroupDescription], tuple[TidelogError, ...]]:
+    ) -> tuple[list[GroupListing], dict[str, GroupDescription], tuple[TidelogError, ...]]:
         admin = AsyncAdmin.of(cluster)
         listed = await admin.list_groups(states=states, types=types)
-        names = [group.group_id for group in listed.groups] if members else []
-        return listed.groups, await admin.describe_groups(names), listed.errors
+        groups = _shown(listed.groups, internal)
+        names = [group.group_id for group in groups] if members else []
+        return groups, await admin.describe_groups(names), listed.errors
 
     groups, described, errors = with_cluster(bootstrap, action)
     counts = {name: None if each.error else len(each.members) for name, each in described.items()}
@@ -77,6 +86,15 @@ def list_groups(
     else:
         _print_listings(groups, counts)
     report_failures(errors)
+
+
+def _shown(groups: tuple[GroupListing, ...], internal: bool) -> list[GroupListing]:
+    """The groups that people ask for; on a terminal they are told how many others there are."""
+    shown = [group for group in groups if internal or not group.group_id.startswith(INTERNAL_PREFIX)]
+    hidden = len(groups) - len(shown)
+    if hidden and is_terminal():
+        remark(f"{counted(hidden, 'internal group')} not shown; --internal shows them")
+    return shown
 
 
 def _listing_json(group: GroupListing, counts: dict[str, int | None]) -> dict[str, object]:
@@ -90,7 +108,7 @@ def _listing_json(group: GroupListing, counts: dict[str, int | None]) -> dict[st
     }
 
 
-def _print_listings(groups: tuple[GroupListing, ...], counts: dict[str, int | None]) -> None:
+def _print_listings(groups: list[GroupListing], counts: dict[str, int | None]) -> None:
     rows = [
         (
             group.group_id,
@@ -111,6 +129,7 @@ def describe(
         list[str] | None, typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False)
     ] = None,
     every: Annotated[bool, typer.Option("--all", "-a", help="Every group there is.")] = False,
+    internal: Internal = False,
     members: Annotated[bool, typer.Option("--members", "-m", help="Members and what they read.")] = False,
     state: Annotated[bool, typer.Option("--state", "-s", help="State, assignor, coordinator.")] = False,
     verbose: Annotated[
@@ -131,9 +150,10 @@ def describe(
         listed = await admin.list_groups(types=(GroupType.CLASSIC, GroupType.CONSUMER))
         for error in listed.errors:
             raise error
+        shown = _shown(listed.groups, internal)
         if not listed.groups and is_terminal():
             remark(_NO_GROUPS)
-        return [group.group_id for group in listed.groups]
+        return [group.group_id for group in shown]
 
     if members or state:
         described = with_cluster(bootstrap, lambda cluster: _described(AsyncAdmin.of(cluster), names))

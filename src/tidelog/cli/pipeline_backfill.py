@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import is_terminal, print_json, print_table
-from tidelog.cli.pipeline_run import spark
+from tidelog.cli.pipeline_session import spark
 from tidelog.errors import TidelogError
 from tidelog.pipelines.pipeline import TimeRange
 
@@ -46,9 +46,7 @@ def backfill(
 ) -> None:
     """Work off the range with each pipeline in turn, and print what each has done."""
     reports: dict[str, BackfillReport] = {}
-    with spark(
-        pipelines, settings, master, spark_options, "starting Spark: this takes some seconds"
-    ) as session:
+    with spark(pipelines, settings, master, spark_options) as session:
         for pipeline in pipelines:
             reports[pipeline.name] = _with_bar(session, settings, pipeline, time_range)
     if json:
@@ -89,7 +87,7 @@ class _Work(threading.Thread):
 def _with_bar(
     session: Any, settings: PipelineSettings, pipeline: Pipeline, time_range: TimeRange
 ) -> BackfillReport:
-    from tidelog.pipelines.runner import MAX_RESTARTS, TOO_SLOW, failure_sentence
+    from tidelog.pipelines.runner import MAX_RESTARTS, failure_sentence, was_too_slow
 
     for _ in range(1 + MAX_RESTARTS):
         work = _Work(session, settings, pipeline, time_range)
@@ -97,7 +95,7 @@ def _with_bar(
         if is_terminal():
             _draw(work, session, pipeline.name)
         work.join()
-        if work.error is None or TOO_SLOW not in failure_sentence(work.error):
+        if work.error is None or not was_too_slow(work.error):
             break
     if isinstance(work.error, TidelogError):
         raise work.error

@@ -1,19 +1,18 @@
 """``tidelog pipeline run``: pipelines in this process, with their figures, until a signal or the end.
 
-The first Ctrl-C or SIGTERM lets every pipeline finish its micro-batch, a second one stops at once. While
-Spark starts there is nothing to finish yet, and the first one ends it.
+The first Ctrl-C or SIGTERM lets every pipeline finish its micro-batch, a second one stops at once.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.cli.output import counted, is_terminal, print_row, remark
+from tidelog.cli.pipeline_session import spark
 
 if TYPE_CHECKING:
     from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0
-_PID_BYTES = 4
 COLUMNS = ("pipeline", "batches", "rows in", "rows/s", "batch ms", "lag", "state rows")
 
 
@@ -32,9 +30,7 @@ def run(
     from tidelog.pipelines.runner import PipelineRunner
 
     with ExitStack() as stack:
-        session = stack.enter_context(
-            spark(pipelines, settings, master, spark_options, "starting Spark: this takes some seconds")
-        )
+        session = stack.enter_context(spark(pipelines, settings, master, spark_options))
         stops = stack.enter_context(_signals())
         runner = PipelineRunner(session, settings, pipelines, on_restart=_tell_restart)
         stack.callback(runner.stop, timeout_s=0.0)
@@ -54,84 +50,8 @@ def run(
     remark(f"stopped after {counted(rows, 'row')} in {counted(batches, 'batch')}")
 
 
-@contextmanager
-def spark(
-    pipelines: Sequence[Pipeline],
-    settings: PipelineSettings,
-    master: str,
-    spark_options: Mapping[str, str],
-    saying: str,
-) -> Iterator[Any]:
-    """A session for the pipelines, with their topics made; stopped at the end."""
-    from tidelog.pipelines.session import spark_session
-    from tidelog.pipelines.topics import ensure_topics
-
-    with _ended_by_sigterm():
-        ensure_topics(settings)
-        remark(saying)
-        name = f"tidelog pipeline {' '.join(each.name for each in pipelines)}"
-        with _java_starts():
-            session = spark_session(name, master=master, options=dict(spark_options))
-        try:
-            yield session
-        finally:
-            session.stop()
-
-
 def _tell_restart(pipeline: str, reason: str) -> None:
     remark(f"{pipeline} is started again, since this machine is busy: {reason}")
-
-
-class _Java:
-    """Spark's Java process while it is started: PySpark tells nobody which one it is until it answers."""
-
-    pids: int | None = None
-    """The end of a pipe into which a process that becomes it writes its number."""
-
-    @classmethod
-    def is_forked(cls) -> None:
-        """In the child, before exec: a signal to the process group is not to end it within a micro-batch.
-
-        It ignores Ctrl-C already, and ends with this process.
-        """
-        if cls.pids is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            os.write(cls.pids, os.getpid().to_bytes(_PID_BYTES, "little"))
-
-
-# PySpark forks with a function to run before exec, so Python runs this hook; exec keeps what is ignored.
-os.register_at_fork(after_in_child=_Java.is_forked)
-
-
-@contextmanager
-def _java_starts() -> Iterator[None]:
-    """Whoever interrupts the start ends Java, too: by itself it would wait for ever."""
-    reading, _Java.pids = os.pipe()
-    interrupted = True
-    try:
-        yield
-        interrupted = False
-    finally:
-        os.close(_Java.pids)
-        _Java.pids = None
-        with os.fdopen(reading, "rb") as pids:
-            while interrupted and (pid := pids.read(_PID_BYTES)):
-                with suppress(ProcessLookupError):
-                    os.kill(int.from_bytes(pid, "little"), signal.SIGKILL)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that what was started is stopped."""
-
-    def end(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Stops:

@@ -4,19 +4,20 @@ has them.
 The controller sends UpdateMetadata; :meth:`ClusterFeed.update` puts it into the image. Configs and features
 every broker reads for itself: all of them at the start, and afterwards those that a notice below
 ``/config/changes`` names. Notices are never waited for by their writer, and old ones are removed after a
-quarter of an hour, as in Kafka.
+quarter of an hour, as in Kafka. Nobody announces the configs that a topic is created with: they are read when
+the controller first speaks of the topic (:meth:`ClusterFeed.read_configs`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
-from tidelog.ids import ZERO_UUID
+from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.feed import ImageDelta, Subscriber, load_configs, refresh, tell
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 LEADER_DURING_DELETE = -2
 NOTICE_AGE_MS = 15 * 60 * 1000
+_READ_TIMEOUT_S = 5.0
 
 
 class ClusterFeed:
@@ -50,6 +52,8 @@ class ClusterFeed:
         self._turn = asyncio.Lock()
         self._last_notice = ""
         self._seen_ms: dict[str, float] = {}
+        self._configs_of: dict[str, Uuid] = {}
+        """The topics whose configs have been read, with their ids where these were known by then."""
 
     @classmethod
     async def start(cls, store: SharedStore, clock: Clock) -> ClusterFeed:
@@ -58,6 +62,7 @@ class ClusterFeed:
         notices = await feed._notices()
         feed._last_notice = notices[-1] if notices else ""
         await load_configs(store, feed.image)
+        feed._configs_of = dict.fromkeys(await feed._configured(), ZERO_UUID)
         feed._stops.append(
             store.watch_children(znodes.CONFIG_CHANGES, lambda: feed._soon(feed._read_notices()))
         )
@@ -112,6 +117,7 @@ class ClusterFeed:
             else:
                 partitions[state.partition_index] = _partition(state)
         if not partitions:
+            self._configs_of.pop(name, None)
             return self.image.drop_topic(name)
         return self.image.install(TopicImage(name, topic_id, dict(sorted(partitions.items()))))
 
@@ -124,6 +130,38 @@ class ClusterFeed:
         )
         await self._reread(f"{znodes.CONFIG}/{entity}")
 
+    def without_configs(self, topics: Mapping[str, Uuid]) -> list[str]:
+        """Those of some topics, given with their ids, whose configs have not been read: they are new."""
+        unread: list[str] = []
+        for name, topic_id in topics.items():
+            known = self._configs_of.get(name)
+            if known is None or (ZERO_UUID not in (known, topic_id) and known != topic_id):
+                unread.append(name)
+            elif known == ZERO_UUID:
+                self._configs_of[name] = topic_id
+        return unread
+
+    async def read_configs(self, topics: Mapping[str, Uuid]) -> None:
+        """Read the configs of new topics; without ZooKeeper they have none until it is back."""
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                await asyncio.gather(*(self._reread(znodes.topic_config_path(name)) for name in topics))
+        except (StoreError, TimeoutError) as error:
+            log.warning("The configs of topics %s are not known yet: %s", ", ".join(topics), error)
+        else:
+            self._configs_of |= topics
+
+    async def _read_missing(self) -> None:
+        await self.read_configs(
+            {name: topic.id for name, topic in self.image.topics.items() if name not in self._configs_of}
+        )
+
+    async def _configured(self) -> Iterable[str]:
+        try:
+            return await self._store.children(f"{znodes.CONFIG}/topics")
+        except NoNode:
+            return ()
+
     async def _notices(self) -> list[str]:
         try:
             return await self._store.children(znodes.CONFIG_CHANGES)
@@ -132,6 +170,7 @@ class ClusterFeed:
 
     async def _read_notices(self) -> None:
         async with self._turn:
+            await self._read_missing()
             names = await self._notices()
             for name in names:
                 if name > self._last_notice:

@@ -1,7 +1,8 @@
 """Turns records into typed events, and what is no event into rows with a reason; pure DataFrame to DataFrame.
 
-Everything is an expression that runs inside Spark's JVM, and a record is parsed once. The rules, beside those
-that :mod:`tidelog.pipelines.events` gives for each field:
+A record is parsed once, by an Arrow UDF over :mod:`tidelog.pipelines.event_parser`. As expressions of Spark
+the same rules cost thirty times the CPU for each event, and some seconds of planning and compiling before the
+first one. The rules, beside those that :mod:`tidelog.pipelines.events` gives for each field:
 
 * The value is exactly one JSON object in UTF-8: nothing behind it, no comments, no byte order mark. Of a key
   that occurs twice the last counts, as JSON parsers have it. A tombstone (null) and an empty value are
@@ -15,24 +16,25 @@ that :mod:`tidelog.pipelines.events` gives for each field:
   move a watermark past everybody else's.
 
 Called by every pipeline: directly when its output is computed row by row, with ``events`` and ``malformed``
-when it filters. ``reason`` is deliberately non-deterministic for Spark's optimizer, which otherwise pushes
-the filter below the parser and parses every record twice.
+when it filters. The UDF counts as non-deterministic for Spark's optimizer, which otherwise may push a filter
+below it and parse every record twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
 
-from tidelog.pipelines.events import EventKind, Field, FieldType
-
-MAX_STRING_CHARS = 4096
-SHOWN_CHARS = 60
-"""So much of a bad value stands in a reason; the dead letter carries all of it."""
+from tidelog.pipelines.event_parser import MAX_STRING_CHARS as MAX_STRING_CHARS
+from tidelog.pipelines.event_parser import EventParser, wide_fields
+from tidelog.pipelines.events import EventKind, FieldType
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 
@@ -42,25 +44,6 @@ _SPARK_TYPES: dict[FieldType, T.DataType] = {
     "boolean": T.BooleanType(),
     "time": T.TimestampType(),
 }
-_VARIANT_TYPES: dict[FieldType, str] = {
-    "string": "STRING",
-    "long": "BIGINT",
-    "boolean": "BOOLEAN",
-    "time": "STRING",
-}
-_CALLED: dict[FieldType, str] = {
-    "string": "a string",
-    "long": "a whole number of 64 bits",
-    "boolean": "true or false",
-    "time": "a time (ISO 8601 with a zone, as 2026-01-31T12:00:00.000Z)",
-}
-_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.]\d{1,6})?(Z|[+-]\d\d:\d\d)$"
-_FIRST_TIME = "2000-01-01T00:00:00Z"
-_MAX_AHEAD = "INTERVAL 1 DAY"
-_END = "\N{SYMBOL FOR END OF TRANSMISSION}"
-"""Spark's JSON parser stops after the first document: with this mark behind the value, as its sibling in one
-document, nothing can hide there."""
-_STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +78,12 @@ def event_schema(kind: EventKind) -> T.StructType:
 
 def parse(raw: DataFrame, kind: EventKind) -> Parsed:
     """Parse records of one kind, whatever their topic is called."""
-    return _parse(raw.withColumn("kind", F.lit(kind.name)), (kind,))
+    return _parse(raw, (kind,), kind)
 
 
 def parse_all(raw: DataFrame, kinds: Iterable[EventKind]) -> Parsed:
     """Parse records of several kinds, told apart by their topic, into one wide row."""
-    known = tuple(kinds)
-    by_topic = F.create_map(*(F.lit(text) for kind in known for text in (kind.topic, kind.name)))
-    return _parse(raw.withColumn("kind", by_topic[F.col("topic")]), known)
+    return _parse(raw, tuple(kinds), None)
 
 
 def of_kind(events: DataFrame, kind: EventKind) -> DataFrame:
@@ -112,164 +93,20 @@ def of_kind(events: DataFrame, kind: EventKind) -> DataFrame:
     return events.where(F.col("kind") == kind.name).select(*fields, *position)
 
 
-Lookup = Callable[[str], Column]
-"""Gives a column by its name: from the frame, or from the struct that :func:`_explained` is handed."""
+def _parse(raw: DataFrame, kinds: tuple[EventKind, ...], only: EventKind | None) -> Parsed:
+    def columns(topics: pa.Array, values: pa.Array, timestamps: pa.Array) -> pa.Array:
+        return _parser(kinds, only).columns(topics, values, timestamps)
+
+    wide = wide_fields(kinds)
+    fields = [T.StructField(name, _SPARK_TYPES[type_]) for name, type_ in wide.items()]
+    text = T.StringType()
+    result = T.StructType([T.StructField("kind", text), *fields, T.StructField("reason", text)])
+    parsed = arrow_udf(columns, result).asNondeterministic()  # type: ignore[call-overload]
+    rows = raw.select(*RECORD_COLUMNS, parsed("topic", "value", "timestamp").alias("_event"))
+    return Parsed(rows.select(*RECORD_COLUMNS, "_event.*"), kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class _WideField:
-    """A column of the wide row: its definitions, and the kinds of event that each holds for."""
-
-    name: str
-    type: FieldType
-    definitions: tuple[tuple[Field, tuple[str, ...]], ...]
-    everywhere: bool
-
-    @property
-    def json_type(self) -> str:
-        """The column that one stage leaves to the next: the JSON type of what the document has."""
-        return f"_type_{self.name}"
-
-    def of_kinds(self, get: Lookup, kinds: tuple[str, ...]) -> Column:
-        return F.lit(True) if self.everywhere else get("kind").isin(*kinds)
-
-
-def _wide_fields(kinds: tuple[EventKind, ...]) -> list[_WideField]:
-    definitions: dict[str, dict[Field, list[str]]] = {}
-    for kind in kinds:
-        for field in kind.fields:
-            definitions.setdefault(field.name, {}).setdefault(field, []).append(kind.name)
-    wide = []
-    for name, fields in definitions.items():
-        types = {field.type for field in fields}
-        if len(types) > 1:
-            raise ValueError(f"the field {name} has two types: {', '.join(sorted(types))}")
-        everywhere = len(fields) == 1 and len(next(iter(fields.values()))) == len(kinds)
-        held = tuple((field, tuple(names)) for field, names in fields.items())
-        wide.append(_WideField(name, types.pop(), held, everywhere))
-    return wide
-
-
-def _parse(raw: DataFrame, kinds: tuple[EventKind, ...]) -> Parsed:
-    """One stage types the fields, the next one judges them: Spark computes what a stage names once."""
-    fields = _wide_fields(kinds)
-    document = _document(F.col("value"), fields)
-    typed = raw.select(
-        *RECORD_COLUMNS,
-        "kind",
-        document["event"].isNotNull().alias("_is_object"),
-        document[_END].isNotNull().alias("_is_alone"),
-        *(column for field in fields for column in _type(field, document["event"][field.name])),
-    )
-    names = [field.name for field in fields]
-    return Parsed(typed.select(*RECORD_COLUMNS, "kind", *names, _reason(fields).alias("reason")), kinds)
-
-
-def _document(value: Column, fields: list[_WideField]) -> Column:
-    # Options keep Spark from pruning the schema, a parser for each field, too.
-    whole = F.concat(F.lit('{"event":'), value.cast("string"), F.lit(f',"{_END}":true}}'))
-    return F.from_json(whole, _document_schema(fields), _STRICT_JSON)
-
-
-def _document_schema(fields: list[_WideField]) -> T.StructType:
-    """Variants keep what was written, so that a reason can show it."""
-    event = T.StructType([T.StructField(field.name, T.VariantType()) for field in fields])
-    return T.StructType([T.StructField("event", event), T.StructField(_END, T.BooleanType())])
-
-
-def _type(field: _WideField, json: Column) -> tuple[Column, Column]:
-    """The JSON type of a field, and its value when that is of the right type."""
-    json_type = F.schema_of_variant(json)
-    wanted = json_type == _VARIANT_TYPES[field.type]
-    if not field.everywhere:
-        wanted &= F.col("kind").isin(*(name for _, names in field.definitions for name in names))
-    if field.type == "time":
-        text = F.try_variant_get(json, "$", "string")
-        value = F.when(wanted & text.rlike(_TIME), text.try_cast("timestamp"))
-    else:
-        value = F.when(wanted, F.try_variant_get(json, "$", _SPARK_TYPES[field.type].simpleString()))
-    return json_type.alias(field.json_type), value.alias(field.name)
-
-
-def _reason(fields: list[_WideField]) -> Column:
-    wrong = F.lit(False)
-    for condition, _ in _problems_of_record(F.col):
-        wrong |= condition
-    for field in fields:
-        for condition, _ in _problems_of_field(F.col, field, F.lit("")):
-            wrong |= condition
-    stages = [name for field in fields for name in (field.json_type, field.name)]
-    known = F.struct("kind", "topic", "timestamp", "value", "_is_object", "_is_alone", *stages)
-    # A function of an array is interpreted. Written out, the texts would make Spark generate more code than
-    # a Java method may have, and it would interpret the checks of all rows instead of the few bad ones.
-    explained = F.transform(F.array(known), lambda row: _explained(row.__getitem__, fields))[0]
-    return F.when(F.spark_partition_id() >= 0, F.when(F.coalesce(wrong, F.lit(False)), explained))
-
-
-def _explained(get: Lookup, fields: list[_WideField]) -> Column:
-    event = _document(get("value"), fields)["event"]
-    texts = []
-    for field in fields:
-        text = F.lit(None).cast("string")
-        shown = _shown(event[field.name], get(field.json_type))
-        for condition, parts in reversed(list(_problems_of_field(get, field, shown))):
-            text = F.when(condition, F.concat(F.lit(f"field {field.name}: "), *parts)).otherwise(text)
-        texts.append(text)
-    reason = F.concat_ws("; ", *texts)
-    for condition, parts in reversed(list(_problems_of_record(get))):
-        reason = F.when(condition, F.concat(*parts)).otherwise(reason)
-    return reason
-
-
-Problems = Iterator[tuple[Column, tuple[Column, ...]]]
-"""Conditions, and the text for each; the first that holds is told. Null is no problem."""
-
-
-def _problems_of_record(get: Lookup) -> Problems:
-    value = get("value")
-    text = value.cast("string")
-    yield get("kind").isNull(), (F.lit("topic "), get("topic"), F.lit(": it is no topic of events"))
-    yield value.isNull(), (F.lit("the value is null (a tombstone)"),)
-    yield F.trim(text) == "", (F.lit("the value is empty"),)
-    yield ~F.is_valid_utf8(text), (F.lit("not UTF-8"),)
-    yield ~get("_is_object"), (F.lit("not a JSON object"),)
-    yield ~get("_is_alone"), (F.lit("not one JSON object: something follows it"),)
-
-
-def _problems_of_field(get: Lookup, field: _WideField, shown: Column) -> Problems:
-    json_type = get(field.json_type)
-    for definition, kinds in field.definitions:
-        concerned = field.of_kinds(get, kinds)
-        if definition.required:
-            yield concerned & json_type.isNull(), (F.lit("is missing"),)
-            yield concerned & (json_type == "VOID"), (F.lit("is null"),)
-        not_typed = get(field.name).isNull() & (json_type != "VOID")
-        yield concerned & not_typed, (shown, F.lit(f" is not {_CALLED[field.type]}"))
-        for condition, parts in _problems_of_value(get, definition, shown):
-            yield concerned & condition, parts
-
-
-def _problems_of_value(get: Lookup, field: Field, shown: Column) -> Problems:
-    value = get(field.name)
-    if field.type == "time":
-        latest = get("timestamp") + F.expr(_MAX_AHEAD)
-        yield value < F.lit(_FIRST_TIME).cast("timestamp"), (shown, F.lit(" is before 2000"))
-        yield value > latest, (shown, F.lit(" is more than a day after the record's timestamp"))
-    if field.choices:
-        yield ~value.isin(*field.choices), (shown, F.lit(f" is not one of {', '.join(field.choices)}"))
-    elif field.type == "string":
-        if field.required:
-            yield value == "", (F.lit("is empty"),)
-        length = F.length(value)
-        too_long = F.lit(f" characters are more than {MAX_STRING_CHARS}")
-        yield length > MAX_STRING_CHARS, (length.cast("string"), too_long)
-    if field.minimum is not None:
-        yield value < field.minimum, (shown, F.lit(f" is less than {field.minimum}"))
-
-
-def _shown(json: Column, json_type: Column) -> Column:
-    """A value as it was written, cut short; strings in single quotes."""
-    quoted = F.concat(F.lit("'"), F.try_variant_get(json, "$", "string"), F.lit("'"))
-    text = F.when(json_type == "STRING", quoted).otherwise(F.to_json(json))
-    cut = F.concat(F.substring(text, 1, SHOWN_CHARS), F.lit("…"))
-    return F.when(F.length(text) > SHOWN_CHARS, cut).otherwise(text)
+@cache
+def _parser(kinds: tuple[EventKind, ...], only: EventKind | None) -> EventParser:
+    """One in the life of a worker."""
+    return EventParser(kinds, only=only)

@@ -30,12 +30,11 @@ RATE_WINDOW_S = 10.0
 STOP_TIMEOUT_S = 120.0
 NOTE_INTERVAL_S = 5.0
 MAX_RESTARTS = 5
-TOO_SLOW = "failed to connect back"
-"""Spark gives a Python process ten seconds to start, which a busy machine may not manage: tried again."""
 _POLL_S = 0.1
+_TOO_SLOW = "failed to connect back"
 
 _ERROR = re.compile(
-    r"^(?:Caused by: )?((?:[A-Za-z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Failed)): (.+)$", re.MULTILINE
+    r"(?:^|: )((?:[A-Za-z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Failed)): (.+)$", re.MULTILINE
 )
 _JAVAS_OWN = ("org.", "java.", "javax.", "scala.", "py4j.")
 
@@ -164,16 +163,15 @@ class _Run:
 
     def _may_restart(self, error: Exception) -> bool:
         """Whether it was only slow; counts, and tells of it."""
-        reason = failure_sentence(error)
         if (
             self._on_restart is None
-            or TOO_SLOW not in reason
-            or self._restarts == MAX_RESTARTS
             or self._closed
+            or self._restarts == MAX_RESTARTS
+            or not was_too_slow(error)
         ):
             return False
         self._restarts += 1
-        self._on_restart(self._name, reason)
+        self._on_restart(self._name, failure_sentence(error))
         return True
 
     def progress(self) -> Progress:
@@ -259,14 +257,26 @@ class _Stopping:
         return None if last is None else last["batchId"]
 
 
+def was_too_slow(error: BaseException) -> bool:
+    """Whether Spark gave a Python process up that was ten seconds late: to be tried again."""
+    return _TOO_SLOW in f"{error} {error.__cause__}"
+
+
 def failure_sentence(error: BaseException) -> str:
     """What went wrong, out of Spark's many lines: the innermost error's own words."""
     if isinstance(error, TidelogError):
         return str(error)
     text = str(error)
-    found: list[tuple[str, str]] = _ERROR.findall(text)
+    found = [_innermost(name, said) for name, said in _ERROR.findall(text)]
     pythons = [said for name, said in found if not name.startswith(_JAVAS_OWN)]
     javas = [said for _, said in found]
     first = [line for line in text.splitlines() if line.strip()]
     said = [*first[:1], *(pythons or javas)] or [type(error).__name__]
     return said[-1].strip().rstrip(".")
+
+
+def _innermost(name: str, said: str) -> tuple[str, str]:
+    """The error that is told at the end of another's words."""
+    while (inner := _ERROR.search(said)) is not None:
+        name, said = inner.groups()
+    return name, said

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 MAX_SHUFFLE_PARTITIONS = 8
+WORKER_DAEMON = "tidelog.pipelines.worker_daemon"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -76,6 +77,7 @@ def default_options(master: str) -> dict[str, str]:
         # Queries take turns at the cores: see `pipelines.query`.
         "spark.scheduler.mode": "FAIR",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.daemon.module": WORKER_DAEMON,
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidelog-warehouse-{os.getpid()}"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
     }

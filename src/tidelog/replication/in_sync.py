@@ -1,4 +1,5 @@
-"""Who is in sync: what the controller has written down, and the change that the leader has asked it for.
+"""Who may be in sync: what the controller has written down (``Partition.isr``), and the change that the
+leader has asked it for.
 
 While a change is under way the leader counts with the larger of both sets (KIP-497): a replica that is
 being taken in must have what is committed from now on, and one that is being put out may still be in sync
@@ -25,13 +26,11 @@ class IsrRequests(Protocol):
 
 
 class InSync:
-    """The in-sync replicas of a partition that this broker leads."""
+    """The in-sync replicas of a partition that this broker leads, and the change that is under way."""
 
-    __slots__ = ("committed", "maximal", "partition_epoch", "proposed")
+    __slots__ = ("maximal", "partition_epoch", "proposed")
 
     def __init__(self) -> None:
-        self.committed: tuple[int, ...] = ()
-        """As the controller has them."""
         self.proposed: tuple[int, ...] | None = None
         """What has been asked for and not been answered yet."""
         self.maximal: Collection[int] = ()
@@ -40,7 +39,6 @@ class InSync:
 
     def commit(self, isr: tuple[int, ...], partition_epoch: int) -> None:
         """The controller has written ``isr`` down; nothing is under way any more."""
-        self.committed = isr
         self.maximal = isr
         self.proposed = None
         self.partition_epoch = partition_epoch
@@ -48,9 +46,9 @@ class InSync:
     def propose(self, isr: tuple[int, ...]) -> None:
         """Another set is being asked for."""
         self.proposed = isr
-        self.maximal = {*self.committed, *isr}
+        self.maximal = {*self.maximal, *isr}
 
-    def withdraw(self) -> None:
-        """The request was refused: all is as it was."""
+    def withdraw(self, isr: tuple[int, ...]) -> None:
+        """The request was refused: ``isr`` holds, as before."""
         self.proposed = None
-        self.maximal = self.committed
+        self.maximal = isr

@@ -34,6 +34,8 @@ _LOOK_S = 0.05
 
 OPTIONS = {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
+    # A broker that is started while it is cut off waits; it would give up by default.
+    "zookeeper.connection.timeout.ms": "60000",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
@@ -46,7 +48,7 @@ OPTIONS = {
     "replica.socket.timeout.ms": "4000",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
-    "controlled.shutdown.max.retries": "20",
+    "controlled.shutdown.max.retries": "6",
     "controlled.shutdown.retry.backoff.ms": "500",
     "leader.imbalance.check.interval.seconds": "10",
     "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",

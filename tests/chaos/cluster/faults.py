@@ -12,7 +12,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.cluster.brokers import SESSION_MS, ChaosCluster, name_of
@@ -46,7 +46,6 @@ class Scene:
     cluster: ChaosCluster
     chance: random.Random
     victim: int
-    done: list[str] = field(default_factory=list)
 
     @property
     def victims_name(self) -> str:
@@ -69,6 +68,18 @@ def killed(scene: Scene) -> Iterator[None]:
     scene.cluster.brokers[scene.victim].kill()
     yield
     scene.cluster.launch(scene.victim)
+
+
+@contextlib.contextmanager
+def all_killed(scene: Scene) -> Iterator[None]:
+    """SIGKILL for every broker at once; what the kernel has of their files is still there."""
+    for broker in scene.cluster.brokers.values():
+        broker.kill()
+    yield
+    back = list(scene.cluster.brokers)
+    scene.chance.shuffle(back)
+    for broker_id in back:
+        scene.cluster.launch(broker_id)
 
 
 @contextlib.contextmanager
@@ -183,7 +194,9 @@ class Kind:
     shortest_s: float
     longest_s: float
     only_when_whole: bool = False
-    """Whether it is to be done to a cluster only whose replicas are all in sync, as it takes one of them."""
+    """Whether it is to be done only to a cluster whose replicas are all in sync, as it takes one of them."""
+    alone: bool = False
+    """Whether nothing else is to be done at the same time."""
 
 
 KINDS: dict[str, Kind] = {
@@ -192,8 +205,9 @@ KINDS: dict[str, Kind] = {
     "clean bounce": Kind(stopped, 0.0, 0.5),
     "short pause": Kind(paused, 0.2, 0.5 * SESSION_S),
     "long pause": Kind(paused, 1.5 * SESSION_S, 2.0 * SESSION_S),
-    "torn tail": Kind(torn, 0.0, SESSION_S, only_when_whole=True),
-    "disk full": Kind(full_disk, 1.0, SESSION_S, only_when_whole=True),
+    "all killed": Kind(all_killed, 0.0, SESSION_S, alone=True),
+    "torn tail": Kind(torn, 0.0, SESSION_S, only_when_whole=True, alone=True),
+    "disk full": Kind(full_disk, 1.0, SESSION_S, only_when_whole=True, alone=True),
     "cut from brokers": Kind(
         _cut(lambda scene: _both(scene.others, scene.victims_name)), 1.0, 2.0 * SESSION_S
     ),
@@ -202,6 +216,11 @@ KINDS: dict[str, Kind] = {
     ),
     "mute to brokers": Kind(
         _cut(lambda scene: [(scene.victims_name, each) for each in scene.others]), 1.0, 2.0 * SESSION_S
+    ),
+    "cut from one broker": Kind(
+        _cut(lambda scene: _both([scene.chance.choice(scene.others)], scene.victims_name)),
+        1.0,
+        3.0 * SESSION_S,
     ),
     "cut from clients": Kind(_cut(lambda scene: _both([CLIENT], scene.victims_name)), 1.0, SESSION_S),
     "session expiry": Kind(
@@ -213,7 +232,7 @@ KINDS: dict[str, Kind] = {
         2.0 * SESSION_S,
     ),
     "slow network": Kind(slow, 3.0, 6.0),
-    "ZooKeeper killed": Kind(zookeeper_killed, 0.0, 1.0),
+    "ZooKeeper killed": Kind(zookeeper_killed, 0.0, 1.0, alone=True),
 }
 
 
@@ -240,16 +259,35 @@ class Nemesis:
 
     def harm(self, kind: str, victim: int, *, role: str = "") -> Fault:
         """Do one thing to one broker, for as long as chance has it; it is undone on return."""
-        what = KINDS[kind]
-        lasts_s = self._chance.uniform(what.shortest_s, what.longest_s)
-        fault = Fault(f"{kind}{f' of {role}' if role else ''}", name_of(victim), _now_ms())
+        return self._harm({victim: kind}, f"{kind}{f' of {role}' if role else ''}")
+
+    def harm_two(self, kinds: tuple[str, str]) -> Fault:
+        """Do different things to two brokers at the same time: two of three replicas, so writes may wait."""
+        victims = self._chance.sample(sorted(self._cluster.brokers), 2)
+        return self._harm(dict(zip(victims, kinds, strict=True)), "two at once")
+
+    def _harm(self, kinds: dict[int, str], name: str) -> Fault:
+        lasts_s = max(
+            self._chance.uniform(KINDS[each].shortest_s, KINDS[each].longest_s) for each in kinds.values()
+        )
+        victims = " and ".join(f"{kind} of {name_of(victim)}" for victim, kind in kinds.items())
+        fault = Fault(name, victims, _now_ms())
         self.faults.append(fault)
         try:
-            with what.harm(Scene(self._cluster, self._chance, victim)):
+            with contextlib.ExitStack() as harms:
+                for victim, kind in kinds.items():
+                    harms.enter_context(KINDS[kind].harm(Scene(self._cluster, self._chance, victim)))
                 time.sleep(lasts_s)
         finally:
             fault.undone_ms = fault.over_ms = _now_ms()
         return fault
+
+    def kill_client(self, kill: Callable[[], None], name: str) -> None:
+        """Let a client be killed, and put it on the list."""
+        fault = Fault("kill -9 of a client", name, _now_ms())
+        kill()
+        fault.undone_ms = fault.over_ms = _now_ms()
+        self.faults.append(fault)
 
     def wait_whole(self, fault: Fault) -> None:
         """Wait until all replicas are in sync again."""

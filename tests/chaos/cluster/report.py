@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from rich.console import Console
 from rich.table import Table
 from tests.chaos.cluster.faults import Fault
-from tests.chaos.cluster.history import OK, SEND, Event, acknowledged
+from tests.chaos.cluster.history import OK, SEND, TXN, Event, acknowledged
 
 WIDTH = 110
 
 
 def standstill_ms(events: Iterable[Event], faults: Sequence[Fault]) -> dict[str, float]:
-    """By kind of fault: the longest time in which a partition has acknowledged nothing."""
+    """By kind of fault: the longest time in which a partition has acknowledged nothing.
+
+    Where nothing is sent but in transactions it is the longest in which none was committed.
+    """
+    events = list(events)
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
     for event in events:
         if event.operation == SEND and event.kind == OK:
             topic, partition, _, _ = event.records[0]
             times[topic, partition].append(event.time_ms)
-    longest: dict[str, float] = {}
-    for fault in faults:
-        gaps = [_longest_gap(each, fault.started_ms, fault.over_ms) for each in times.values()]
-        longest[fault.kind] = max([longest.get(fault.kind, 0.0), *gaps])
+    sends_end_ms = max((each[-1] for each in times.values()), default=0.0)
+    if all(fault.started_ms > sends_end_ms for fault in faults):
+        times = {("", 0): [each.time_ms for each in events if each.operation == TXN and each.kind == OK]}
+    longest = dict.fromkeys((fault.kind for fault in faults), 0.0)
+    for each in times.values():
+        for before, after in pairwise(each):
+            cause = next((fault for fault in faults if _overlaps(fault, before, after)), None)
+            if cause is not None:
+                longest[cause.kind] = max(longest[cause.kind], after - before)
     return longest
 
 
-def _longest_gap(times: Sequence[float], start_ms: float, end_ms: float) -> float:
-    """Between neighbours of which one is within the window, or which surround it."""
-    first = max(bisect_left(times, start_ms) - 1, 0)
-    longest = 0.0
-    for before, after in zip(times[first:], times[first + 1 :], strict=False):
-        if before > end_ms:
-            break
-        longest = max(longest, after - before)
-    return longest
+def _overlaps(fault: Fault, before_ms: float, after_ms: float) -> bool:
+    """Whether a silence may be this fault's doing; of several it is the first one's."""
+    return fault.started_ms <= after_ms and before_ms <= fault.over_ms
 
 
 def print_report(
@@ -44,16 +47,19 @@ def print_report(
 ) -> None:
     """A table of faults, then one line each for the rest."""
     console = Console(width=WIDTH)
-    table = Table("fault", "times", "longest standstill of a partition", "longest recovery", title=title)
+    table = Table("fault", "times", "longest standstill of a partition", "longest recovery")
     counts = Counter(fault.kind for fault in faults)
     standstills = standstill_ms(events, faults)
     for kind, count in sorted(counts.items()):
         recovery_ms = max(fault.over_ms - fault.undone_ms for fault in faults if fault.kind == kind)
         table.add_row(kind, str(count), f"{standstills[kind] / 1000:.1f} s", f"{recovery_ms / 1000:.1f} s")
+    console.print(title)
     console.print(table)
     console.print(f"{len(faults)} faults injected, {acknowledged(events)} records acknowledged")
     found = {name: len(what) for name, what in anomalies.items()}
-    console.print("anomalies: " + ", ".join(f"{count} {name}" for name, count in found.items()))
+    console.print(
+        "anomalies: " + ", ".join(f"{count}\N{NO-BREAK SPACE}{name}" for name, count in found.items())
+    )
     for name, what in anomalies.items():
         for each in what[:5]:
             console.print(f"  {name}: {each}", markup=False, soft_wrap=True)

@@ -54,6 +54,11 @@ class Client:
         return self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """Of a process that has ended: 0 if it was told to, or is done."""
+        return self._process.poll()
+
+    @property
     def said(self) -> str:
         return self._log.read_text(errors="replace")[-3000:]
 
@@ -176,13 +181,13 @@ class Scenario:
         return [each for each in self.clients.values() if each.work.kind in kinds]
 
     def keep_running(self) -> None:
-        """Start those copiers again that have lost their producer; nobody else may end."""
+        """Start those copiers again that have lost their producer; nobody else may fail."""
         for client in self.clients.values():
             if client.is_running:
                 continue
             if client.work.kind == "copy":
                 client.start_again()
-            elif not client.work.count:
+            elif client.exit_code:
                 raise AssertionError(f"{client.work.name} has ended:\n{client.said}")
 
     def wait_acknowledged(self, count: int, patience_s: float = END_S) -> None:
@@ -218,7 +223,11 @@ class Scenario:
         victims = (lambda: nemesis.leader_of(topic, 0), nemesis.controller, nemesis.anybody)
         if KINDS[kind].only_when_whole:
             self.cluster.wait_in_sync()
-        fault = nemesis.harm(kind, self.chance.choice(victims)())
+        if not KINDS[kind].alone and self.chance.random() < 0.25:
+            more = self.chance.choice([each for each in sorted(KINDS) if not KINDS[each].alone])
+            fault = nemesis.harm_two((kind, more))
+        else:
+            fault = nemesis.harm(kind, self.chance.choice(victims)())
         if KINDS[kind].only_when_whole or self.chance.random() < 0.7:
             nemesis.wait_whole(fault)
         self.keep_running()

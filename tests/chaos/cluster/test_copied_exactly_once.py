@@ -30,7 +30,8 @@ def test_the_output_is_the_input_once(tmp_path: Path, seed: int) -> None:
         for number, kind in enumerate(BOUNCES):
             scenario.wait_copied(MESSAGES * (number + 1) // (len(BOUNCES) + 2))
             if kind == "client":
-                scenario.chance.choice(copiers).kill()
+                copier = scenario.chance.choice(copiers)
+                nemesis.kill_client(copier.kill, copier.work.name)
             else:
                 topic = scenario.chance.choice(
                     ["orders", "bills", "__transaction_state", "__consumer_offsets"]

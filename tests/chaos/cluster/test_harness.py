@@ -149,8 +149,9 @@ def test_a_standstill_is_the_longest_silence_of_a_partition_around_a_fault() -> 
     events = [acknowledged(time_ms, 0) for time_ms in (0, 10, 900, 910, 5000)]
     events += [acknowledged(time_ms, 1) for time_ms in range(0, 5000, 100)]
     faults = [
-        Fault("kill", "broker-1", 20, 100, 500),
-        Fault("pause", "broker-1", 950, 960, 970),
         Fault("cut", "broker-1", 0, 5, 9),
+        Fault("kill", "broker-1", 20, 100, 500),
+        Fault("bounce", "broker-1", 600, 610, 620),
+        Fault("pause", "broker-1", 950, 960, 970),
     ]
-    assert standstill_ms(events, faults) == {"kill": 890, "pause": 4090, "cut": 100}
+    assert standstill_ms(events, faults) == {"cut": 100, "kill": 890, "bounce": 100, "pause": 4090}

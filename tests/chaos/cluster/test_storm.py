@@ -33,4 +33,8 @@ def test_a_storm_of_all_faults_loses_nothing(tmp_path: Path, seed: int) -> None:
         while time.monotonic() < end_s:
             kind = kinds.pop() if kinds else scenario.chance.choice(sorted(KINDS))
             scenario.storm(kind)
+            if scenario.chance.random() < 0.2:
+                copier = scenario.chance.choice(scenario.of_kind("copy"))
+                scenario.nemesis.kill_client(copier.kill, copier.work.name)
+                scenario.keep_running()
         scenario.finish()

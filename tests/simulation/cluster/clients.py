@@ -52,6 +52,7 @@ from tidelog.wire.messages.produce import (
 from tidelog.wire.schema import Payload
 
 TIMEOUT_MS = 1500
+MIN_IN_SYNC = 2
 NO_ANSWER = -1000
 """Stands for an error code where there was no answer at all."""
 _READ_COMMITTED = 1
@@ -191,6 +192,10 @@ class Producer(Caller):
             code, offset = await self.produce(self.where, batch)
             if code == ErrorCode.NONE:
                 self.world.trace.note(self.name, self.next, offset)
+                if self.world.copies(self.where, offset) < MIN_IN_SYNC:
+                    raise BrokenPromise(
+                        f"acknowledged records have {MIN_IN_SYNC} copies: not so at {offset} of {self.where}"
+                    )
                 self.history.acknowledge(self.where, offset, values)
                 return True
             if code in (

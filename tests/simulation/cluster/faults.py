@@ -1,8 +1,9 @@
 """What goes wrong, and what administrators do meanwhile: drawn from the seed, one after the other.
 
 Power losses are drawn only where the cluster promises to survive them. A record that was acknowledged is on at
-least two machines, but without ``flush.messages=1`` perhaps on no disk: while a machine is without what it
-lost, the others must not go, as in Kafka. ``Guard`` knows when that is over.
+least two machines, but without ``flush.messages=1`` perhaps on no disk: until the controller has taken a
+machine that lost power out of the in-sync replicas it must not come back, nor may others go, as in Kafka
+(:attr:`Faults.weak`). With ``flush.messages=1`` any machine may lose power at any time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tidelog.controller.controller import MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TopicPartition
+from tidelog.metadata import znodes
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -87,12 +89,14 @@ class Faults:
         return self._weak
 
     def _counts_on(self, broker_id: int) -> bool:
-        states = [
-            self.world.state(name)
-            for topic in (*self.strict, "brief")
-            for name in self.world.partitions(topic)
-        ]
+        states = [self.world.state(name) for name in self._kept()]
         return any(state is not None and broker_id in state.isr for state in states)
+
+    def _kept(self) -> list[TopicPartition]:
+        """All partitions, without those of a topic that is on its way out."""
+        going = self.world.ensemble.tree.find(znodes.delete_topic_path("brief")) is not None
+        topics = [*self.strict, "loose", *([] if going else ["brief"])]
+        return [name for topic in topics for name in self.world.partitions(topic)]
 
     def _victim(self) -> int | None:
         if self.weak is not None or not self.world.up:
@@ -107,13 +111,10 @@ class Faults:
             for life, _ in self.world.brokers()
             if life.is_ready and life.held is None and life.store is not None and not life.store.is_cut
         }
-        for topic in (*self.strict, "brief"):
-            for name in self.world.partitions(topic):
-                state = self.world.state(name)
-                if state is not None and broker_id in state.isr and not (
-                    healthy & set(state.isr) - {broker_id}
-                ):
-                    return False
+        for name in self._kept():
+            state = self.world.state(name)
+            if state is not None and broker_id in state.isr and not healthy & set(state.isr) - {broker_id}:
+                return False
         return True
 
     # Processes and machines
@@ -135,9 +136,11 @@ class Faults:
         return True
 
     async def start(self) -> bool:
-        if not self.world.down:
+        """A machine that has lost something comes back when the controller has missed it, and not before."""
+        ready = [each for each in self.world.down if each != self.weak]
+        if not ready:
             return False
-        self.world.start(self.rng.choice(self.world.down))
+        self.world.start(self.rng.choice(ready))
         return True
 
     async def stop(self) -> bool:

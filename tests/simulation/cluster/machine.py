@@ -20,6 +20,7 @@ from tests.simulation.virtual_loop import OWNER, Life, LoopClock
 
 from tidelog.broker.app import Broker
 from tidelog.broker.connection_quotas import ConnectionQuotas
+from tidelog.ids import TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import SharedStore
@@ -173,6 +174,8 @@ class Machine:
         self.directory = world.directory / str(broker_id)
         self.disk = SimDisk()
         self.life: BrokerLife | None = None
+        self.ends: dict[tuple[bytes, TopicPartition], int] = {}
+        """Where its logs ended when its last life did."""
         self.options = {
             **options,
             "broker.id": str(broker_id),
@@ -222,15 +225,21 @@ class Machine:
         log_dirs = getattr(broker, "log_dirs", None)
         if log_dirs is None:
             return
+        self._note_ends(broker)
         for log in log_dirs.all_logs():
             log.close_handles()
         for log_dir in log_dirs.online.values():
             log_dir.release()
 
+    def _note_ends(self, broker: Broker) -> None:
+        for partition in broker.partitions if hasattr(broker, "partitions") else ():
+            self.ends[partition.topic_id, partition.topic_partition] = partition.log.log_end_offset
+
     async def stop(self, patience_s: float) -> bool:
         """Shut the broker down as SIGTERM does; gives whether it came to an end in time."""
         life = self.life
         assert life is not None
+        self._note_ends(life.broker)
         ending = life.begin(life.broker.shut_down())
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ STORM_S = 18.0
 _START_S = 15.0
 _HEAL_S = 60.0
 _STRICT = ("data", "short")
+REPLAY = "replay it with: python -m tests.simulation.search --first {} --seeds 1 --log"
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Storm:
         self.history = History()
         self.invariants = Invariants(self.world, loose=("loose",))
         self.topics = self._topics()
-        brief = NewTopic("brief", 1, 3)
+        brief = NewTopic("brief", 1, 3, configs={"flush.messages": "1"} if self.synced else {})
         self.faults = Faults(self.world, self.history, _STRICT, synced=self.synced, brief=brief)
         self.writers: list[Producer | CarelessProducer | Transactor] = []
         self.committer = Committer(self.world, self.history, "group")
@@ -75,7 +75,7 @@ class Storm:
         rng = self.world.rng
         brokers = sorted(self.world.machines)
         synced = {"flush.messages": "1"} if self.synced else {}
-        small = {"internal.segment.bytes": str(rng.choice((600, 2000, 1 << 20)))}
+        small = {"segment.ms": str(rng.choice((400, 2000, 600_000)))}
 
         def placed(count: int) -> list[tuple[int, list[int]]]:
             return [(index, rng.sample(brokers, 3)) for index in range(count)]
@@ -88,9 +88,9 @@ class Storm:
                 -1,
                 -1,
                 placed(1),
-                {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+                {**synced, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
             ),
-            NewTopic("brief", -1, -1, placed(1)),
+            NewTopic("brief", -1, -1, placed(1), synced),
             NewTopic(CONSUMER_OFFSETS_TOPIC, -1, -1, placed(1), {**synced, "cleanup.policy": "compact"}),
             NewTopic(TRANSACTION_STATE_TOPIC, -1, -1, placed(1), {**synced, "cleanup.policy": "compact"}),
         ]
@@ -158,6 +158,10 @@ class Storm:
         self.world.trace.tell("heal")
         self.world.mend()
         await self.faults.settle()
+        for broker_id in self.world.down:
+            if broker_id != self.faults.weak:
+                self.world.start(broker_id)
+        await self._must("a lost machine is missed", lambda: self.faults.weak is None, _HEAL_S)
         for broker_id in self.world.down:
             self.world.start(broker_id)
         await self._must("the brokers are back", self._all_ready, _HEAL_S)
@@ -316,15 +320,10 @@ def run(directory: Path, seed: int) -> Record:
                 await storm.run()
             except BrokenPromise as error:
                 story = "\n".join(storm.world.trace.story)
-                raise BrokenPromise(f"seed {seed}: {error}\n{story}") from error
+                raise BrokenPromise(f"seed {seed}: {error}\n{story}\n{REPLAY.format(seed)}") from error
             finally:
                 for broker_id in storm.world.up:
                     storm.world.machines[broker_id].kill()
             return storm.record()
 
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        return run_virtually(main())
-    finally:
-        logging.disable(level)
+    return run_virtually(main())

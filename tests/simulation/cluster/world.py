@@ -101,6 +101,16 @@ class ClusterWorld:
         found = [(life, broker.partitions.by_name.get(name)) for life, broker in self.brokers()]
         return [Held(life, partition) for life, partition in found if partition is not None]
 
+    def copies(self, name: TopicPartition, offset: int) -> int:
+        """How many replicas have a record, those of machines that are down included."""
+        topic_id = self.topic_id(name.topic) or b""
+        held = {each.partition.broker_id: each.partition.log.log_end_offset for each in self.replicas(name)}
+        found = 0
+        for machine in self.machines.values():
+            end = max(held.get(machine.broker_id, 0), machine.ends.get((topic_id, name), 0))
+            found += end > offset
+        return found
+
     def controller(self) -> tuple[BrokerLife, ClusterController] | None:
         """Somebody who believes to be the controller."""
         found = [

@@ -62,9 +62,16 @@ Caused by: java.io.IOException: No space left on device
 	at java.base/java.io.FileOutputStream.writeBytes(Native Method)"""
 
 
+ON_ONE_LINE = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] An exception \
+was thrown from the Python worker: tidelog.errors.KafkaError: MESSAGE_TOO_LARGE: the record is too large
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        (ON_ONE_LINE, "MESSAGE_TOO_LARGE: the record is too large"),
         (FROM_A_WORKER, "option startingOffsets is not JSON"),
         (FROM_JAVA, "No space left on device"),
         ("something odd.", "something odd"),

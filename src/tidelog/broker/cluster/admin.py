@@ -32,7 +32,7 @@ from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import SharedStore, put
+from tidelog.metadata.store import NoNode, SharedStore, put
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -169,7 +169,7 @@ class ClusterAdmin:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         validate_topic_name(name)
-        entries = edit(self._image.topic_config(name))
+        entries = edit(await self._stored(znodes.topic_config_path(name)))
         self._configs.check_topic(entries)
         if name not in self._image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -180,7 +180,7 @@ class ClusterAdmin:
         """Replace a group's options with what ``edit`` makes of them."""
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        entries = edit(self._image.group_configs.get(name, {}))
+        entries = edit(await self._stored(znodes.group_config_path(name)))
         self._configs.check_group(entries)
         if not validate_only:
             await self._configs.set_group(name, entries)
@@ -189,10 +189,19 @@ class ClusterAdmin:
         self, edit: Edit, *, every_broker: bool, validate_only: bool = False
     ) -> None:
         """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
-        entries = edit(self._image.broker_config(None if every_broker else self._config.node_id))
+        path = znodes.broker_config_path(None if every_broker else self._config.node_id)
+        entries = edit(await self._stored(path))
         self._configs.check_broker(entries, every_broker=every_broker)
         if not validate_only:
             await self._configs.set_broker(entries, every_broker=every_broker)
+
+    async def _stored(self, path: str) -> dict[str, str]:
+        """What is in ZooKeeper now: another broker may have changed it without this one knowing yet."""
+        try:
+            raw, _ = await self._store.get(path)
+        except NoNode:
+            return {}
+        return znodes.decode_config(path, raw)
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Finalize feature levels; the controller's to do."""

@@ -2,16 +2,18 @@
 
 A request of an older controller than one that has been heard is refused, and so is one that was meant for
 an earlier life of this broker (its broker epoch is over). What it says about single partitions is refused
-where the broker knows better by the leader epoch. Nothing here waits: a partition leads, or follows, when
-the answer leaves.
+where the broker knows better by the leader epoch. Nothing that is carried out waits: a partition leads, or
+follows, when the answer leaves. Only the configs of topics that are new here are read before
+(:meth:`Control.in_order`), for how a partition is kept depends on them from its first record on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
@@ -38,6 +40,8 @@ from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateM
 
 logger = logging.getLogger(__name__)
 
+ResponseT = TypeVar("ResponseT")
+
 UNKNOWN_BROKER_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 _TOPIC_IDS_SINCE = 5
@@ -60,6 +64,8 @@ class Control:
         self.controller_epoch = 0
         self.informed = asyncio.Event()
         """Set once the controller has told what there is."""
+        self.expects_topics = False
+        """Whether there are topics, so that brokers alone are not all that the controller will tell."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._feed = feed
@@ -67,6 +73,37 @@ class Control:
         self._log_dirs = log_dirs
         self._loops = loops
         self._on_roles = on_roles
+        self._last: asyncio.Task[object] | None = None
+        self._registered = asyncio.Event()
+
+    def registered(self) -> None:
+        """This broker knows its epoch, and so what is meant for it and what for an earlier life."""
+        self._registered.set()
+
+    def in_order(
+        self, topics: Mapping[str, Uuid], obey: Callable[[], ResponseT]
+    ) -> ResponseT | Awaitable[ResponseT]:
+        """Carry out a request about ``topics`` once their configs are known, and after those before it."""
+        waiting = self._last is not None and not self._last.done()
+        waiting = waiting or self._broker_epoch() == UNKNOWN_BROKER_EPOCH
+        unread = self._feed.without_configs(topics)
+        if not waiting and not unread:
+            return obey()
+        fresh = {name: topics[name] for name in unread}
+        task = asyncio.get_running_loop().create_task(self._after(self._last, fresh, obey))
+        self._last = task
+        return task
+
+    async def _after(
+        self, earlier: asyncio.Task[object] | None, fresh: Mapping[str, Uuid], obey: Callable[[], ResponseT]
+    ) -> ResponseT:
+        if earlier is not None and not earlier.done():
+            await asyncio.wait([earlier])
+        if self._broker_epoch() == UNKNOWN_BROKER_EPOCH:
+            await self._registered.wait()
+        if fresh:
+            await self._feed.read_configs(fresh)
+        return obey()
 
     def _check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < self._broker_epoch():
@@ -84,7 +121,8 @@ class Control:
             if delta.brokers:
                 for partition in self._partitions.by_name.values():
                     partition.brokers_changed()
-            self.informed.set()
+            if request.topic_states or not self.expects_topics:
+                self.informed.set()
         return UpdateMetadataResponse(error_code=code)
 
     # LeaderAndIsr
@@ -145,6 +183,13 @@ class Control:
             has_resigned = known.leader < 0 and state.leader_epoch == known.leader_epoch
             if state.leader_epoch <= known.leader_epoch and not has_resigned:
                 return ErrorCode.STALE_CONTROLLER_EPOCH
+        elif topic_id == ZERO_UUID:
+            logger.error(
+                "Partition %s cannot be served: its controller gives topics no ids; set "
+                "inter.broker.protocol.version of every Apache Kafka broker to 2.8 or later",
+                name,
+            )
+            return ErrorCode.UNSUPPORTED_VERSION
         if self._broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:

@@ -36,6 +36,7 @@ from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import SessionState, SharedStore, StoreError
+from tidelog.metadata.topic_options import TopicConfig
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
 from tidelog.replication.partitions import Partitions
@@ -46,6 +47,7 @@ from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest,
 logger = logging.getLogger(__name__)
 
 _INFORMED_TIMEOUT_S = 10.0
+_UNCLEAN = "unclean.leader.election.enable"
 
 
 class Membership:
@@ -117,9 +119,7 @@ class Membership:
                 config.int("num.partitions"), config.int("default.replication.factor")
             ),
             check_topic_configs=self._configs.check_topic,
-            unclean_topics=lambda topics: {
-                each for each in topics if self._configs.topic(each)["unclean.leader.election.enable"]
-            },
+            unclean_topics=lambda topics: {each for each in topics if self._configs.topic(each)[_UNCLEAN]},
             delete_topics=config.bool("delete.topic.enable"),
             auto_balance=config.bool("auto.leader.rebalance.enable"),
             balance_interval_s=config.int("leader.imbalance.check.interval.seconds"),
@@ -129,29 +129,39 @@ class Membership:
         self.controller = ClusterController(
             self._store, self._channels, settings, self._clock, self._register
         )
+        self._configs.on_topic_change(self._topic_configured)
+        self._configs.on_broker_change(self._broker_configured)
+        # A new controller names the brokers first and topics only then: clients must not find none there.
+        self.control.expects_topics = bool(await self._store.children(znodes.TOPICS))
         await self.controller.start()
         self._schedule_shrinking()
         try:
             async with asyncio.timeout(_INFORMED_TIMEOUT_S):
                 await self.control.informed.wait()
         except TimeoutError:
-            logger.warning("No controller has told this broker anything yet; clients will find no topics")
+            self.control.expects_topics = False
+            if self._feed.image.brokers:
+                self.control.informed.set()
+            else:
+                logger.warning("No controller has told this broker anything yet; it turns clients away")
 
     async def leave(self) -> None:
         """Hand over what this broker leads, as long as somebody is there to take it.
 
-        Without a controller, or without ZooKeeper, by which no controller could do it, an attempt takes no
-        longer than the pause between two.
+        An attempt without a controller waits for one, in place of the pause before the next; without
+        ZooKeeper, by which no controller could do anything, there is only one.
         """
         config = self._config
         if not config.bool("controlled.shutdown.enable"):
             return
         pause_ms = config.int("controlled.shutdown.retry.backoff.ms")
-        for attempt in range(1 + config.int("controlled.shutdown.max.retries")):
-            if attempt:
+        waited = True
+        for _ in range(1 + config.int("controlled.shutdown.max.retries")):
+            if not waited:
                 await asyncio.sleep(pause_ms / 1000)
             timeout_ms = config.int("controller.socket.timeout.ms")
-            if not self._connected or self._controller_address() is None:
+            waited = not self._connected or self._controller_address() is None
+            if waited:
                 timeout_ms = min(timeout_ms, pause_ms)
             try:
                 response = await self.link.request(
@@ -166,6 +176,7 @@ class Membership:
                 continue
             if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
                 return
+            waited = False
             logger.info(
                 "The controller has not taken over everything yet: %s, %d partitions",
                 ErrorCode(response.error_code).name,
@@ -208,6 +219,7 @@ class Membership:
         self.broker_epoch = await register(
             self._store, self._registration, patience_ms, lambda: self.given_up
         )
+        self.control.registered()
         logger.info("Broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
 
     def _session_changed(self, state: SessionState) -> None:
@@ -219,6 +231,16 @@ class Membership:
             # What was meant for the life that is over is refused from now on, what is for the next is not.
             self.broker_epoch += 1
             self._partitions.resign_all()
+
+    # Options that change
+
+    def _topic_configured(self, topic: str, config: TopicConfig) -> None:
+        if _UNCLEAN in self._feed.image.topic_config(topic) and config[_UNCLEAN]:
+            self.controller.unclean_allowed([topic])
+
+    def _broker_configured(self, changed: frozenset[str]) -> None:
+        if _UNCLEAN in changed and self._config.bool(_UNCLEAN):
+            self.controller.unclean_allowed(None)
 
     # In-sync replicas
 

@@ -7,6 +7,8 @@ Difference: versions before 3, of controllers before Kafka 2.6, are refused with
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.wire.api import ApiKey
@@ -16,8 +18,11 @@ API = ApiKey.STOP_REPLICA
 VERSIONS = (3, 4)
 
 
-def handle(context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+def handle(
+    context: RequestContext, request: StopReplicaRequest
+) -> StopReplicaResponse | Awaitable[StopReplicaResponse]:
     """Stop as told."""
     if context.version < VERSIONS[0]:
         return StopReplicaResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return context.broker.membership.control.stop_replica(request)
+    control = context.broker.membership.control
+    return control.in_order({}, lambda: control.stop_replica(request))

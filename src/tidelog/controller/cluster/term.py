@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tidelog.controller.cluster.balance import Balance
 from tidelog.controller.cluster.broker_changes import BrokerChanges
 from tidelog.controller.cluster.channels import BrokerChannels
 from tidelog.controller.cluster.context import (
@@ -28,12 +29,12 @@ from tidelog.controller.cluster.context import (
     ReplicaAssignment,
 )
 from tidelog.controller.cluster.control_batch import ControlBatch
-from tidelog.controller.cluster.elections import elect_preferred
 from tidelog.controller.cluster.events import EventQueue
 from tidelog.controller.cluster.isr_changes import IsrChange, change_isrs
 from tidelog.controller.cluster.leadership_nodes import controller_write, read_leaderships
+from tidelog.controller.cluster.notices import delete_notices, read_notices
 from tidelog.controller.cluster.reassignment import Reassignments
-from tidelog.controller.cluster.state_changes import Election, StateChanges
+from tidelog.controller.cluster.state_changes import StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.controller.cluster.term_answers import directory_answers, failed_deletions
 from tidelog.controller.cluster.topic_admin import TopicAdmin
@@ -49,8 +50,6 @@ from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaRe
 from tidelog.wire.schema import Payload
 
 log = logging.getLogger(__name__)
-
-_FIRST_BALANCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,15 @@ class Term:
         self._events = events
         self._settings = settings
         self._stops: dict[str, Callable[[], None]] = {}
-        self._balance: asyncio.TimerHandle | None = None
         self._over = False
         self._changes = StateChanges(context, store, self._new_batch, self._send, settings.unclean_topics)
+        self.balance = Balance(
+            context,
+            self._changes,
+            events,
+            interval_s=settings.balance_interval_s,
+            imbalance_percentage=settings.imbalance_percentage,
+        )
         self._deletion = TopicDeletion(
             context, store, self._changes, self._tell_all, self._unwatch_topic, enabled=settings.delete_topics
         )
@@ -115,8 +120,8 @@ class Term:
     async def begin(self) -> None:
         """Take office."""
         self._watch()
-        await self._delete_notices(znodes.LOG_DIR_EVENTS, await self._store.children(znodes.LOG_DIR_EVENTS))
-        await self._delete_notices(znodes.ISR_CHANGES, await self._store.children(znodes.ISR_CHANGES))
+        for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
+            await delete_notices(self._store, self.context, parent, await self._store.children(parent))
         await self._read_everything()
         self._channels.set_brokers(self.context.brokers)
         marked = await self._store.children(znodes.DELETE_TOPICS)
@@ -128,7 +133,7 @@ class Term:
         await self._deletion.enqueue(marked)
         await self.preferred_election_asked()
         if self._settings.auto_balance:
-            self._schedule_balance(_FIRST_BALANCE_S)
+            self.balance.start()
         log.info(
             "Broker %d is the controller, in epoch %d, of brokers %s and %d topics",
             self._settings.broker_id,
@@ -143,8 +148,7 @@ class Term:
         for stop in self._stops.values():
             stop()
         self._stops.clear()
-        if self._balance is not None:
-            self._balance.cancel()
+        self.balance.stop()
         self._channels.close()
 
     def _watch(self) -> None:
@@ -363,41 +367,24 @@ class Term:
         """Log directories of brokers have failed."""
         brokers: set[int] = set()
         names = await self._store.children(znodes.LOG_DIR_EVENTS)
-        for path, raw in await self._notices(znodes.LOG_DIR_EVENTS, names):
+        for path, raw in await read_notices(self._store, znodes.LOG_DIR_EVENTS, names):
             brokers.add(znode_requests.decode_log_dir_event(path, raw))
         if brokers:
             await self.brokers.log_dirs_failed(brokers)
-        await self._delete_notices(znodes.LOG_DIR_EVENTS, names)
+        await delete_notices(self._store, self.context, znodes.LOG_DIR_EVENTS, names)
 
     async def isr_notices(self) -> None:
         """Leaders have written their in-sync replicas themselves, as brokers before AlterPartition do."""
         names = await self._store.children(znodes.ISR_CHANGES)
         partitions: set[TopicPartition] = set()
-        for path, raw in await self._notices(znodes.ISR_CHANGES, names):
+        for path, raw in await read_notices(self._store, znodes.ISR_CHANGES, names):
             partitions.update(znode_requests.decode_isr_change(path, raw))
         known = [each for each in partitions if each in self.context.leaderships]
         if known:
             self.context.leaderships |= await read_leaderships(self._store, known)
             self._tell_all(known)
             await self.reassignments.caught_up(known)
-        await self._delete_notices(znodes.ISR_CHANGES, names)
-
-    async def _notices(self, parent: str, names: Iterable[str]) -> list[tuple[str, bytes]]:
-        found: list[tuple[str, bytes]] = []
-        for name in names:
-            path = f"{parent}/{name}"
-            try:
-                found.append((path, (await self._store.get(path))[0]))
-            except NoNode:
-                continue
-        return found
-
-    async def _delete_notices(self, parent: str, names: Iterable[str]) -> None:
-        for name in names:
-            try:
-                await controller_write(self._store, self.context, [Delete(f"{parent}/{name}")])
-            except NoNode:
-                continue
+        await delete_notices(self._store, self.context, znodes.ISR_CHANGES, names)
 
     async def preferred_election_asked(self) -> None:
         """A tool asks through ``/admin/preferred_replica_election``."""
@@ -419,24 +406,3 @@ class Term:
         outcomes = await change_isrs(self.context, self._store, changes)
         self._tell_all(changes)
         return outcomes
-
-    # Balance
-
-    def _schedule_balance(self, delay_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._balance = loop.call_later(delay_s, self._events.post, "balance", self.balance)
-
-    async def balance(self) -> None:
-        """Give leadership back to preferred replicas, of brokers that have lost too much of it."""
-        self._schedule_balance(self._settings.balance_interval_s)
-        for _, (strayed, preferred) in self.context.imbalance().items():
-            if len(strayed) * 100 <= self._settings.imbalance_percentage * preferred:
-                continue
-            ready = [each for each in strayed if self._can_return(each)]
-            if ready:
-                await self._changes.partitions_to(PartitionPhase.ONLINE, ready, Election.PREFERRED)
-
-    def _can_return(self, partition: TopicPartition) -> bool:
-        replicas = self.context.assignment(partition).replicas
-        live = self.context.online_replicas(partition, replicas)
-        return elect_preferred(replicas, self.context.leaderships[partition].state.isr, live) is not None

@@ -24,7 +24,7 @@ from tidelog.errors import TidelogError
 from tidelog.pipelines import registry
 from tidelog.pipelines.demo.settings import PARTITIONS
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.runner import MAX_RESTARTS, TOO_SLOW, PipelineRunner, failure_sentence
+from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
 from tidelog.pipelines.session import default_options, spark_session
 from tidelog.pipelines.topics import ensure_topics
 
@@ -141,7 +141,7 @@ class SparkJob:
             runner = self._runners.pop(name, None)
             if runner is not None:
                 runner.stop(timeout_s=0.0)
-            if TOO_SLOW in reason and self._restarts[name] < MAX_RESTARTS and not self._stopping.is_set():
+            if was_too_slow(error) and self._restarts[name] < MAX_RESTARTS and not self._stopping.is_set():
                 self._restarts[name] += 1
                 self._waiting.append(name)
                 self._reports.say(restarting=name, reason=reason)

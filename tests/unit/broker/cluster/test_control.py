@@ -34,7 +34,7 @@ from tidelog.wire.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from tidelog.wire.messages.update_metadata import UpdateMetadataRequest
+from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
 
 ME, OTHER = 1, 2
 TOPIC = "t"
@@ -232,6 +232,30 @@ def test_an_older_controller_is_refused_whatever_it_wants(tmp_path: Path) -> Non
     run(test, tmp_path)
 
 
+def test_where_there_are_topics_a_list_of_brokers_alone_informs_nobody(tmp_path: Path) -> None:
+    def told(*topics: str) -> UpdateMetadataRequest:
+        return UpdateMetadataRequest(
+            controller_id=OTHER,
+            controller_epoch=CONTROLLER_EPOCH,
+            broker_epoch=BROKER_EPOCH,
+            topic_states=[UpdateMetadataTopicState(topic_name=each) for each in topics],
+        )
+
+    async def test(scene: Scene) -> None:
+        scene.control.expects_topics = True
+        scene.control.update_metadata(told())
+        assert not scene.control.informed.is_set()
+        scene.control.update_metadata(told(TOPIC))
+        assert scene.control.informed.is_set()
+
+    async def empty(scene: Scene) -> None:
+        scene.control.update_metadata(told())
+        assert scene.control.informed.is_set()
+
+    run(test, tmp_path / "some")
+    run(empty, tmp_path / "none")
+
+
 def test_what_was_meant_for_an_earlier_life_is_refused(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         assert scene.become(ME, 0, broker_epoch=BROKER_EPOCH - 1) is ErrorCode.STALE_BROKER_EPOCH
@@ -285,6 +309,15 @@ def test_a_controller_that_knows_no_ids_means_the_topic_that_is_here(tmp_path: P
         assert scene.become(OTHER, 4, topic_id=ZERO_UUID) is ErrorCode.NONE
         assert scene.partitions.by_name[P0].log.log_end_offset == 1
         assert scene.partitions.by_name[P0].topic_id == scene.topic_id
+
+    run(test, tmp_path)
+
+
+def test_a_topic_without_an_id_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        assert scene.become(ME, 3, topic_id=ZERO_UUID, is_new=True) is ErrorCode.UNSUPPORTED_VERSION
+        assert P0 not in scene.log_dirs.logs
+        assert scene.become(ME, 3, is_new=True) is ErrorCode.NONE
 
     run(test, tmp_path)
 
@@ -353,8 +386,9 @@ def test_a_replica_that_may_lie_on_a_failed_directory_is_made_only_if_it_is_new(
 
 def test_answers_of_old_versions_name_their_topics(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
+        scene.become(ME, 0)
         state = LeaderAndIsrPartitionState(
-            topic_name=TOPIC, partition_index=0, leader=ME, leader_epoch=0, isr=[ME], replicas=[ME]
+            topic_name=TOPIC, partition_index=0, leader=ME, leader_epoch=1, isr=[ME], replicas=[ME]
         )
         response: LeaderAndIsrResponse = scene.control.leader_and_isr(
             LeaderAndIsrRequest(

@@ -186,14 +186,14 @@ def test_leadership_returns_by_itself_to_brokers_that_have_lost_too_much() -> No
     async def test(scene: Scene) -> None:
         await strayed(scene)
         term: Term = scene.controller.term
-        await term.balance()
+        await term.balance.run()
         await scene.settled()
         assert [scene.state(each).leader for each in (P0, P1)] == [2, 2]
         scene.check()
         # A preferred leader that is not in sync does not lead.
         await scene.crash(2)
         await scene.add(2)
-        await term.balance()
+        await term.balance.run()
         assert scene.state(P0).leader == 3
 
     run(test)

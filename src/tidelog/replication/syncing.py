@@ -1,0 +1,78 @@
+"""Syncing a partition's log before its high watermark moves on: topics with ``flush.messages``.
+
+The sync runs in a thread. What is appended meanwhile waits for the next one, which covers all of it (a group
+commit). While one is under way ``Partition.flushing`` is set, and nothing behind the log's recovery point is
+committed or acknowledged, so that nobody reads or gets acknowledged what a power failure may take back.
+
+Owned by ``replication/partition``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.errors import LogDirOfflineError
+from tidelog.storage.log import Log
+
+if TYPE_CHECKING:
+    from tidelog.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class LogSync:
+    """The syncs of one partition's log."""
+
+    __slots__ = ("_loop", "_on_offline", "_partition")
+
+    def __init__(
+        self,
+        partition: Partition,
+        loop: asyncio.AbstractEventLoop,
+        on_offline: Callable[[LogDirOfflineError], None],
+    ) -> None:
+        self._partition = partition
+        self._loop = loop
+        self._on_offline = on_offline
+
+    def begin(self) -> None:
+        """Sync the log in a thread; while that is under way, it is the next one that syncs the rest."""
+        partition = self._partition
+        if partition.flushing or partition.closed:
+            return
+        partition.flushing = True
+        log = partition.log
+        end_offset = log.log_end_offset
+        flush = self._loop.run_in_executor(None, log.flush_up_to, end_offset)
+        flush.add_done_callback(partial(self._done, log, end_offset))
+
+    def _done(self, log: Log, end_offset: int, flush: asyncio.Future[None]) -> None:
+        partition = self._partition
+        if partition.closed or flush.cancelled():
+            return
+        error = flush.exception()
+        short = log is partition.log and log.recovery_point < min(end_offset, log.log_end_offset)
+        if short and error is None and not log.directory.exists():
+            error = FileNotFoundError(f"its directory {log.directory} is gone")
+        if error is not None:
+            # Nobody knows what the disk has of these records: those who wait for them are told by the end
+            # of the partition, and `flushing` stays, so that none of them passes for synced.
+            self._on_offline(self._failure(error))
+            if not partition.closed:
+                partition.close(offline=True)
+            return
+        partition.flushing = False
+        if partition.log.unflushed_messages >= partition.log.config.flush_messages:
+            self.begin()
+        partition.synced()
+
+    def _failure(self, error: BaseException) -> LogDirOfflineError:
+        if isinstance(error, LogDirOfflineError):
+            return error
+        logger.error("Syncing %s met a bug", self._partition.topic_partition, exc_info=error)
+        directory = self._partition.log.directory
+        return LogDirOfflineError(f"syncing {directory} failed: {error}", str(directory.parent))

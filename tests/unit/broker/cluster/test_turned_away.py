@@ -1,0 +1,51 @@
+"""A broker that has not been told what there is turns those away who ask; it does not say that there is
+nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidelog.broker.dispatch import SERVED, Dispatcher
+from tidelog.errors import WireError
+from tidelog.replication.append_group import AppendGroup
+from tidelog.wire.api import API_TABLE, ApiKey
+from tidelog.wire.codec import encode
+
+ASKS = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+
+
+def dispatcher(*, knows_cluster: bool) -> Dispatcher:
+    broker: Any = SimpleNamespace(served=SERVED, knows_cluster=knows_cluster)
+    nobody: Any = SimpleNamespace(handle_frame=lambda *frame: pytest.fail("it is no record"))
+    return Dispatcher(broker, nobody, nobody, AppendGroup(lambda error: None), slots=1)
+
+
+def frame(key: ApiKey) -> memoryview:
+    api = API_TABLE[key]
+    version = api.max_version
+    head = int(key).to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff"
+    tags = b"\0" if version >= api.flexible_since else b""
+    return memoryview(head + tags + encode(api.request(), version))
+
+
+@pytest.mark.parametrize("key", ASKS)
+def test_who_asks_too_early_what_there_is_must_ask_another_broker(key: ApiKey) -> None:
+    connection: Any = SimpleNamespace()
+    with pytest.raises(WireError, match="before the controller has told"):
+        dispatcher(knows_cluster=False).handle(connection, frame(key))
+
+
+@pytest.mark.parametrize("key", ASKS)
+def test_who_asks_when_the_controller_has_told_is_answered(key: ApiKey) -> None:
+    handled: list[object] = []
+    ready = dispatcher(knows_cluster=True)
+    ready._routes[key] = SimpleNamespace(  # type: ignore[assignment]
+        api=API_TABLE[key],
+        handle=lambda context, request: handled.append(request) or API_TABLE[key].response(),
+    )
+    connection: Any = SimpleNamespace()
+    ready.handle(connection, frame(key))
+    assert len(handled) == 1
