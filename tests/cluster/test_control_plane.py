@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tidelog import Admin, NewTopic, Producer
-from tidelog.broker.handlers import leader_and_isr, update_metadata
+from tidelog.broker.handlers import alter_partition, leader_and_isr, update_metadata
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.testing.cluster_thread import ClusterThread
@@ -24,9 +24,9 @@ WAIT_S = 60
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The listeners by which the controller's requests have come."""
+    """The listeners by which the requests of the controller, and those to it, have come."""
     listeners: set[str] = set()
-    for module in (leader_and_isr, update_metadata):
+    for module in (leader_and_isr, update_metadata, alter_partition):
         handle = module.handle
 
         def noted(context, request, handle=handle) -> Payload:  # type: ignore[no-untyped-def]
@@ -45,6 +45,17 @@ def test_the_controller_speaks_by_it_and_it_is_registered_as_in_kafka(
             admin.create_topics([NewTopic("orders", partitions=3)])
         with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
             producer.send("orders", b"x").result(timeout=WAIT_S)
+        cluster.stop(3)
+        cluster.start(3)
+        cluster.wait_for(
+            lambda: all(
+                len(each.isr) == 3
+                for broker in cluster.brokers.values()
+                for each in broker.partitions
+                if each.is_leader
+            ),
+            what="replicas to be taken in by AlterPartition",
+        )
         assert heard == {"CONTROL"}
         node = json.loads(cluster.call(lambda: cluster.zookeeper.node("/brokers/ids/2").data))
         ports = {each.name: each.port for each in cluster.brokers[2].advertised}

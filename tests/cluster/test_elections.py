@@ -112,3 +112,17 @@ def test_leadership_goes_back_to_the_preferred_replica_by_itself(
         what="broker 2 to lead again",
     )
     write(cluster, topic, b"x")
+
+
+def test_a_client_finds_the_new_controller_when_the_old_one_is_gone(
+    cluster: ClusterThread, topic_name: Callable[[], str]
+) -> None:
+    controller = cluster.call(lambda: cluster.controller.broker_id)
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic_name(), partitions=1)])
+        cluster.stop(controller)
+        try:
+            (result,) = admin.create_topics([NewTopic(topic_name(), partitions=1, replication_factor=2)])
+            assert result.error is None
+        finally:
+            cluster.start(controller)

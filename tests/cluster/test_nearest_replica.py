@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from tidelog import Admin, Consumer, NewTopic, Producer
-from tidelog.broker.handlers.fetch import Fetch
+from tidelog.broker.delayed_fetch import Fetch
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.metadata.image import PartitionImage

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -108,6 +109,13 @@ class ZooKeeperModeKafka(BrokerProcess):
         return [line for line in lines if re.search(r"\b(WARN|ERROR|FATAL)\b", line)]
 
 
+class TidelogInPlace(Tidelog):
+    """Tidelog with the server.properties of the Apache Kafka broker whose place it takes."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "tidelog", "start", str(self.directory / "server.properties")]
+
+
 class MixedCluster:
     """ZooKeeper and the brokers on it, by their ids."""
 
@@ -154,14 +162,12 @@ class MixedCluster:
         return broker
 
     def replace(self, broker_id: int) -> Tidelog:
-        """Stop an Apache Kafka broker in good order and start Tidelog on its directory, as the same one."""
+        """Stop an Apache Kafka broker in good order and start Tidelog with its file, on its directory."""
         old = self.brokers[broker_id]
-        assert old.stop() in (0, 143), old.last_output()
-        fresh = Tidelog(old.directory, old.options)
-        fresh.node_id, fresh.port = broker_id, old.port
-        self.brokers[broker_id] = fresh
-        fresh.start()
-        return fresh
+        self.stop(broker_id)
+        fresh = TidelogInPlace(old.directory, old.options)
+        fresh.port = old.port
+        return self._start(broker_id, fresh)
 
     @property
     def bootstrap(self) -> str:

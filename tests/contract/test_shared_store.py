@@ -167,6 +167,17 @@ def test_a_watch_that_was_stopped_is_silent(run: Run) -> None:
     run(scenario)
 
 
+def test_after_a_sync_a_store_reads_what_others_had_written(run: Run) -> None:
+    async def scenario(ground: Ground) -> None:
+        async with ground.store() as one, ground.store() as other:
+            await one.create("/synced", b"first")
+            await other.sync("/synced")
+            assert (await other.get("/synced"))[0] == b"first"
+            await other.sync("/no/such/node")
+
+    run(scenario)
+
+
 def test_ephemeral_nodes_belong_to_their_session_and_go_with_it(run: Run) -> None:
     async def scenario(ground: Ground) -> None:
         async with ground.store() as watching:

@@ -173,5 +173,6 @@ def test_a_submitted_pipeline_runs_on_a_cluster(master: str, tmp_path: Path) -> 
         arguments = ("--once", "-b", running.bootstrap_servers, "--directory", settings.directory)
         done = submit(master, tmp_path, program, "run", "earnings", *arguments)
         assert done.returncode == 0, done.stderr[-4000:]
-        assert "stopped after 200 rows in 1 batch" in done.stderr.splitlines()
+        # spark-submit gives everything that the program says to its own standard output.
+        assert "stopped after 200 rows in 1 batch" in done.stdout.splitlines()
         assert table_totals(settings.tables) == dict(traffic.cents)

@@ -1,7 +1,7 @@
 """Faults that are sown into the cluster's code to prove that its invariants can fail.
 
-Each replaces one decision by the wrong one. ``breaks`` is part of the name of a promise that it breaks, and
-``seeds`` are those among which one finds it.
+Each replaces one decision by the wrong one. ``breaks`` are parts of the names of promises that it may break;
+``first`` is a seed that found it when this was written.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from unittest.mock import patch
 from tidelog.controller.cluster.elections import elect_offline
 from tidelog.errors import ErrorCode
 from tidelog.metadata.store import SharedStore
+from tidelog.storage.producer_state import AppendOrigin, ProducerState
+
+_ENOUGH = 40
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,12 @@ class Planted:
     """What is replaced."""
     wrong: Any
     breaks: str
-    seeds: Sequence[int]
+    first: int = 0
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """Where to look; one of the first few finds it."""
+        return range(self.first, self.first + _ENOUGH)
 
     @contextlib.contextmanager
     def sown(self) -> Iterator[None]:
@@ -47,47 +55,63 @@ def _unclean(replicas: Any, isr: Any, live: Any, *, allow_unclean: bool) -> Any:
     return elect_offline(replicas, replicas, live, allow_unclean=True)
 
 
+_stage = ProducerState._stage_unusual
+
+
+def _always_new(
+    self: Any, entry: Any, producer_id: int, epoch: int, batch: Any, transactional: bool, origin: AppendOrigin
+) -> Any:
+    """As if the leader had replicated it: a repetition is not known for one."""
+    return _stage(self, entry, producer_id, epoch, batch, transactional, AppendOrigin.REPLICATION)
+
+
 PLANTED: dict[str, Planted] = {
     "leaders commit what followers do not have": Planted(
         "tidelog.replication.followers.Followers.committed_offset",
         lambda self, end_offset, *rest: end_offset,
-        "",
-        range(10),
+        "copies|committed|lost|stays",
     ),
     "histories that part are not noticed": Planted(
-        "tidelog.replication.partition.Partition._diverging_epoch", lambda self, *rest: None, "", range(10)
+        "tidelog.replication.partition.Partition._diverging_epoch",
+        lambda self, *rest: None,
+        "agree|equal|lost|stays|whole|level|everything",
     ),
     "followers are in sync before they have caught up": Planted(
         "tidelog.replication.partition.Partition._may_join",
         lambda self, *rest: self._in_sync.proposed is None,
-        "",
-        range(10),
+        "in-sync replicas have what is committed|lost|stays|copies",
     ),
     "leaders are elected that were not in sync": Planted(
-        "tidelog.controller.cluster.state_changes.elect_offline", _unclean, "", range(10)
+        "tidelog.controller.cluster.state_changes.elect_offline",
+        _unclean,
+        "lost|stays|agree|goes back|understood|in order|committed|kept",
     ),
     "a deposed controller writes": Planted(
-        "tidelog.controller.cluster.leadership_nodes.controller_write", _unfenced_write, "", range(20)
+        "tidelog.controller.cluster.leadership_nodes.controller_write",
+        _unfenced_write,
+        "only the controller writes",
+        first=8,
     ),
     "brokers obey a deposed controller": Planted(
-        "tidelog.broker.cluster.control.Control._check", _obeying, "", range(20)
+        "tidelog.broker.cluster.control.Control._check", _obeying, "controller epochs only grow", first=8
     ),
     "fewer replicas than asked for suffice": Planted(
-        "tidelog.replication.partition.Partition._required_in_sync", 1, "", range(10)
+        "tidelog.replication.partition.Partition._required_in_sync", 1, "copies"
     ),
     "followers tell of what they have not synced": Planted(
-        "tidelog.replication.partition.Partition.needs_sync", False, "", range(20)
+        "tidelog.replication.partition.Partition.needs_sync",
+        False,
+        "lost|stays|agree|goes back|understood|in order|committed|kept",
+        first=8,
     ),
     "open transactions are read": Planted(
         "tidelog.storage.log.Log.last_stable_offset",
         property(lambda self: self.high_watermark),
-        "",
-        range(20),
+        "no aborted record is read",
     ),
-    "repeated batches are appended again": Planted(
-        "tidelog.storage.log_append.LogAppend._already_there",
-        None,
-        "",
-        range(20),
+    "sequences of producers are not looked at": Planted(
+        "tidelog.storage.producer_state.ProducerState._stage_unusual",
+        _always_new,
+        "in order",
     ),
 }

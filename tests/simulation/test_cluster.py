@@ -1,5 +1,5 @@
-"""Whole clusters under seeded storms: what was promised holds, the same seed does the same, and a fault that is
-planted is found.
+"""Whole clusters under seeded storms: what was promised holds, the same seed does the same, and a fault
+that is planted is found.
 
 More seeds: ``TIDELOG_SEEDS=200 pytest tests/simulation/test_cluster.py``, or thousands of them with
 ``python -m tests.simulation.search --seeds 5000``. A failing seed says how it is replayed.

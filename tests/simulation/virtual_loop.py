@@ -16,8 +16,11 @@ import contextlib
 import contextvars
 import gc
 import heapq
+import logging
+import sys
+import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -81,9 +84,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.connector: Connector | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._note_trouble)
+        self.trouble: list[str] = []
+        """What went wrong in callbacks, where nobody waits for it."""
 
     def time(self) -> float:
         return self._now_s
+
+    def _note_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # Of futures that nobody asks any more this is heard when they are thrown away, which proves nothing.
+        if "handle" in context:
+            self.trouble.append("".join(traceback.format_exception(context["exception"])))
 
     def _run_once(self) -> None:
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
@@ -121,8 +132,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _make_task(self, loop: Any, coro: Any, context: Any = None) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
-        # Those of a life that was ended are never finished, and that is no mistake. They are kept, because the
-        # end of a coroutine that nobody holds runs its ``finally``.
+        # Those of a life that was ended are never finished, and that is no mistake. They are kept, because
+        # the end of a coroutine that nobody holds runs its ``finally``.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._tasks.append(task)
         return task
@@ -190,9 +201,23 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main)
     finally:
-        loop.forget_all()
-        asyncio.set_event_loop(None)
-        loop.close()
-        gc.collect()
+        with _unheard():
+            loop.forget_all()
+            asyncio.set_event_loop(None)
+            loop.close()
+            gc.collect()
         if collects:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """What coroutines say while they are thrown away is of no interest."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(level)

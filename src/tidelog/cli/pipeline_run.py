@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0
+LAST_LOOK_S = 3.0
 COLUMNS = ("pipeline", "batches", "rows in", "rows/s", "batch ms", "lag", "state rows")
 
 
@@ -44,7 +45,7 @@ def run(
         if stops.count:
             remark("stopping after the running micro-batch; once more stops at once")
             runner.stop(hurry=lambda: stops.count > 1)
-        view.show(runner.progress(), lags.latest)
+        view.show(runner.progress(), lags.last_look())
     batches = sum(each.batches for each in view.last)
     rows = sum(each.rows_in for each in view.last)
     remark(f"stopped after {counted(rows, 'row')} in {counted(batches, 'batch')}")
@@ -93,19 +94,26 @@ class LagWatcher:
     def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
 
+    def last_look(self) -> Mapping[str, int]:
+        """The lag as it is now, for the last figures that people see."""
+        self._ended.set()
+        self._thread.join(LAST_LOOK_S)
+        return self.latest
+
     def _watch(self) -> None:
         from tidelog.client import Admin
         from tidelog.errors import TidelogError
         from tidelog.pipelines.status import client_options, group_lags
 
         with Admin(client_options(self._settings)) as admin:
-            while not self._ended.is_set():
+            last = False
+            while not last:
+                last = self._ended.wait(LAG_INTERVAL_S)
                 try:
                     self.latest = group_lags(admin, self._pipelines)
                 except TidelogError:
                     # Nobody knows the lag while no broker answers, and the table says so.
                     self.latest = {}
-                self._ended.wait(LAG_INTERVAL_S)
 
 
 class _View(Protocol):

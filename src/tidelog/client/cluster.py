@@ -15,7 +15,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Self
 
 from tidelog.client.connection import RequestBuilder, ResponseT
-from tidelog.client.errors import NoLeaderError, is_retriable
+from tidelog.client.errors import (
+    BrokerUnreachableError,
+    ConnectionLostError,
+    NoLeaderError,
+    RequestTimeoutError,
+    is_retriable,
+)
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata, topic_problem
 from tidelog.client.network_client import COORDINATOR, NetworkClient, NodeRef
 from tidelog.client.peers import MAIN
@@ -173,7 +179,7 @@ class Cluster(NetworkClient):
         error_codes: Callable[[ResponseT], Iterable[int]],
         deadline: Deadline | None = None,
     ) -> ResponseT:
-        """Send to the controller, and again to the new one where the old one says it no longer is.
+        """Send to the controller, and again to the new one where the old one is gone or says it no longer is.
 
         ``error_codes`` finds the codes in an answer.
         """
@@ -184,11 +190,16 @@ class Cluster(NetworkClient):
             if node is None:
                 await self.refresh([], deadline=deadline)
                 node = self.metadata.nodes.get(self.metadata.controller_id)
-            if node is None:
-                connection = await self.peers.any(self.metadata.nodes, deadline)
-            else:
-                connection = await self.connection_to(node, deadline)
-            response = await connection.request(build, response_type, self._one_request(deadline))
+            try:
+                if node is None:
+                    connection = await self.peers.any(self.metadata.nodes, deadline)
+                else:
+                    connection = await self.connection_to(node, deadline)
+                response = await connection.request(build, response_type, self._one_request(deadline))
+            except (BrokerUnreachableError, ConnectionLostError, RequestTimeoutError):
+                if not deadline.expired:
+                    await self.refresh([], deadline=deadline)
+                raise
             if ErrorCode.NOT_CONTROLLER in error_codes(response):
                 await self.refresh([], deadline=deadline)
                 raise KafkaError(

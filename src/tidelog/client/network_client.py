@@ -111,6 +111,14 @@ class NetworkClient:
         known = self._find(node)
         return known is not None and self.peers.at(known.host, known.port, channel).ready()
 
+    def ready_connection(self, node: NodeRef, channel: str = MAIN) -> Connection | None:
+        """The connection to send on now, where :meth:`ready` holds."""
+        known = self._find(node)
+        if known is None:
+            return None
+        peer = self.peers.at(known.host, known.port, channel)
+        return peer.connection if peer.ready() else None
+
     def delay_ms(self, node: NodeRef, channel: str = MAIN) -> float:
         """How long until it makes sense to ask :meth:`ready` again (back-off, throttling); 0: at once."""
         return self._peer(node, channel).delay_ms

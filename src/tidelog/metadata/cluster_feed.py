@@ -145,6 +145,8 @@ class ClusterFeed:
         """Read the configs of new topics; without ZooKeeper they have none until it is back."""
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S):
+                # The controller may have written them through another server than this broker reads from.
+                await self._store.sync(f"{znodes.CONFIG}/topics")
                 await asyncio.gather(*(self._reread(znodes.topic_config_path(name)) for name in topics))
         except (StoreError, TimeoutError) as error:
             log.warning("The configs of topics %s are not known yet: %s", ", ".join(topics), error)
@@ -152,9 +154,9 @@ class ClusterFeed:
             self._configs_of |= topics
 
     async def _read_missing(self) -> None:
-        await self.read_configs(
-            {name: topic.id for name, topic in self.image.topics.items() if name not in self._configs_of}
-        )
+        missing = {name: each.id for name, each in self.image.topics.items() if name not in self._configs_of}
+        if missing:
+            await self.read_configs(missing)
 
     async def _configured(self) -> Iterable[str]:
         try:

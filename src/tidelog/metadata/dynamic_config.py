@@ -11,7 +11,7 @@ entry that cannot be used is passed over with one log line, and the next layer's
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.metadata import znodes
@@ -136,9 +136,11 @@ class DynamicConfigs:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
-    async def set_topic(self, name: str, entries: Mapping[str, str]) -> None:
-        """Check and keep a topic's complete entries."""
-        self.check_topic(entries)
+    async def set_topic(
+        self, name: str, entries: Mapping[str, str], *, foreign: Collection[str] = ()
+    ) -> None:
+        """Check and keep a topic's complete entries; ``foreign`` ones, which others know, are not checked."""
+        self.check_topic({each: value for each, value in entries.items() if each not in foreign})
         await self._put(znodes.topic_config_path(name), entries)
 
     async def set_group(self, name: str, entries: Mapping[str, str]) -> None:

@@ -209,6 +209,9 @@ class SharedStore(MetadataStore, Protocol):
     async def get_with_stat(self, path: str) -> tuple[bytes, NodeStat]:
         """A node's data together with what is known of it; raises :class:`NoNode`."""
 
+    async def sync(self, path: str) -> None:
+        """Reads that begin after this see everything that anybody had written before it."""
+
     def watch_node(self, path: str, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after the node was created, changed or deleted; returns how to stop it.
 

@@ -130,6 +130,9 @@ class ZooKeeperStore:
     async def exists(self, path: str) -> bool:
         return await self._read(path, self._client.exists_async) is not None
 
+    async def sync(self, path: str) -> None:
+        await self._read(path, self._client.sync_async)
+
     async def children(self, path: str) -> list[str]:
         return sorted(await self._read(path, self._client.get_children_async))
 

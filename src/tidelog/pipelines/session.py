@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
 from tidelog.java import java_home
+from tidelog.spark.class_archive import archive_options
 from tidelog.spark.home import lean_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 MAX_SHUFFLE_PARTITIONS = 8
 WORKER_DAEMON = "tidelog.pipelines.worker_daemon"
@@ -33,9 +35,15 @@ class SparkMissingError(TidelogError):
 
 
 def spark_session(
-    app_name: str, *, master: str = "local[*]", options: Mapping[str, str] | None = None
+    app_name: str,
+    *,
+    master: str = "local[*]",
+    options: Mapping[str, str] | None = None,
+    record_classes: bool = False,
 ) -> SparkSession:
     """A session; ``options`` are Spark's and win over what is set here.
+
+    With ``record_classes`` its JVM writes an archive of classes when it ends, if there is none yet.
 
     :raises SparkMissingError: PySpark is not installed.
     :raises JavaNotFoundError: no Java that Spark can run on.
@@ -47,6 +55,9 @@ def spark_session(
     if SparkSession.getActiveSession() is None:
         prepare_environment(local=master.startswith("local"))
     settings = {**default_options(master), **(options or {})}
+    if "JAVA_HOME" in os.environ:
+        archive = archive_options(Path(os.environ["JAVA_HOME"]), record=record_classes)
+        settings[JAVA_OPTIONS] = f"{settings[JAVA_OPTIONS]} {archive}"
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -79,7 +90,7 @@ def default_options(master: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.daemon.module": WORKER_DAEMON,
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidelog-warehouse-{os.getpid()}"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
     }
     if master.startswith("local"):
         options["spark.driver.bindAddress"] = options["spark.driver.host"] = "127.0.0.1"

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
+from tidelog.ids import TopicPartition
 from tidelog.records.column_codec import BinaryColumn, BinaryView, ColumnSource, RecordColumns, append_rows
 from tidelog.records.compression import Codec
 from tidelog.records.record import RecordHeader
@@ -22,6 +23,8 @@ from tidelog.records.record_codec import BatchBuilder
 
 # Arrow's binary arrays hold 2 GB each; rows are taken in portions well below that.
 _PORTION_ROWS = 1 << 16
+# What one answer of the usual size holds.
+_CONSTANT_ROWS = 1 << 14
 
 
 @functools.cache
@@ -61,16 +64,18 @@ def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
     pa = load_pyarrow()
     rows = columns.rows
     schema, kinds = _schema_and_types(with_headers=columns.with_headers)
-    topic_kind, partition_kind, offset_kind, timestamp_kind, timestamp_type_kind, binary_kind = kinds[:6]
-    zeros = pa.py_buffer(bytes(4 * rows))
-    partitions = partition.to_bytes(4, sys.byteorder, signed=True) * rows
+    offset_kind, timestamp_kind, timestamp_type_kind, binary_kind = kinds[2:6]
+    topics, partitions, no_keys = _constants(topic, partition, _CONSTANT_ROWS)
+    if rows > _CONSTANT_ROWS:
+        topics, partitions, no_keys = _constants.__wrapped__(topic, partition, rows)
+    keys = columns.keys
     arrays = [
-        pa.DictionaryArray.from_buffers(topic_kind, rows, [None, zeros], _dictionary(topic), 0),
-        _numbers(pa, partition_kind, rows, partitions),
+        topics.slice(0, rows),
+        partitions.slice(0, rows),
         _numbers(pa, offset_kind, rows, columns.offsets),
         _numbers(pa, timestamp_kind, rows, columns.timestamps),
         _numbers(pa, timestamp_type_kind, rows, columns.timestamp_types),
-        _binary(pa, binary_kind, columns.keys),
+        no_keys.slice(0, rows) if keys.null_count == rows else _binary(pa, binary_kind, keys),
         _binary(pa, binary_kind, columns.values),
     ]
     if columns.with_headers:
@@ -84,15 +89,35 @@ def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def to_table(found: Iterable[tuple[TopicPartition, RecordColumns]], *, with_headers: bool) -> Any:
+    """A ``pyarrow.Table`` of the records of several partitions, each as :func:`to_arrow` makes them."""
+    batches = [to_arrow(*partition, columns) for partition, columns in found]
+    return load_pyarrow().Table.from_batches(batches, arrow_schema(with_headers=with_headers))
+
+
 @functools.cache
 def _schema_and_types(*, with_headers: bool) -> tuple[Any, tuple[Any, ...]]:
     schema = arrow_schema(with_headers=with_headers)
     return schema, tuple(schema.types)
 
 
-@functools.lru_cache(maxsize=256)
-def _dictionary(topic: str) -> Any:
-    return load_pyarrow().array([topic])
+@functools.lru_cache(maxsize=128)
+def _constants(topic: str, partition: int, rows: int) -> tuple[Any, Any, Any]:
+    """Columns that are the same for all records of a partition: its topic, its number, and keys if none has.
+
+    Tables show the beginning of them, so that they are made once.
+    """
+    pa = load_pyarrow()
+    schema = arrow_schema()
+    zeros = pa.py_buffer(bytes(4 * rows))
+    numbers = partition.to_bytes(4, sys.byteorder, signed=True) * rows
+    return (
+        pa.DictionaryArray.from_buffers(
+            schema.field("topic").type, rows, [None, zeros], pa.array([topic]), 0
+        ),
+        _numbers(pa, schema.field("partition").type, rows, numbers),
+        pa.nulls(rows, pa.binary()),
+    )
 
 
 def _numbers(pa: ModuleType, kind: Any, rows: int, buffer: bytes | memoryview) -> Any:

@@ -4,19 +4,24 @@ cdef Py_ssize_t _MAX_BYTES
 
 cdef Py_ssize_t put_int32(unsigned char* target, Py_ssize_t index, long long value) noexcept
 cdef Py_ssize_t put_int64(unsigned char* target, Py_ssize_t index, long long value) noexcept
+cdef Py_ssize_t move_bytes(
+    unsigned char* target, Py_ssize_t at, const unsigned char* source, Py_ssize_t source_at, Py_ssize_t length
+) noexcept
 
 
 cdef class BinaryColumn:
     cdef readonly Py_ssize_t rows
     cdef readonly Py_ssize_t null_count
-    cdef bytearray _data
-    cdef object _data_held
+    cdef object _data
+    cdef Py_ssize_t _capacity
+    cdef unsigned char[::1] _place
     cdef bytearray _offsets
     cdef bytearray _validity
     cdef unsigned char* _data_at
     cdef unsigned char* _offsets_at
     cdef unsigned char* _validity_at
     cdef Py_ssize_t _used
+    cdef object settle(self, object memory)
     cdef object reserve(self, Py_ssize_t rows, Py_ssize_t size)
     cdef object _grow(self, Py_ssize_t size)
     cdef Py_ssize_t room(self) noexcept
@@ -35,6 +40,7 @@ cdef class RecordColumns:
     cdef readonly BinaryColumn values
     cdef readonly BinaryColumn header_keys
     cdef readonly BinaryColumn header_values
+    cdef object _memory
     cdef bytearray _offsets
     cdef bytearray _timestamps
     cdef bytearray _timestamp_types

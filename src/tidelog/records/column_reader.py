@@ -5,6 +5,9 @@ Compiled and interpreted from this one source like ``records/record_reader``, wh
 so that both accept the same. Nothing here needs pyarrow, and no Python object is made per record;
 ``records/arrow`` puts the buffers into Arrow's classes.
 
+Values need no memory of their own where that of their batches is writable and nobody else's: they are moved
+together within it, over what stood between them. That touches no memory that was not touched already.
+
 Invariant: as there, no read or write leaves its buffer. Numbers are in the machine's byte order, as Arrow
 wants them. Called by ``records/arrow`` and the consumer's Arrow path, through ``records/column_codec``.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from tidelog.records.batch import MAX_INT32, TIMESTAMP_TYPE_BIT, Buffer, iter_batches
+from tidelog.records.batch import CODEC_MASK, MAX_INT32, TIMESTAMP_TYPE_BIT, Buffer, iter_batches
 from tidelog.records.reused_memory import take_memory
 
 # Cython's compiler goes by the first branches, the interpreter and mypy by the second ones.
@@ -25,6 +28,7 @@ else:
 
 if cython.compiled:
     if not TYPE_CHECKING:
+        from cython.cimports.libc.string import memmove
         from cython.cimports.tidelog.records.record_reader import (
             RecordCursor,
             bad_headers,
@@ -32,10 +36,10 @@ if cython.compiled:
             read_varint,
             wrap,
         )
-        from cython.cimports.tidelog.records.record_writer import put_bytes, resize
+        from cython.cimports.tidelog.records.record_writer import resize
 else:
     from tidelog.records.record_reader import RecordCursor, bad_headers, open_batch, read_varint, wrap
-    from tidelog.records.record_writer import put_bytes, resize
+    from tidelog.records.record_writer import resize
 
 COMPILED: bool = cython.compiled
 """Whether this is the compiled module."""
@@ -43,6 +47,7 @@ COMPILED: bool = cython.compiled
 # A C variable where this is compiled (see the .pxd).
 _MAX_BYTES = MAX_INT32
 
+_NOTHING = memoryview(b"")
 _INT32 = struct.Struct("=i")
 _INT64 = struct.Struct("=q")
 
@@ -72,6 +77,24 @@ def put_int64(target: cython.p_uchar, index: cython.Py_ssize_t, value: cython.lo
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def move_bytes(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_const_uchar,
+    source_at: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy bytes, also to a place that overlaps theirs; the position behind them in the target."""
+    if cython.compiled:
+        memmove(target + at, source + source_at, length)  # type: ignore[name-defined,operator]
+    else:
+        target[at : at + length] = source[source_at : source_at + length]
+    return at + length
+
+
+@cython.cfunc
 def _reserve(buffer: bytearray, size: cython.Py_ssize_t) -> None:
     if len(buffer) < size:
         resize(buffer, max(size, 2 * len(buffer)))
@@ -83,14 +106,15 @@ class BinaryColumn:
     """Byte strings and nulls as Arrow keeps them: data, 32-bit offsets into it, a bit for each non-null."""
 
     __slots__ = (
+        "_capacity",
         "_data",
         "_data_at",
-        "_data_held",
         "_marked_nulls",
         "_marked_rows",
         "_marked_used",
         "_offsets",
         "_offsets_at",
+        "_place",
         "_used",
         "_validity",
         "_validity_at",
@@ -101,8 +125,8 @@ class BinaryColumn:
     def __init__(self) -> None:
         self.rows = self.null_count = self._used = 0
         self._marked_rows = self._marked_nulls = self._marked_used = 0
-        self._data = bytearray()
-        self._data_held = memoryview(b"")
+        self._capacity = 0
+        self._data = _NOTHING
         self._offsets = bytearray(4)
         self._validity = bytearray()
         self.reserve(0, 0)
@@ -113,8 +137,19 @@ class BinaryColumn:
         return (
             validity,
             memoryview(self._offsets)[: 4 * (self.rows + 1)],
-            memoryview(self._data)[: self._used],
+            self._data[: self._used],
         )
+
+    @cython.cfunc
+    def settle(self, memory: Any) -> None:
+        """Keep the bytes in ``memory``, which a view keeps ours until the column and its buffers are gone."""
+        self._data = memory
+        self._capacity = len(memory)
+        if cython.compiled:
+            self._place = memory
+            self._data_at = cython.address(self._place[0])
+        else:
+            self._data_at = memory
 
     @cython.cfunc
     def reserve(self, rows: cython.Py_ssize_t, size: cython.Py_ssize_t) -> None:
@@ -122,11 +157,10 @@ class BinaryColumn:
             raise OverflowError(
                 f"a column cannot hold {self._used + size} bytes: take fewer batches at a time"
             )
-        if self._used + size > len(self._data):
+        if self._used + size > self._capacity:
             self._grow(self._used + size)
         _reserve(self._offsets, 4 * (self.rows + rows + 1))
         _reserve(self._validity, (self.rows + rows + 7) // 8)
-        self._data_at = self._data
         self._offsets_at = self._offsets
         self._validity_at = self._validity
 
@@ -134,19 +168,17 @@ class BinaryColumn:
     @cython.exceptval(check=False)
     def room(self) -> cython.Py_ssize_t:
         """How many bytes can still be added without :meth:`reserve`."""
-        return len(self._data) - self._used
+        return self._capacity - self._used
 
     @cython.cfunc
     def _grow(self, size: cython.Py_ssize_t) -> None:
         if self._used:
-            size = max(size, min(2 * len(self._data), _MAX_BYTES))
-        held = take_memory(size)
-        memory: bytearray = held.obj  # type: ignore[assignment]
+            size = max(size, min(2 * self._capacity, _MAX_BYTES))
+        # All of what was set aside, which may be more than was asked for.
+        memory = memoryview(take_memory(size).obj)
         if self._used:
-            put_bytes(memory, 0, self._data, 0, self._used)
-        # A view of it keeps the memory ours, until the column and all of its buffers are gone.
-        self._data_held = held
-        self._data = memory
+            memory[: self._used] = self._data[: self._used]
+        self.settle(memory)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -163,7 +195,7 @@ class BinaryColumn:
         else:
             validity[row >> 3] |= 1 << (row & 7)
             if length:
-                self._used = put_bytes(self._data_at, self._used, source, at, length)
+                self._used = move_bytes(self._data_at, self._used, source, at, length)
         self.rows = row + 1
         return put_int32(self._offsets_at, row + 1, self._used)
 
@@ -187,6 +219,10 @@ class BinaryColumn:
             self._validity[self.rows >> 3] &= (1 << (self.rows & 7)) - 1
 
 
+# Nothing is ever added to it.
+_NO_HEADERS = BinaryColumn()
+
+
 @cython.final
 @cython.cclass
 class RecordColumns:
@@ -198,6 +234,7 @@ class RecordColumns:
 
     __slots__ = (
         "_header_ends",
+        "_memory",
         "_offsets",
         "_timestamp_types",
         "_timestamps",
@@ -209,15 +246,25 @@ class RecordColumns:
         "with_headers",
     )
 
-    def __init__(self, *, with_headers: bool = False, expected_bytes: int = 0) -> None:
-        """``expected_bytes`` of values get room at once, which is cheaper than to grow into it."""
+    def __init__(
+        self, *, with_headers: bool = False, expected_bytes: int = 0, memory: memoryview | None = None
+    ) -> None:
+        """``expected_bytes`` of values get room at once, which is cheaper than to grow into it.
+
+        With ``memory`` they need none, and take the place of the batches they come from: only uncompressed
+        batches that lie in it can then be added, in their order, and it must be nobody else's.
+        """
         self.rows = 0
         self.with_headers = with_headers
         self.keys = BinaryColumn()
         self.values = BinaryColumn()
-        self.values.reserve(0, min(expected_bytes, _MAX_BYTES))
-        self.header_keys = BinaryColumn()
-        self.header_values = BinaryColumn()
+        self._memory = memory
+        if memory is not None and len(memory):
+            self.values.settle(memory)
+        else:
+            self.values.reserve(0, min(expected_bytes, _MAX_BYTES))
+        self.header_keys = BinaryColumn() if with_headers else _NO_HEADERS
+        self.header_values = BinaryColumn() if with_headers else _NO_HEADERS
         self._offsets = bytearray()
         self._timestamps = bytearray()
         self._timestamp_types = bytearray()
@@ -262,6 +309,13 @@ class RecordColumns:
     ) -> int:
         """Add the records of the batch at ``pos`` from ``start_offset`` on: how many. A bad one adds none."""
         header, body = open_batch(data, pos, check_crc, max_size)
+        if self._memory is not None:
+            if data is not self._memory or header[5] & CODEC_MASK or pos < self.values._used:
+                raise ValueError(
+                    "only uncompressed batches of the columns' own memory can be added, in order"
+                )
+            # Before anything is moved: a bad batch stays as it is.
+            _check(header[12], body)
         rows = self.rows
         self.keys.mark()
         self.values.mark()
@@ -334,6 +388,20 @@ class RecordColumns:
             put_int32(header_ends, row, self.header_keys.rows)
         cursor.finish()
         self.rows = row
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _check(count: cython.longlong, body: Any) -> cython.Py_ssize_t:
+    """Raise what :meth:`RecordColumns._append` would."""
+    cursor: RecordCursor = RecordCursor(body)
+    source: cython.p_const_uchar = cursor.source
+    while count > 0:
+        count -= 1
+        cursor.advance()
+        if cursor.headers_at + 1 != cursor.end or source[cursor.headers_at] != 0:
+            _walk_headers(source, cursor.headers_at, cursor.end, None)
+    return cursor.finish()
 
 
 @cython.cfunc

@@ -1,10 +1,13 @@
 """An archive of the classes that Spark's JVM loads, so that the next JVM maps them instead of loading them.
 
-Java calls it a dynamic CDS archive. A JVM writes it when it ends (``recording``: some seconds, after the
-Python program is gone), and later ones use it (``using``): a session is there in half the time, and the first
-micro-batches need a third less CPU. The JVM checks by itself that an archive fits its version, its flags and
-its jars, and does without one that does not; a file that a killed JVM has left half written is removed here.
-Archives lie in the user's cache directory, one for each Java, PySpark and version of this package.
+Java calls it a dynamic CDS archive. A session is there in half the time with it, and the first micro-batches
+need a third less CPU. A JVM that records writes ``<key>.new`` when it ends, which takes some seconds, after
+the Python program is gone; ``<key>.seen`` says that it had seen enough by then (:func:`seen_enough`), so that
+a run that ended early is not what later ones live with. The next start makes it ``<key>.jsa``. The JVM checks
+by itself that an archive fits its version, its flags and its jars, and does without one that does not.
+
+All lies in the user's cache directory, for the last Java, PySpark and version of this package that recorded.
+Called by ``pipelines.session`` and by the main job, which records.
 """
 
 from __future__ import annotations
@@ -25,13 +28,28 @@ def archive_options(java_home: Path, *, record: bool = False) -> str:
     archive = _archive(java_home)
     if archive is None:
         return ""
-    if _is_whole(archive):
-        return f"-XX:SharedArchiveFile={archive} {_QUIET}"
-    if not record:
+    new, seen = archive.with_suffix(".new"), archive.with_suffix(".seen")
+    try:
+        if seen.exists() and _is_whole(new):
+            new.replace(archive)
+            seen.unlink()
+        if archive.exists():
+            return f"-XX:SharedArchiveFile={archive} {_QUIET}"
+        if not record:
+            return ""
+        for old in archive.parent.glob(f"{_NAME}-*"):
+            old.unlink()
+    except OSError:
+        # Another process tidies up at the same time, or may not write here: do without.
         return ""
-    for old in archive.parent.glob(f"{_NAME}-*.jsa"):
-        old.unlink(missing_ok=True)
-    return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
+    return f"-XX:ArchiveClassesAtExit={new} {_QUIET}"
+
+
+def seen_enough(java_home: Path) -> None:
+    """The JVM that records has loaded what it should: what it writes at its end is to be used."""
+    archive = _archive(java_home)
+    if archive is not None and not archive.exists():
+        archive.with_suffix(".seen").touch()
 
 
 def _archive(java_home: Path) -> Path | None:
@@ -59,6 +77,7 @@ def _version(package: str) -> str:
 
 
 def _is_whole(archive: Path) -> bool:
+    """Whether the JVM that wrote it came to the end."""
     try:
         with archive.open("rb") as file:
             start = file.read(4)

@@ -22,6 +22,7 @@ from tidelog.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAGIC_AT,
     MAGIC_V2,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -220,6 +221,12 @@ class LogAppend(LogStaging):
         Raises ``CorruptRecordError`` or ``UnexpectedOffsetError``.
         """
         view = memoryview(records)
+        if len(view) > MAGIC_AT and view[MAGIC_AT] < MAGIC_V2:
+            raise CorruptRecordError(
+                f"the leader of {self.topic_partition} has records of message format {view[MAGIC_AT]} from "
+                f"offset {self._next_offset} on, which Kafka wrote before 0.11 and which cannot be "
+                "replicated here: copy the topic into a new one"
+            )
         batches = list(iter_batches(view))
         self._check_replicated(view, batches)
         if not batches:

@@ -150,6 +150,9 @@ class MemorySession:
         await self._arrive(path)
         return None if self._server.tree.find(path) is None else self._server.stat(path)
 
+    async def sync(self, path: str) -> None:
+        await self._arrive(path)
+
     async def exists(self, path: str) -> bool:
         await self._arrive(path)
         return self._server.tree.find(path) is not None

@@ -61,7 +61,7 @@ class State(NamedTuple):
 
     leader: int
     isr: tuple[int, ...]
-    replicas: int
+    replicas: tuple[int, ...]
 
 
 def name_of(broker_id: int) -> str:
@@ -79,12 +79,18 @@ def wait_for(what: Callable[[], str], holds: Callable[[], bool], patience_s: flo
 
 
 class ChaosCluster:
-    """Made, started and ended by a ``with`` block; brokers have the ids 1, 2, 3."""
+    """Made, started and ended by a ``with`` block; brokers have the ids 1, 2, 3 and so on."""
 
     def __init__(
-        self, directory: Path, *, zookeeper_servers: int = 1, options: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        zookeeper_servers: int = 1,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
+        self._count = brokers
         self.network = Network()
         self.ensemble = ZooKeeperEnsemble(directory / "zookeeper", servers=zookeeper_servers)
         self.brokers: dict[int, BrokerProcess] = {}
@@ -96,10 +102,14 @@ class ChaosCluster:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self._client_ports)
 
+    def client_port(self, broker_id: int) -> int:
+        """Where clients reach one broker."""
+        return self._client_ports[broker_id - 1]
+
     def __enter__(self) -> ChaosCluster:
         try:
             self.ensemble.start()
-            for broker_id in (1, 2, 3):
+            for broker_id in range(1, 1 + self._count):
                 self.brokers[broker_id] = self._broker(broker_id)
             for broker in self.brokers.values():
                 broker.launch()
@@ -163,10 +173,27 @@ class ChaosCluster:
     def state(self, topic: str, partition: int) -> State:
         """Who leads a partition and who is in sync."""
         raw = self._read(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        assigned = self.assignment(topic).get(partition, ())
         if raw is None:
-            return State(-1, (), 3)
+            return State(-1, (), assigned)
         known = json.loads(raw)
-        return State(known["leader"], tuple(known["isr"]), 3)
+        return State(known["leader"], tuple(known["isr"]), assigned)
+
+    def assignment(self, topic: str) -> dict[int, tuple[int, ...]]:
+        """Which brokers the partitions of a topic are on, and while they move, are going to be."""
+        raw = self._read(f"/brokers/topics/{topic}")
+        partitions = json.loads(raw)["partitions"] if raw is not None else {}
+        return {int(partition): tuple(replicas) for partition, replicas in partitions.items()}
+
+    def unfinished(self) -> list[str]:
+        """Deletions and reassignments that are under way."""
+        found = [f"deletion of {topic}" for topic in self._children("/admin/delete_topics")]
+        for topic in self._children("/brokers/topics"):
+            raw = self._read(f"/brokers/topics/{topic}")
+            node = json.loads(raw) if raw is not None else {}
+            if node.get("adding_replicas") or node.get("removing_replicas"):
+                found.append(f"reassignment of {topic}")
+        return found
 
     def registered(self) -> set[int]:
         """The brokers that have a session."""
@@ -186,20 +213,20 @@ class ChaosCluster:
         return [
             f"{topic}-{partition}: leader {state.leader}, in sync {list(state.isr)}"
             for (topic, partition), state in states.items()
-            if state.leader < 0 or len(state.isr) < state.replicas
+            if state.leader < 0 or len(state.isr) < len(state.replicas)
         ]
 
     def wait_registered(self) -> None:
         wait_for(
             lambda: f"all brokers are registered, {self.registered()} are",
-            lambda: len(self.registered()) == 3,
+            lambda: len(self.registered()) == self._count,
         )
 
     def wait_in_sync(self, patience_s: float = WAIT_S) -> None:
         """All brokers are there and all replicas in sync."""
         wait_for(
             lambda: f"all in sync, but {self.registered()} registered, {self.troubled()}, {self._unready()}",
-            lambda: not self._unready() and len(self.registered()) == 3 and not self.troubled(),
+            lambda: not self._unready() and len(self.registered()) == self._count and not self.troubled(),
             patience_s,
         )
 

@@ -270,8 +270,11 @@ class Nemesis:
         lasts_s = max(
             self._chance.uniform(KINDS[each].shortest_s, KINDS[each].longest_s) for each in kinds.values()
         )
-        victims = " and ".join(f"{kind} of {name_of(victim)}" for victim, kind in kinds.items())
-        fault = Fault(name, victims, _now_ms())
+        victims = [
+            name_of(victim) if len(kinds) == 1 else f"{kind} of {name_of(victim)}"
+            for victim, kind in kinds.items()
+        ]
+        fault = Fault(name, " and ".join(victims), _now_ms())
         self.faults.append(fault)
         try:
             with contextlib.ExitStack() as harms:

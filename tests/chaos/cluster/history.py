@@ -8,7 +8,7 @@ events of several processes can be compared.
 
 Operations: ``send`` of one record; ``poll`` of many; ``assign`` when a consumer gets partitions, and begins
 where its group has committed; ``txn`` for a transaction, whose ``invoke`` comes with what was sent in it,
-``commit`` when the commit is asked for.
+``commit`` when the commit is asked for; ``create``, ``delete`` and ``change`` of a topic.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 INVOKE, OK, FAIL, INFO = "invoke", "ok", "fail", "info"
 SEND, POLL, ASSIGN, TXN, COMMIT = "send", "poll", "assign", "txn", "commit"
+CREATE, DELETE, CHANGE = "create", "delete", "change"
 
 
 class Event(NamedTuple):

@@ -31,15 +31,15 @@ def standstill_ms(events: Iterable[Event], faults: Sequence[Fault]) -> dict[str,
     longest = dict.fromkeys((fault.kind for fault in faults), 0.0)
     for each in times.values():
         for before, after in pairwise(each):
-            cause = next((fault for fault in faults if _overlaps(fault, before, after)), None)
-            if cause is not None:
+            cause = max(faults, key=lambda fault: _overlap_ms(fault, before, after), default=None)
+            if cause is not None and _overlap_ms(cause, before, after) >= 0:
                 longest[cause.kind] = max(longest[cause.kind], after - before)
     return longest
 
 
-def _overlaps(fault: Fault, before_ms: float, after_ms: float) -> bool:
-    """Whether a silence may be this fault's doing; of several it is the first one's."""
-    return fault.started_ms <= after_ms and before_ms <= fault.over_ms
+def _overlap_ms(fault: Fault, before_ms: float, after_ms: float) -> float:
+    """How much of a silence fell into a fault and what came of it; of several, the most is to blame."""
+    return min(after_ms, fault.over_ms) - max(before_ms, fault.started_ms)
 
 
 def print_report(
@@ -55,6 +55,8 @@ def print_report(
         table.add_row(kind, str(count), f"{standstills[kind] / 1000:.1f} s", f"{recovery_ms / 1000:.1f} s")
     console.print(title)
     console.print(table)
+    for fault in faults:
+        console.print(_line(fault, faults[0].started_ms), markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(faults)} faults injected, {acknowledged(events)} records acknowledged")
     found = {name: len(what) for name, what in anomalies.items()}
     console.print(
@@ -63,3 +65,13 @@ def print_report(
     for name, what in anomalies.items():
         for each in what[:5]:
             console.print(f"  {name}: {each}", markup=False, soft_wrap=True)
+
+
+def _line(fault: Fault, since_ms: float) -> str:
+    """When a fault began, how long it lasted and how long the cluster needed afterwards."""
+    began_s = (fault.started_ms - since_ms) / 1000
+    lasted_s, recovered_s = (
+        (fault.undone_ms - fault.started_ms) / 1000,
+        (fault.over_ms - fault.undone_ms) / 1000,
+    )
+    return f"{began_s:7.1f} s  {lasted_s:4.1f} + {recovered_s:4.1f} s  {fault.kind}: {fault.victim}"

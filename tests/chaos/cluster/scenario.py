@@ -12,13 +12,8 @@ stops the brokers, compares their replicas, prints the report and fails if there
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,72 +21,17 @@ from types import TracebackType
 
 from tests.chaos.cluster.brokers import ChaosCluster, wait_for
 from tests.chaos.cluster.checker import FINAL, Checker, Findings, total
+from tests.chaos.cluster.client_process import END_S, Client
 from tests.chaos.cluster.faults import KINDS, Nemesis
-from tests.chaos.cluster.history import FAIL, INFO, OK, POLL, SEND, HistoryFile, read_history
+from tests.chaos.cluster.history import FAIL, INFO, OK, POLL, SEND, Event, HistoryFile, read_history
 from tests.chaos.cluster.replicas import differences
 from tests.chaos.cluster.report import print_report
 from tests.chaos.cluster.workloads import TIDELOG, Work
 
 from tidelog import Consumer, TopicPartition
-from tidelog.processes.watchdog import end_with_me
 
-END_S = 180.0
 CATCH_UP_S = 120.0
 REPLICAS = "replicas that differ"
-_ROOT = Path(__file__).parents[3]
-
-
-class Client:
-    """A process that works; ``restarts`` it where it may end by itself."""
-
-    def __init__(self, work: Work, directory: Path) -> None:
-        self.work = work
-        self._log = directory / f"{work.name}.log"
-        self._process = self._start()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of a process that has ended: 0 if it was told to, or is done."""
-        return self._process.poll()
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def start_again(self) -> None:
-        assert not self.is_running
-        self.work = dataclasses.replace(self.work, life=self.work.life + 1)
-        self._process = self._start()
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-
-    def wait(self) -> None:
-        code = self._process.wait(END_S)
-        assert code == 0, f"{self.work.name} ended with {code}:\n{self.said}"
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.chaos.cluster.workloads"]
-        command.append(json.dumps(dataclasses.asdict(self.work)))
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=_ROOT,
-                env={**os.environ, "PYTHONPATH": str(_ROOT)},
-            )
-        end_with_me(process.pid)
-        return process
 
 
 class Scenario:
@@ -103,13 +43,14 @@ class Scenario:
         *,
         seed: int,
         title: str,
+        brokers: int = 3,
         zookeeper_servers: int = 1,
         options: Mapping[str, str] | None = None,
     ) -> None:
         self.title = f"{title} (seed {seed}; repeat with TIDELOG_CHAOS_SEED={seed})"
         self.chance = random.Random(seed)
         self.cluster = ChaosCluster(
-            directory / "cluster", zookeeper_servers=zookeeper_servers, options=options
+            directory / "cluster", brokers=brokers, zookeeper_servers=zookeeper_servers, options=options
         )
         self.nemesis = Nemesis(self.cluster, self.chance)
         self.clients: dict[str, Client] = {}
@@ -161,6 +102,10 @@ class Scenario:
             per_transaction=per_transaction,
             abort_share=abort_share,
         )
+
+    def administer(self, topic: str) -> Client:
+        """Move a topic's partitions about, and make, grow and delete topics of its own."""
+        return self._add("administer", TIDELOG, topic)
 
     def _add(self, kind: str, client: str, topic: str, **more: object) -> Client:
         name = f"{kind}-{client}-{len(self.clients)}"
@@ -231,6 +176,10 @@ class Scenario:
         if KINDS[kind].only_when_whole or self.chance.random() < 0.7:
             nemesis.wait_whole(fault)
         self.keep_running()
+
+    def events(self) -> list[Event]:
+        """All that has been written down so far."""
+        return read_history(self._history)
 
     def client_errors(self) -> list[str]:
         """What producers and readers were told that was no success."""

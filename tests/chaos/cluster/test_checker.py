@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.chaos.cluster.administrators import expected_topics
 from tests.chaos.cluster.checker import ANOMALIES, FINAL, Checker, Findings
 from tests.chaos.cluster.history import (
     ASSIGN,
     COMMIT,
+    CREATE,
+    DELETE,
     FAIL,
     INFO,
     INVOKE,
@@ -135,3 +138,16 @@ def test_a_history_is_read_back_as_it_was_written_without_a_torn_last_line(tmp_p
         (OK, [at(0, "p:0")]),
     ]
     assert acknowledged(events) == 1
+
+
+def test_a_topic_is_expected_as_its_last_acknowledged_change_left_it() -> None:
+    def outcome(*steps: tuple[str, str]) -> bool | None:
+        events = [Event(n, "a", kind, operation, "t", []) for n, (kind, operation) in enumerate(steps)]
+        return expected_topics(events).get("t")
+
+    assert outcome((INVOKE, CREATE), (OK, CREATE)) is True
+    assert outcome((OK, CREATE), (INVOKE, DELETE), (OK, DELETE)) is False
+    assert outcome((OK, CREATE), (INVOKE, DELETE)) is None
+    assert outcome((OK, CREATE), (INVOKE, DELETE), (INFO, DELETE), (INVOKE, CREATE), (OK, CREATE)) is True
+    assert outcome((OK, CREATE), (INVOKE, CREATE), (INFO, CREATE)) is True
+    assert outcome((OK, DELETE), (INVOKE, CREATE), (INFO, CREATE)) is None

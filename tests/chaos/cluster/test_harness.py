@@ -154,4 +154,4 @@ def test_a_standstill_is_the_longest_silence_of_a_partition_around_a_fault() -> 
         Fault("bounce", "broker-1", 600, 610, 620),
         Fault("pause", "broker-1", 950, 960, 970),
     ]
-    assert standstill_ms(events, faults) == {"cut": 100, "kill": 890, "bounce": 100, "pause": 4090}
+    assert standstill_ms(events, faults) == {"cut": 10, "kill": 890, "bounce": 100, "pause": 4090}

@@ -278,6 +278,10 @@ def main(text: str) -> None:
             from tests.chaos.cluster.copiers import copy
 
             copy(work, history, stop)
+        elif work.kind == "administer":
+            from tests.chaos.cluster.administrators import administer
+
+            administer(work, history, stop)
         else:
             consume(work, history, stop)
     finally:

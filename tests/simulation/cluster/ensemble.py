@@ -1,10 +1,11 @@
-"""ZooKeeper for a simulated cluster: one tree, sessions whose requests, answers and watches take their time.
+"""ZooKeeper for a simulated cluster: one tree, sessions whose requests, answers and watches take their
+time.
 
-Requests of one session arrive in the order in which they were made; answers and watches of one session arrive
-in the order in which the server sent them, so that nobody reads the past of what a watch told. A broker that
-is cut off learns of the end of its session when it can reach the server again, and not before; ``expire_after_s``
-is how long the server waits for it. An answer that is under way when the session ends is lost: what it was the
-answer to has happened.
+Requests of one session arrive in the order in which they were made; answers and watches of one session
+arrive in the order in which the server sent them, so that nobody reads the past of what a watch told. A
+broker that is cut off learns of the end of its session when it can reach the server again, and not before;
+``expire_after_s`` is how long the server waits for it. An answer that is under way when the session ends is
+lost: what it was the answer to has happened.
 """
 
 from __future__ import annotations
@@ -59,9 +60,6 @@ class SimEnsemble(MemoryZooKeeper):
         super()._apply(effects, session_id)
         self.trace.note("zookeeper", *(each.path for each in effects))
         self.on_write(effects)
-
-    def forget(self, store: MemorySession) -> None:
-        super().forget(store)
 
 
 class SimSession(MemorySession):
@@ -174,7 +172,7 @@ class SimSession(MemorySession):
             raise SessionExpired(path)
 
     async def _connected_anew(self, generation: int) -> None:
-        while generation == self._generation and not self._closed:
+        while generation == self._generation and not self._closed:  # noqa: ASYNC110 (virtual time)
             await asyncio.sleep(0.01)
 
     async def _until(self, when_s: float) -> None:

@@ -1,7 +1,7 @@
 """What goes wrong, and what administrators do meanwhile: drawn from the seed, one after the other.
 
-Power losses are drawn only where the cluster promises to survive them. A record that was acknowledged is on at
-least two machines, but without ``flush.messages=1`` perhaps on no disk: until the controller has taken a
+Power losses are drawn only where the cluster promises to survive them. A record that was acknowledged is on
+at least two machines, but without ``flush.messages=1`` perhaps on no disk: until the controller has taken a
 machine that lost power out of the in-sync replicas it must not come back, nor may others go, as in Kafka
 (:attr:`Faults.weak`). With ``flush.messages=1`` any machine may lose power at any time.
 """
@@ -21,6 +21,7 @@ from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TopicPartition
 from tidelog.metadata import znodes
+from tidelog.metadata.store import Delete
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -55,6 +56,7 @@ class Faults:
             (4, "stop", self.stop),
             (5, "pause", self.pause),
             (6, "zookeeper", self.zookeeper),
+            (3, "depose", self.depose),
             (6, "cut", self.cut),
             (3, "isolate", self.isolate),
             (4, "breaks", self.breaks),
@@ -123,6 +125,8 @@ class Faults:
         victim = self._victim()
         if victim is None:
             return False
+        if self.synced and self.rng.random() < 0.6:
+            return await self.power()
         self.world.kill(victim)
         return True
 
@@ -162,6 +166,14 @@ class Faults:
         if victim is None:
             return False
         self.world.cut_zookeeper(victim, self.rng.uniform(0.1, 4.5))
+        return True
+
+    async def depose(self) -> bool:
+        """Somebody removes the controller's node to have another one elected."""
+        if self.weak is not None or self.world.ensemble.tree.find(znodes.CONTROLLER) is None:
+            return False
+        self.world.trace.tell("depose")
+        self.world.ensemble.write([Delete(znodes.CONTROLLER)], 0)
         return True
 
     # The network
@@ -274,7 +286,9 @@ class Faults:
     async def delete_records(self) -> bool:
         name = self._some_partition(["short"])
         leader = None if name is None else self._caller.leader_of(name)
-        ends = [] if name is None else [each.partition.log.high_watermark for each in self.world.replicas(name)]
+        ends = (
+            [] if name is None else [each.partition.log.high_watermark for each in self.world.replicas(name)]
+        )
         if name is None or leader is None or not ends:
             return False
         offset = self.rng.randint(0, max(ends))

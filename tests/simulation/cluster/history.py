@@ -1,9 +1,9 @@
 """What clients did and learnt, and what follows from it for what they may see.
 
-Every value is written once, so a value tells who wrote it and as how manieth. A producer sends the next value
-when the one before has been acknowledged; what it was told of lies where it was told, for ever (unless somebody
-deletes it). The fate of a transaction is known when its end was acknowledged; of one whose commit was asked for
-and not answered either may be true, but for all of its records the same.
+Every value is written once, so a value tells who wrote it and as how manieth. A producer sends the next
+value when the one before has been acknowledged; what it was told of lies where it was told, for ever
+(unless somebody deletes it). The fate of a transaction is known when its end was acknowledged; of one whose
+commit was asked for and not answered either may be true, but for all of its records the same.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class History:
     # What must be there in the end
 
     def check_log(self, name: TopicPartition, log: Mapping[int, bytes], start: int) -> None:
-        """All that was acknowledged or read is where it was, and each producer's values come once, in order."""
+        """What was acknowledged or read is where it was, and each producer's values come once, in order."""
         for what, known in (
             ("acknowledged", self.acknowledged.get(name, {})),
             ("read", self.read.get(name, {})),
@@ -121,7 +121,7 @@ class History:
         for offset in sorted(log):
             writer, _, number = log[offset].partition(b":")
             if writer.startswith(b"t"):
-                # Transactions that were given up leave gaps; what is twice is found by `check_transactions`.
+                # Transactions that were given up leave gaps.
                 if int(number) <= latest.get(writer, -1):
                     raise BrokenPromise(f"records come once, in order: {log[offset]!r} at {offset} of {name}")
             elif writer in latest and int(number) != latest[writer] + 1:
@@ -154,7 +154,7 @@ class History:
         low, high = self.committed_offsets.get(group, -1), self.asked_offsets.get(group, -1)
         if not low <= offset <= high:
             raise BrokenPromise(
-                f"committed offsets are kept: group {group} is at {offset}, {low} was acknowledged and {high} "
+                f"committed offsets are kept: group {group} is at {offset}, {low} was acknowledged, {high} "
                 "asked for"
             )
 

@@ -4,8 +4,8 @@
 - *leader epochs only grow*: in ZooKeeper, and on each broker as long as it lives;
 - *the high watermark of a leader never goes back* within its epoch, and so do not those of followers, except
   where they are cut back to their leader;
-- *in-sync replicas have what is committed*: who is in sync in a leader's eyes, in the same epoch, has everything
-  before the leader's high watermark;
+- *in-sync replicas have what is committed*: who is in sync in a leader's eyes, in the same epoch, has
+  everything before the leader's high watermark;
 - *replicas agree below the high watermark*: byte for byte;
 - *in-sync replicas are replicas*: the written ISR is part of the written assignment;
 - *only the controller writes*: whatever is written about a partition bears the present controller epoch;

@@ -1,8 +1,8 @@
 """A machine: its disk, which forgets what was not synced when the power goes, and the lives of its broker.
 
 What is real is the whole of ``Broker``: membership, controller, control, partitions, fetch loops,
-coordinators, handlers, logs in files. What is not: sockets (``network``), ZooKeeper (``ensemble``), threads and
-time (``virtual_loop``).
+coordinators, handlers, logs in files. What is not: sockets (``network``), ZooKeeper (``ensemble``), threads
+and time (``virtual_loop``).
 """
 
 from __future__ import annotations
@@ -213,7 +213,9 @@ class Machine:
         if life.store is not None:
             life.store.stop_hearing()
         self._let_go(life.broker)
-        if not self.directory.exists():
+        log_dirs = getattr(life.broker, "log_dirs", None)
+        if log_dirs is None or not all(each.is_loaded for each in log_dirs.online.values()):
+            # It has not come so far as to write anything.
             return
         if power:
             self.disk.lose_power(self.directory, self.world.rng)
@@ -243,7 +245,7 @@ class Machine:
         ending = life.begin(life.broker.shut_down())
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s
-        while not ending.done() and loop.time() < until and self.life is life:
+        while not ending.done() and loop.time() < until and self.life is life:  # noqa: ASYNC110 (virtual time)
             await asyncio.sleep(0.05)
         if self.life is not life:
             return False

@@ -10,6 +10,7 @@ one whose machine lost power says nothing, and its peers find out by their timeo
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections import deque
 from collections.abc import Callable
@@ -326,8 +327,6 @@ class ServerEnd:
 
 
 def _nobody() -> Any:
-    import contextvars
-
     context = contextvars.copy_context()
     context.run(OWNER.set, None)
     return context

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import traceback
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +24,7 @@ from tests.simulation.cluster.invariants import Invariants, checksums, committed
 from tests.simulation.cluster.machine import substitutes
 from tests.simulation.cluster.transactions import Transactor
 from tests.simulation.cluster.world import ClusterWorld
-from tests.simulation.virtual_loop import run_virtually
+from tests.simulation.virtual_loop import VirtualLoop, run_virtually
 
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import KafkaError
@@ -49,12 +51,26 @@ class Record:
     faults: dict[str, int] = field(default_factory=dict)
 
 
+class Bugs(logging.Handler):
+    """Errors that are logged with a traceback: code that met what nobody had thought of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None and record.name.startswith("tidelog."):
+            lines = traceback.format_exception(record.exc_info[1])
+            self.found.append(record.getMessage() + "\n" + "".join(lines))
+
+
 class Storm:
     """A run while it lasts."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         loop = asyncio.get_running_loop()
         self._began_s = loop.time()
+        self.bugs = Bugs()
         # The shape of the world is drawn before anything happens in it.
         self.world = ClusterWorld(directory, seed, 3 + (seed % 5 == 0), {})
         rng = self.world.rng
@@ -149,6 +165,12 @@ class Storm:
         self._tasks = [*self._writing, *map(asyncio.ensure_future, others)]
 
     def _look_for_trouble(self) -> None:
+        if self.bugs.found:
+            raise BrokenPromise(f"no broker meets a bug: {self.bugs.found[0]}")
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        if loop.trouble:
+            raise BrokenPromise(f"no broker meets a bug: {loop.trouble[0]}")
         for task in self._tasks:
             if task.done() and (error := task.exception()) is not None:
                 raise error
@@ -293,7 +315,9 @@ class Storm:
                 )
         for topic in self.topics:
             lines.append(f"{self.world.assignment(topic.name)}")
-        writing = [each.name for each, task in zip(self.writers, self._writing, strict=False) if not task.done()]
+        writing = [
+            each.name for each, task in zip(self.writers, self._writing, strict=False) if not task.done()
+        ]
         controllers = [
             (life.name, broker.membership.controller.active_id, broker.membership.controller.is_active)
             for life, broker in self.world.brokers()
@@ -310,12 +334,24 @@ def _substituted(world: ClusterWorld) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _listening(bugs: Bugs) -> Iterator[None]:
+    logger = logging.getLogger("tidelog")
+    propagates, logger.propagate = logger.propagate, logging.root.manager.disable < logging.WARNING
+    logger.addHandler(bugs)
+    try:
+        yield
+    finally:
+        logger.removeHandler(bugs)
+        logger.propagate = propagates
+
+
 def run(directory: Path, seed: int) -> Record:
     """Let the run of ``seed`` happen in ``directory``, which should be empty and in memory."""
 
     async def main() -> Record:
         storm = Storm(directory, seed)
-        with _substituted(storm.world):
+        with _substituted(storm.world), _listening(storm.bugs):
             try:
                 await storm.run()
             except BrokenPromise as error:

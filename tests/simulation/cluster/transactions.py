@@ -1,9 +1,9 @@
-"""A transactional client: writes to several partitions, commits offsets with them, and ends it one way or the
-other.
+"""A transactional client: writes to several partitions, commits offsets with them, and ends it one way or
+the other.
 
 It speaks either of two protocols: partitions are added by hand (transaction version 1), or join by being
-written to and every transaction has an epoch of its own (version 2, KIP-890). After any error that is not to be
-retried it begins anew with InitProducerId, which aborts what was open.
+written to and every transaction has an epoch of its own (version 2, KIP-890). After any error that is not
+to be retried it begins anew with InitProducerId, which aborts what was open.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import struct
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +17,7 @@ from tests.unit.records.codec_modules import CodecModules
 
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_OFFSET
-from tidelog.records.batch import LOG_APPEND_TIME
+from tidelog.records.batch import LOG_APPEND_TIME, RECORD_COUNT_AT, write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, decode_batch, encode_batch
 
@@ -60,6 +61,13 @@ def sent(codec: CodecModules, table: Any, limit_bytes: int = 1 << 20, **options:
     return [record._replace(offset=NO_OFFSET) for record in records]
 
 
+def in_place(codec: CodecModules, memory: memoryview, *positions: int) -> Any:
+    columns = codec.columns.RecordColumns(with_headers=True, memory=memory)
+    for position in positions:
+        columns.append_batch(memory, pos=position)
+    return columns
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -95,6 +103,45 @@ def test_the_schema_is_the_one_announced(codec: CodecModules) -> None:
     assert rows["topic"].to_pylist() == ["orders"] * 3
     assert rows["partition"].to_pylist() == [3] * 3
     assert rows["timestamp_type"].to_pylist() == [0] * 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(lists=st.lists(records_given, min_size=1, max_size=4))
+def test_values_moved_together_in_place_are_those_that_were_copied(
+    codec: CodecModules, lists: list[list[Record]]
+) -> None:
+    batches = [encode_batch(records, base_offset=100 * number) for number, records in enumerate(lists)]
+    positions = [sum(map(len, batches[:number])) for number in range(len(batches))]
+    memory = memoryview(bytearray(b"".join(batches)))
+    moved = codec.arrow.to_arrow("t", 0, in_place(codec, memory, *positions))
+    moved.validate(full=True)
+    assert from_arrow(moved) == [record for each in batches for record in decode_batch(each)]
+    values = [value for records in lists for record in records if (value := record.value)]
+    assert bytes(memory).startswith(b"".join(values))
+
+
+def test_a_bad_batch_is_left_as_it_is_by_columns_in_its_place(codec: CodecModules) -> None:
+    good, bad = encode_batch(SAMPLE), bytearray(encode_batch(SAMPLE, base_offset=3))
+    struct.pack_into(">i", bad, RECORD_COUNT_AT, len(SAMPLE) + 1)
+    write_crc(bad, 0, len(bad))
+    memory = memoryview(bytearray(good + bad))
+    columns = in_place(codec, memory, 0)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="does not fit"):
+            columns.append_batch(memory, pos=len(good))
+    assert bytes(memory[len(good) :]) == bad
+    shown = from_arrow(codec.arrow.to_arrow("t", 0, columns))
+    assert [(each.key, each.value) for each in shown] == [(each.key, each.value) for each in SAMPLE]
+
+
+def test_only_uncompressed_batches_of_its_own_memory_can_be_read_in_place(codec: CodecModules) -> None:
+    plain, packed = encode_batch(SAMPLE), encode_batch(SAMPLE, codec=Codec.GZIP)
+    memory = memoryview(bytearray(plain + packed))
+    columns = in_place(codec, memory, 0)
+    for data, position in ((memory, len(plain)), (memoryview(bytearray(plain)), 0), (memory, 0)):
+        with pytest.raises((ValueError, CorruptRecordError)):
+            columns.append_batch(data, pos=position)
+    assert columns.rows == len(SAMPLE)
 
 
 def test_no_records_make_an_empty_batch(codec: CodecModules) -> None:

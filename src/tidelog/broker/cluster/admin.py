@@ -33,6 +33,7 @@ from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import NoNode, SharedStore, put
+from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -169,12 +170,15 @@ class ClusterAdmin:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         validate_topic_name(name)
-        entries = edit(await self._stored(znodes.topic_config_path(name)))
-        self._configs.check_topic(entries)
+        stored = await self._stored(znodes.topic_config_path(name))
+        entries = edit(stored)
+        # Apache Kafka brokers of the same cluster have options that this release has not: they stay.
+        foreign = {each for each in stored if each not in TOPIC_OPTIONS and entries.get(each) == stored[each]}
+        self._configs.check_topic({each: text for each, text in entries.items() if each not in foreign})
         if name not in self._image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         if not validate_only:
-            await self._configs.set_topic(name, entries)
+            await self._configs.set_topic(name, entries, foreign=foreign)
 
     async def change_group_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Replace a group's options with what ``edit`` makes of them."""

@@ -191,6 +191,7 @@ class Membership:
         self._stop_session()
         if hasattr(self, "controller"):
             await self.controller.close()
+        self.throttles.close()
         await self.loops.close()
         await self._isr.close()
         await self.links.close()
@@ -269,16 +270,19 @@ class Membership:
         )
 
     def _channels(self) -> Channels:
-        inter_broker = self._config.inter_broker_listener_name
-        names = (self._config.control_plane_listener_name or inter_broker, inter_broker)
-
         def listener_of(broker: LiveBroker) -> Address | None:
-            return _address(broker.registration, names)
+            return _address(broker.registration, self._control_listeners)
 
         timeout_ms = min(
             self._config.int("controller.socket.timeout.ms"), self._config.int("request.timeout.ms")
         )
         return Channels(listener_of, self._settings, timeout_ms)
+
+    @property
+    def _control_listeners(self) -> tuple[str, ...]:
+        """The listeners by which the controller and brokers speak, the best first."""
+        inter_broker = self._config.inter_broker_listener_name
+        return (self._config.control_plane_listener_name or inter_broker, inter_broker)
 
     def _address_of(self, broker_id: int) -> Address | None:
         known: Mapping[int, BrokerRegistration] = self._feed.image.brokers
@@ -289,8 +293,9 @@ class Membership:
 
     def _controller_address(self) -> Address | None:
         if self.controller.is_active:
-            return _address(self._registration, (self._config.inter_broker_listener_name,))
-        return self._address_of(self.controller.active_id)
+            return _address(self._registration, self._control_listeners)
+        registration = self._feed.image.brokers.get(self.controller.active_id)
+        return None if registration is None else _address(registration, self._control_listeners)
 
 
 def _address(registration: BrokerRegistration, names: tuple[str, ...]) -> Address | None:

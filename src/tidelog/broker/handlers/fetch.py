@@ -4,8 +4,8 @@ Behaviour as in Kafka: incremental sessions (KIP-227, ``broker/fetch_session``),
 13, long polls until ``min_bytes`` are there or ``max_wait_ms`` are over, ``max_bytes`` of request and
 partition as limits that the first batch of the first partition that has one may exceed, ``fetch.max.bytes``
 above all, leader epochs fenced, diverging epochs reported, aborted transactions listed for readers of
-committed records. A request that cannot be served at once waits as a ``DelayedFetch``; an unknown partition
-among known ones does not end a wait, any other error does.
+committed records. A request that cannot be served at once waits (``broker/delayed_fetch``); an unknown
+partition among known ones does not end a wait, any other error does.
 
 A follower reads to the end of the log, and tells by what it asks for what it has. Of partitions whose
 replication is throttled it gets nothing while too much has been copied, unless it is in sync
@@ -17,38 +17,19 @@ Differences: no client is throttled.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidelog.broker.fetch_session import (
-    FINAL_EPOCH,
-    Answers,
-    FetchContext,
-    FetchSessions,
-    PartitionKey,
-    Wanted,
-    records_size,
-)
+from tidelog.broker.delayed_fetch import RACKS_SINCE, READ_COMMITTED, Fetch
+from tidelog.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchSessions, PartitionKey, Wanted
 from tidelog.broker.nearest_replica import NearestReplica
-from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import NO_LEADER_EPOCH, Uuid
+from tidelog.ids import Uuid
 from tidelog.replication.partition import Partition
 from tidelog.replication.throttle import ReplicationThrottle
-from tidelog.storage.log import FetchSlice, Isolation
+from tidelog.storage.log import Isolation
 from tidelog.wire.api import ApiKey
-from tidelog.wire.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FileRange,
-    PartitionAnswer,
-    encode_fetch_response,
-    parse_fetch_request,
-)
-from tidelog.wire.plain import Endpoint
+from tidelog.wire.fetch import FetchRequest, FileRange, encode_fetch_response, parse_fetch_request
 
 if TYPE_CHECKING:
     from tidelog.broker.app import Broker
@@ -57,18 +38,7 @@ if TYPE_CHECKING:
 API = ApiKey.FETCH
 VERSIONS = (4, 18)
 
-logger = logging.getLogger(__name__)
-
-_READ_COMMITTED = 1
-_RACKS_SINCE = 11
-_TOPIC_IDS_SINCE = 13
-_LEADER_SINCE = 16
-_STORAGE_ERROR_SINCE = 6
-_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
-LOG_END = Isolation.LOG_END
-_NOTHING = FetchSlice(None, -1, 0, 0, 0, None, False)
-_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class FetchHandler:
@@ -125,7 +95,7 @@ class FetchHandler:
         partition = self.by_name.get((name, index)) if topic_id is None else self.by_id.get((topic_id, index))
         if partition is None or replica_id >= 0 or session_id or self.nearest is not None:
             return None
-        isolation = TXN_COMMITTED if isolation_level == _READ_COMMITTED else HIGH_WATERMARK
+        isolation = TXN_COMMITTED if isolation_level == READ_COMMITTED else HIGH_WATERMARK
         try:
             found, high_watermark, stable, start, _ = partition.read(
                 offset,
@@ -134,7 +104,7 @@ class FetchHandler:
                 True,
                 epoch,
                 last_epoch,
-                version < _RACKS_SINCE,
+                version < RACKS_SINCE,
             )
         except Exception:
             # The long way meets it again and says what it is.
@@ -164,299 +134,3 @@ class FetchHandler:
                     "Topic ID in the fetch session did not match the topic ID in the log.",
                 ) from error
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is gone") from error
-
-
-class Fetch:
-    """One fetch request, from its first read to its answer; while it waits, a waiter of its partitions."""
-
-    __slots__ = (
-        "_available",
-        "_available_bytes",
-        "_connection",
-        "_context",
-        "_correlation_id",
-        "_first_read",
-        "_handler",
-        "_isolation",
-        "_leader_only",
-        "_lookup",
-        "_pending",
-        "_request",
-        "_sought",
-        "_timer",
-        "_version",
-    )
-
-    def __init__(
-        self,
-        handler: FetchHandler,
-        connection: Connection,
-        version: int,
-        correlation_id: int,
-        request: FetchRequest,
-        context: FetchContext,
-    ) -> None:
-        self._handler = handler
-        self._connection = connection
-        self._version = version
-        self._correlation_id = correlation_id
-        self._request = request
-        self._context = context
-        if request.replica_id >= 0:
-            self._isolation = LOG_END
-        else:
-            self._isolation = TXN_COMMITTED if request.isolation_level == _READ_COMMITTED else HIGH_WATERMARK
-        self._leader_only = request.replica_id >= 0 or version < _RACKS_SINCE
-        self._first_read = True
-        self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
-
-    def start(self) -> Answer | PendingAnswer:
-        """Read, and answer if there is enough or nothing to wait for; else wait for more."""
-        answers, enough = self._read()
-        max_wait_ms = self._request.max_wait_ms
-        if enough or max_wait_ms <= 0:
-            return self._respond(answers)
-        return self._wait(answers, max_wait_ms)
-
-    @property
-    def _min_bytes(self) -> int:
-        return min(self._request.min_bytes, self._request.max_bytes, self._handler.max_bytes)
-
-    # Reading
-
-    def _read(self) -> tuple[Answers, bool]:
-        """The answer for every partition as of now, and whether it is worth sending."""
-        answers: Answers = {}
-        missing: Answers = {}
-        lookup = self._lookup
-        isolation = self._isolation
-        left = min(self._request.max_bytes, self._handler.max_bytes)
-        from_follower = self._request.replica_id >= 0
-        first_read, self._first_read = self._first_read, False
-        leader_only = self._leader_only
-        nearest = self._handler.nearest
-        size = 0
-        readable = enough = False
-        for key, wanted in self._context.partitions:
-            index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
-            partition = lookup.get(key)
-            try:
-                if partition is None:
-                    partition = self._handler.find(key, self._context)
-                if nearest is not None and not leader_only:
-                    preferred = self._elsewhere(nearest, partition, wanted)
-                    if preferred is not None:
-                        answers[key] = preferred
-                        readable = enough = True
-                        continue
-                found, high_watermark, stable, start, diverging = partition.read(
-                    offset,
-                    max_bytes if max_bytes < left else left,
-                    isolation,
-                    size == 0,
-                    epoch,
-                    last_epoch,
-                    leader_only,
-                )
-                if from_follower and diverging is None:
-                    if first_read:
-                        self._note_follower(partition, wanted)
-                        high_watermark = partition.log.high_watermark
-                    if self._held_back(partition):
-                        found = _NOTHING
-            except Exception as error:
-                answer, ends_wait = self._error(key, partition, error)
-                (answers if ends_wait else missing)[key] = answer
-                readable |= ends_wait
-                enough |= ends_wait
-                continue
-            readable = True
-            records: bytes | FileRange = b""
-            aborted = None
-            if found is not None:
-                length = found.length
-                aborted = found.aborted
-                if length and not found.first_entry_incomplete:
-                    records = FileRange(found.fd, found.position, length)
-                    size += length
-                    left = left - length if left > length else 0
-                    enough |= partition.has_rolled_past(offset)
-            else:
-                enough = True
-            answers[key] = (
-                index,
-                0,
-                high_watermark,
-                stable,
-                start,
-                aborted,
-                -1,
-                records,
-                diverging,
-                None,
-                None,
-            )
-        if missing:
-            # Kafka names what it does not know behind all others, topics before partitions.
-            answers.update(sorted(missing.items(), key=lambda each: each[1][1] != ErrorCode.UNKNOWN_TOPIC_ID))
-        return answers, enough or size >= self._min_bytes or not readable
-
-    def _elsewhere(
-        self, nearest: NearestReplica, partition: Partition, wanted: FetchPartition
-    ) -> PartitionAnswer | None:
-        """The answer that sends a consumer to a replica near by, if there is one."""
-        replica = nearest.find(
-            partition, self._request.rack_id, self._connection.listener, wanted.fetch_offset
-        )
-        if replica is None:
-            return None
-        partition.check_epoch(max(wanted.current_leader_epoch, NO_LEADER_EPOCH))
-        log = partition.log
-        return (
-            wanted.partition,
-            0,
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            None,
-            replica,
-            b"",
-            None,
-            None,
-            None,
-        )
-
-    def _held_back(self, partition: Partition) -> bool:
-        """Whether a follower gets nothing of a partition now, because replication is throttled."""
-        throttle = self._handler.throttle
-        return throttle is not None and throttle.holds_back(
-            partition.topic_partition, in_sync=self._request.replica_id in partition.isr
-        )
-
-    def _note_follower(self, partition: Partition, wanted: FetchPartition) -> None:
-        """A follower tells what it has by what it asks for; once, not again when the wait is over."""
-        request = self._request
-        partition.fetched_by(
-            request.replica_id,
-            wanted.fetch_offset,
-            wanted.log_start_offset,
-            request.replica_epoch,
-            wanted.current_leader_epoch,
-        )
-
-    def _error(
-        self, key: PartitionKey, partition: Partition | None, error: Exception
-    ) -> tuple[PartitionAnswer, bool]:
-        """The answer for a partition that cannot be read, and whether it ends a wait for the others."""
-        where = partition.topic_partition if partition is not None else key
-        code = error_code(self._handler.broker, error, "reading", where)
-        if code == ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_SINCE:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        leader = None
-        if partition is not None and code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
-            leader = partition.leader, partition.leader_epoch
-        ends_wait = code not in _NOT_FOUND
-        answer = (key[1], code, -1, -1, -1, None if ends_wait else (), -1, b"", None, leader, None)
-        return answer, ends_wait
-
-    # Answering
-
-    def _respond(self, answers: Answers) -> Answer:
-        error, session_id, selected = self._context.select(answers)
-        version = self._version
-        topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
-        last: str | bytes | None = None
-        endpoints: list[Endpoint] = []
-        if self._request.replica_id >= 0:
-            self._record_copies(answers, selected)
-        for key in selected:
-            topic = key[0]
-            answer = answers[key]
-            if answer[9] is not None and self._request.replica_id < 0:
-                endpoints = self._handler.broker.endpoints({answer[9][0]}, self._connection.listener)
-            if topics and topic == last:
-                topics[-1][2].append(answer)
-            elif isinstance(topic, str):
-                topics.append((topic, None, [answer]))
-            else:
-                topics.append((None, Uuid(topic or b""), [answer]))
-            last = topic
-        return encode_fetch_response(
-            version,
-            self._correlation_id,
-            topics,
-            error_code=error,
-            session_id=session_id,
-            node_endpoints=endpoints,
-        )
-
-    def _record_copies(self, answers: Answers, selected: Iterable[PartitionKey]) -> None:
-        throttle = self._handler.throttle
-        if throttle is not None:
-            for key in selected:
-                partition = self._lookup.get(key)
-                if partition is not None and throttle.applies_to(partition.topic_partition):
-                    throttle.record(records_size(answers[key]))
-
-    # Waiting
-
-    def _wait(self, answers: Answers, max_wait_ms: int) -> PendingAnswer:
-        self._available = {key: records_size(answer) for key, answer in answers.items()}
-        self._available_bytes = sum(self._available.values())
-        self._sought = dict(self._context.partitions)
-        self._pending = PendingAnswer(self._stop)
-        for key in answers:
-            partition = self._lookup.get(key)
-            if partition is not None:
-                partition.watch(self)
-        self._timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._finish)
-        return self._pending
-
-    def partition_changed(self, partition: Partition) -> None:
-        """Look whether there is enough now."""
-        if partition.closed or self._has_enough(partition):
-            self._finish()
-
-    def _has_enough(self, partition: Partition) -> bool:
-        topic, index = partition.topic_partition
-        key: PartitionKey = (partition.topic_id if self._version >= _TOPIC_IDS_SINCE else topic, index)
-        wanted = self._sought.get(key)
-        if wanted is None:
-            return False
-        _, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
-        if self._request.replica_id >= 0 and self._held_back(partition):
-            return False
-        try:
-            found = partition.read(
-                offset, max_bytes, self._isolation, True, epoch, last_epoch, self._leader_only
-            ).slice
-        except Exception:
-            # The read for the answer meets it again and says what it is.
-            return True
-        if found is None:
-            return True
-        self._available_bytes += found.length - self._available[key]
-        self._available[key] = found.length
-        if found.length and partition.has_rolled_past(offset):
-            return True
-        return self._available_bytes >= self._min_bytes
-
-    def _finish(self) -> None:
-        self._stop()
-        try:
-            answers, _ = self._read()
-            answer = self._respond(answers)
-        except Exception:
-            # Nobody else is there to notice: without this the client would wait for ever.
-            logger.exception("The answer to a waiting fetch of %s met a bug", self._connection)
-            self._pending.fail("its fetch could not be answered")
-        else:
-            self._pending.resolve(answer)
-
-    def _stop(self) -> None:
-        """Wait no longer: the answer is due, or its client is gone."""
-        self._timer.cancel()
-        for key in self._available:
-            partition = self._lookup.get(key)
-            if partition is not None:
-                partition.unwatch(self)

@@ -107,13 +107,12 @@ class AsyncConsumer(Polling):
         Waits up to ``timeout`` seconds for the first; then the table may be empty. Its columns are those of
         ``tidelog.records.arrow.arrow_schema``; keys and values are bytes, deserializers are not applied.
         """
-        from tidelog.records.arrow import arrow_schema, load_pyarrow, to_arrow
+        from tidelog.records.arrow import load_pyarrow, to_table
 
+        load_pyarrow()
         self._put_back()
-        pyarrow = load_pyarrow()
         found = await self._poll(timeout, lambda: self._fetcher.collect_columns(with_headers=with_headers))
-        batches = [to_arrow(*partition, columns) for partition, columns in found]
-        return pyarrow.Table.from_batches(batches, arrow_schema(with_headers=with_headers))
+        return to_table(found, with_headers=with_headers)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self.records(None)

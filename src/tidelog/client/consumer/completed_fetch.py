@@ -21,6 +21,7 @@ from tidelog.client.consumer.partition_state import PartitionState
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.records.batch import (
+    CODEC_MASK,
     CONTROL_BIT,
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -134,8 +135,7 @@ class CompletedFetch:
         """All records that are left, column by column, and move on; keys and values stay bytes."""
         # A batch of which some records were taken one by one is read again, from the next one on.
         self._reader = None
-        expected = self.size_bytes - self._batches[self._next_batch][0] if not self.is_drained else 0
-        columns = RecordColumns(with_headers=with_headers, expected_bytes=expected)
+        columns = self._new_columns(with_headers=with_headers)
         while self._next_batch < len(self._batches):
             start, _, epoch, attributes, after, producer_id = self._batches[self._next_batch]
             try:
@@ -157,6 +157,17 @@ class CompletedFetch:
                 raise self._where(error) from error
             self._batch_done(after, epoch)
         return columns
+
+    def _new_columns(self, *, with_headers: bool) -> RecordColumns:
+        data, left = self._data, self._batches[self._next_batch :]
+        compressed = any(
+            attributes != _LEGACY and attributes & CODEC_MASK for _, _, _, attributes, *_ in left
+        )
+        if isinstance(data, memoryview) and not data.readonly and not compressed:
+            # Nobody else looks into this part of the answer, nor will anybody read these batches again.
+            return RecordColumns(with_headers=with_headers, memory=data)
+        expected = self.size_bytes - left[0][0] if left else 0
+        return RecordColumns(with_headers=with_headers, expected_bytes=expected)
 
     def _where(self, error: TidelogError) -> TidelogError:
         if not isinstance(error, CorruptRecordError):

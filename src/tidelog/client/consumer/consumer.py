@@ -16,6 +16,7 @@ import inspect
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
@@ -103,11 +104,24 @@ class Consumer:
         """See :meth:`AsyncConsumer.poll`."""
         core = self._core
         records = core._take_rest() or core._poll_buffered(max_records)
-        return records or self._call(core.poll(timeout, max_records))
+        if records:
+            return records
+        began = time.monotonic()
+        records = self._wait_beside(lambda: core._poll_buffered(max_records), timeout)
+        return records or self._call(core.poll(max(timeout - (time.monotonic() - began), 0.0), max_records))
 
     def poll_arrow(self, timeout: float = 1.0, *, with_headers: bool = False) -> Any:
         """See :meth:`AsyncConsumer.poll_arrow`."""
-        return self._call(self._core.poll_arrow(timeout, with_headers=with_headers))
+        from tidelog.records.arrow import load_pyarrow, to_table
+
+        load_pyarrow()
+        core = self._core
+        began = time.monotonic()
+        found = self._wait_beside(lambda: core._poll_columns_buffered(with_headers=with_headers), timeout)
+        if found:
+            return to_table(found, with_headers=with_headers)
+        rest = max(timeout - (time.monotonic() - began), 0.0)
+        return self._call(core.poll_arrow(rest, with_headers=with_headers))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self.records(None)
@@ -224,6 +238,40 @@ class Consumer:
 
     # Between the threads
 
+    def _wait_beside(self, take: Callable[[], list[T]], timeout: float) -> list[T]:
+        """What ``take`` finds once something has arrived, as long as nothing needs the loop.
+
+        This thread then sleeps and is woken once, where a call on the loop would take turns with it.
+        """
+        core = self._core
+        if (limit := min(core._needs_loop_in(), timeout)) <= 0:
+            return []
+        before = self._enter()
+        try:
+            until = time.monotonic() + limit
+            while limit > 0:
+                core._news.expect()
+                if found := take():
+                    return found
+                core._news.wait_in_thread(limit)
+                if found := take():
+                    return found
+                limit = min(core._needs_loop_in(), until - time.monotonic())
+        finally:
+            core._news.no_longer_expect()
+            self._using = before
+        return []
+
+    def _enter(self) -> int | None:
+        """Note that this thread uses the consumer; who did before, which can only be itself or none."""
+        me = threading.get_ident()
+        if self._using is not None and self._using != me:
+            raise IllegalStateError(
+                "the consumer is in use by another thread: one consumer, one thread (wakeup is the exception)"
+            )
+        before, self._using = self._using, me
+        return before
+
     def _do(self, action: Callable[[], T]) -> T:
         """Run a call that does not wait on the loop's thread, where all state lives."""
 
@@ -234,13 +282,11 @@ class Consumer:
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of ``coroutine``, run on the loop; callbacks run here meanwhile."""
-        me = threading.get_ident()
-        if self._using is not None and self._using != me:
+        try:
+            before = self._enter()
+        except IllegalStateError:
             coroutine.close()
-            raise IllegalStateError(
-                "the consumer is in use by another thread: one consumer, one thread (wakeup is the exception)"
-            )
-        before, self._using = self._using, me
+            raise
         outer, self._inbox = self._inbox, queue.SimpleQueue()
         inbox = self._inbox
         try:

@@ -78,6 +78,14 @@ class FetchBuffer:
         # One answer in work and one behind it, or small ones up to the size of one.
         return len(buffered.fetches) < 2 or buffered.size_bytes < self._config.max_partition_bytes
 
+    def holds_back(self) -> bool:
+        """Whether a partition that would be fetched has no room: its broker is not asked then."""
+        for buffered in self._partitions.values():
+            state = buffered.state
+            if state.is_fetchable and not self.room_for(buffered.fetches[0].partition, state):
+                return True
+        return False
+
     def next_fetch(self) -> CompletedFetch | None:
         """The one whose turn it is among those that are still wanted and not paused."""
         for buffered in self._partitions.values():

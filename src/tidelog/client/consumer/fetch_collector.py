@@ -75,12 +75,16 @@ class FetchCollector:
         self.records += len(records)
         return records
 
-    def take_columns(self, *, with_headers: bool) -> list[tuple[TopicPartition, RecordColumns]]:
-        """Everything that is buffered, column by column, an answer each."""
+    def take_columns(
+        self, *, with_headers: bool, only_records: bool = False
+    ) -> list[tuple[TopicPartition, RecordColumns]]:
+        """Everything that is buffered, column by column, an answer each; ``only_records`` as in ``take``."""
         found: list[tuple[TopicPartition, RecordColumns]] = []
         while (fetch := self._buffer.next_fetch()) is not None:
             try:
                 if fetch.error is not None:
+                    if only_records:
+                        break
                     self._raise_or_reset(fetch)
                     continue
                 columns = fetch.take_columns(with_headers=with_headers)

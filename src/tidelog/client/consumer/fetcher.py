@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.connection import Body
+from tidelog.client.connection import Body, Connection
 from tidelog.client.consumer.fetch_answers import FetchAnswers
 from tidelog.client.consumer.fetch_buffer import FetchBuffer
 from tidelog.client.consumer.fetch_collector import FetchCollector
@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_FETCH = int(ApiKey.FETCH)
 _HIGHEST_VERSION = FetchRequest.VERSIONS[1]
 _VALIDATION_SINCE = 3
 _CLOSE_WAIT_S = 0.05
@@ -147,22 +148,34 @@ class Fetcher:
         Nothing is raised but what is wrong with the records themselves; errors that change the state of
         partitions wait for ``collect``.
         """
+        return self._collecting_beside(lambda: self.collector.take(max_records, only_records=True))
+
+    def collect_columns_buffered(self, *, with_headers: bool) -> list[tuple[TopicPartition, RecordColumns]]:
+        """As :meth:`collect_columns`, from another thread than the loop's and for good records only."""
+        return self._collecting_beside(
+            lambda: self.collector.take_columns(with_headers=with_headers, only_records=True)
+        )
+
+    def _collecting_beside(self, take: Callable[[], list[T]]) -> list[T]:
         with self._lock:
             if self.collector.has_errors:
                 return []
-            records = self.collector.take(max_records, only_records=True)
+            found = take()
             may_send = self._may_send()
             if may_send:
                 self.collector.has_room = False
         if may_send:
             self._loop.call_soon_threadsafe(self.send_fetches)
-        return records
+        return found
 
     def _may_send(self) -> bool:
         """Whether what was taken makes room for a request; an answer under way asks for the next itself."""
         if not self.collector.has_room:
             return False
-        return any((node, MAIN) not in self._in_flight for node in self._sessions)
+        in_flight, sessions = self._in_flight, self._sessions
+        if len(sessions) == 1 and self.buffer.holds_back():
+            return False
+        return any((node, MAIN) not in in_flight for node in sessions)
 
     def send_fetches(self) -> None:
         """Ask every broker that has partitions to fetch, is not asked already and has room for its answer."""
@@ -174,6 +187,7 @@ class Fetcher:
         if self._closed or self.buffer.is_full:
             return
         now = self._now()
+        buffer, metadata = self.buffer, self._cluster.metadata
         wanted: dict[int, dict[TopicPartition, PartitionAsk]] = {}
         aside: dict[int, dict[TopicPartition, PartitionAsk]] = {}
         held_back: set[int] = set()
@@ -184,13 +198,16 @@ class Fetcher:
             if state.retry_at > now:
                 retry_at = min(retry_at or state.retry_at, state.retry_at)
                 continue
-            node = self._node_for(partition, state, now)
+            node = self._node_for(partition, state, metadata, now)
             if node is None:
                 continue
-            if not self.buffer.room_for(partition, state):
+            if not buffer.room_for(partition, state):
                 held_back.add(node)
                 continue
-            ask = self._ask(partition, state)
+            offset, _, leader = buffer.next_position(partition, state)
+            topic = metadata.topics.get(partition.topic)
+            topic_id = ZERO_UUID if topic is None else topic.topic_id
+            ask = PartitionAsk(topic_id, offset, self._config.max_partition_bytes, leader.epoch)
             under_way = self._in_flight.get((node, MAIN))
             if under_way is None:
                 wanted.setdefault(node, {})[partition] = ask
@@ -217,9 +234,10 @@ class Fetcher:
             sent.answer.cancel()
         self.buffer.clear()
         closing = [
-            self._exchange(node, MAIN, request, self._version(node, request))
+            self._exchange(connection, request, _version(connection, request))
             for node, session in self._sessions.items()
-            if self._cluster.ready(node) and (request := session.build_close()) is not None
+            if (connection := self._cluster.ready_connection(node)) is not None
+            and (request := session.build_close()) is not None
         ]
         if closing and timeout_s > 0:
             # A broker that holds a long poll answers this one after it; politeness is not worth that wait.
@@ -231,19 +249,13 @@ class Fetcher:
 
     # Asking
 
-    def _ask(self, partition: TopicPartition, state: PartitionState) -> PartitionAsk:
-        position = self.buffer.next_position(partition, state)
-        topic = self._cluster.metadata.topics.get(partition.topic)
-        topic_id = ZERO_UUID if topic is None else topic.topic_id
-        return PartitionAsk(
-            topic_id, position.offset, self._config.max_partition_bytes, position.leader.epoch
-        )
-
-    def _node_for(self, partition: TopicPartition, state: PartitionState, now: float) -> int | None:
-        nodes = self._cluster.metadata.nodes
-        replica = state.replica_to_read(now)
+    def _node_for(
+        self, partition: TopicPartition, state: PartitionState, metadata: ClusterMetadata, now: float
+    ) -> int | None:
+        nodes = metadata.nodes
+        replica = None if state.preferred_read_replica is None else state.replica_to_read(now)
         if replica is not None:
-            known = self._cluster.metadata.partition(partition)
+            known = metadata.partition(partition)
             if replica in nodes and known is not None and replica not in known.offline_replicas:
                 return replica
             state.preferred_read_replica = None
@@ -255,7 +267,8 @@ class Fetcher:
         return leader
 
     def _send(self, node: int, channel: str, wanted: dict[TopicPartition, PartitionAsk]) -> None:
-        if not self._cluster.ready(node, channel):
+        connection = self._cluster.ready_connection(node, channel)
+        if connection is None:
             self._connect(node, channel)
             return
         if channel == MAIN:
@@ -265,8 +278,8 @@ class Fetcher:
             session = FetchSession()
             request = session.build_once(wanted)
         try:
-            version = self._version(node, request)
-            answer = self._exchange(node, channel, request, version)
+            version = _version(connection, request)
+            answer = self._exchange(connection, request, version)
         except TidelogError as error:
             self._failed(node, session, error)
             return
@@ -275,16 +288,11 @@ class Fetcher:
         self._in_flight[node, channel] = sent
         answer.add_done_callback(lambda _: self._done(sent))
 
-    def _version(self, node: int, request: SessionRequest) -> int:
-        highest = _HIGHEST_VERSION if request.has_topic_ids else NAMES_UNTIL
-        return self._cluster.api_version(node, ApiKey.FETCH, LOWEST_VERSION, highest)
-
     def _exchange(
-        self, node: int, channel: str, request: SessionRequest, version: int
+        self, connection: Connection, request: SessionRequest, version: int
     ) -> asyncio.Future[Body]:
         body = encode_fetch_request(request, version, self._config)
-        timeout_ms = self._config.request_timeout_ms
-        return self._cluster.send(node, ApiKey.FETCH, version, [body], timeout_ms=timeout_ms, channel=channel)
+        return connection.send(_FETCH, version, [body], self._config.request_timeout_ms / 1000)
 
     def _connect(self, node: int, channel: str) -> None:
         if (node, channel) in self._connecting:
@@ -397,3 +405,8 @@ class Fetcher:
 
     def _now(self) -> float:
         return self._loop.time() * 1000
+
+
+def _version(connection: Connection, request: SessionRequest) -> int:
+    highest = _HIGHEST_VERSION if request.has_topic_ids else NAMES_UNTIL
+    return connection.require_version(_FETCH, LOWEST_VERSION, highest)

@@ -1,8 +1,10 @@
-"""A flag that one task waits for: something has happened, look again."""
+"""A flag that one task, or one thread beside the loop's, waits for: something has happened, look again."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 
 
 class News:
@@ -15,6 +17,8 @@ class News:
         self._loop = loop
         self._told = False
         self._waiter: asyncio.Future[None] | None = None
+        self._thread_waits = False
+        self._for_thread: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def clear(self) -> None:
         self._told = False
@@ -24,6 +28,22 @@ class News:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+        if self._thread_waits:
+            self._thread_waits = False
+            self._for_thread.put(None)
+
+    def expect(self) -> None:
+        """In another thread: what is told from now on ends :meth:`wait_in_thread`."""
+        self._thread_waits = True
+
+    def wait_in_thread(self, seconds: float) -> None:
+        """Wait, not on the loop, for what is told after :meth:`expect`; at times less than that."""
+        with contextlib.suppress(queue.Empty):
+            self._for_thread.get(timeout=seconds)
+
+    def no_longer_expect(self) -> None:
+        """In another thread: nobody waits there any more."""
+        self._thread_waits = False
 
     async def wait(self, seconds: float) -> None:
         """Until something is told, or time is up."""

@@ -36,6 +36,7 @@ from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.options.network import network_settings
 from tidelog.client.retry import Deadline
 from tidelog.ids import TopicPartition
+from tidelog.records.column_codec import RecordColumns
 from tidelog.records.record_codec import ConsumerRecord
 
 Partitions = Collection[TopicPartition]
@@ -153,8 +154,8 @@ class Polling:
         finally:
             self._polling = False
 
-    def _poll_buffered(self, max_records: int | None) -> list[ConsumerRecord]:
-        """For ``Consumer``, in the application's thread: what is buffered, if nothing else is to be done.
+    def _needs_loop_in(self) -> float:
+        """For ``Consumer``, in the application's thread: how long nothing but taking records is to be done.
 
         A poll on the loop comes first, and again every tenth of a second: the group has its share in it.
         """
@@ -166,12 +167,24 @@ class Polling:
             or not self._all_settled
             or self._membership.needs_poll
             or self._commits.has_callbacks
-            or time.monotonic() - self._polled_at > _POLL_ON_LOOP_S
         ):
+            return 0.0
+        return self._polled_at + _POLL_ON_LOOP_S - time.monotonic()
+
+    def _poll_buffered(self, max_records: int | None) -> list[ConsumerRecord]:
+        """For ``Consumer``, in the application's thread: what is buffered, if nothing else is to be done."""
+        if self._needs_loop_in() <= 0:
             return []
         limit = max_records or self._fetch_config.max_poll_records
         records = self._fetcher.collect_buffered(limit)
-        return self._interceptors.on_consume(records) if self._interceptors else records
+        return self._interceptors.on_consume(records) if records and self._interceptors else records
+
+    def _poll_columns_buffered(self, *, with_headers: bool) -> list[tuple[TopicPartition, RecordColumns]]:
+        """As :meth:`_poll_buffered`, all that is buffered, column by column."""
+        if self._needs_loop_in() <= 0 or len(self._hand_out):
+            return []
+        self._subscription.held_back = {}
+        return self._fetcher.collect_columns_buffered(with_headers=with_headers)
 
     async def _prepare(self, deadline: Deadline) -> None:
         """What has to be done before records can be handed out: callbacks, the group, positions."""

@@ -286,6 +286,10 @@ class Term:
         return answered
 
     async def _answered(self, broker: int, request: Payload, response: Payload) -> None:
+        known = self.context.brokers.get(broker)
+        if known is None or getattr(request, "broker_epoch", known.epoch) != known.epoch:
+            # It was said in an earlier life of the broker; what has become of that was dealt with.
+            return
         code = getattr(response, "error_code", ErrorCode.NONE)
         if code != ErrorCode.NONE:
             log.warning("Broker %d refuses %s: %s", broker, type(request).__name__, ErrorCode(code).name)

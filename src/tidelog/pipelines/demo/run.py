@@ -223,7 +223,8 @@ class Demo:
         row.rows = report["rows"]
         row.batch_ms = report["batch_ms"]
         row.rows_per_second = report["rows_per_second"]
-        if self._view.live_after_s is None and row.rows:
+        unseen = [each for each in self._view.pipelines.values() if not each.rows and each.state != "failed"]
+        if self._view.live_after_s is None and not unseen:
             self._steps["batch"].end()
             self._view.live_after_s = self._view.elapsed_s
 

@@ -25,12 +25,12 @@ from tidelog.pipelines import registry
 from tidelog.pipelines.demo.settings import PARTITIONS
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
-from tidelog.pipelines.session import default_options, spark_session
+from tidelog.pipelines.session import JAVA_OPTIONS, default_options, spark_session
 from tidelog.pipelines.topics import ensure_topics
+from tidelog.spark.class_archive import seen_enough
 
 POLL_S = 0.5
 BATCH_END_TIMEOUT_S = 15.0
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM's first compiler alone: a third less CPU until the first results, which is what people wait for."""
 
@@ -76,9 +76,11 @@ class SparkJob:
         """Until told to stop, or until no pipeline is left; the exit code is 1 if one has failed."""
         self._reports.say(step="session")
         master = self._arguments["master"]
-        java_options = default_options(master).get(JAVA_OPTIONS, "")
         session = spark_session(
-            "tidelog demo", master=master, options={JAVA_OPTIONS: f"{java_options} {QUICK_START}"}
+            "tidelog demo",
+            master=master,
+            options={JAVA_OPTIONS: f"{default_options(master)[JAVA_OPTIONS]} {QUICK_START}"},
+            record_classes=True,
         )
         try:
             loaded = {name: registry.load(name) for name in self._arguments["pipelines"]}
@@ -118,6 +120,8 @@ class SparkJob:
                 rows_per_second=progress.rows_per_second,
                 batch_ms=progress.batch_ms,
             )
+            if len(self._batches) == len(registry.PIPELINES):
+                seen_enough(Path(os.environ["JAVA_HOME"]))
 
     def _stop_all(self) -> None:
         """All at once, each after its own micro-batch."""

@@ -132,7 +132,7 @@ class View:
     events_in: Flow = field(default_factory=Flow)
     records_out: Flow = field(default_factory=Flow)
     live_after_s: float | None = None
-    """When the first pipeline had worked off a batch, counted from the start of the command."""
+    """When every pipeline had worked off a batch, counted from the start of the command."""
     stopping: str = ""
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
@@ -145,7 +145,7 @@ class View:
     @property
     def is_live(self) -> bool:
         """Whether at least one pipeline has worked off a batch."""
-        return self.live_after_s is not None
+        return self.live_after_s is not None or any(each.rows for each in self.pipelines.values())
 
     @property
     def total_lag(self) -> int | None:

@@ -62,6 +62,20 @@ def test_records_before_the_offset_asked_for_are_left_out() -> None:
     assert (fetch.next_offset, fetch.is_drained) == (4, True)
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_columns_need_no_memory_of_their_own_where_the_answer_can_be_written_to(writable: bool) -> None:
+    data = batch(0, b"a", b"b" * 300) + batch(2, b"c")
+    memory = memoryview(bytearray(data) if writable else data)
+    state = PartitionState()
+    state.seek(FetchPosition(0))
+    fetch = CompletedFetch(P, state, 0, FetchConfig(), memory)
+    assert [each.offset for each in fetch.take(1)] == [0]
+    columns = fetch.take_columns(with_headers=False)
+    values = columns.values.buffers()[2]
+    assert (columns.rows, bytes(values), fetch.next_offset) == (2, b"b" * 300 + b"c", 3)
+    assert (values.obj is memory.obj) == writable
+
+
 def test_records_are_handed_out_in_pieces_and_the_position_follows() -> None:
     fetch = fetched(batch(0, *[b"%d" % each for each in range(5)], leader_epoch=7), batch(5, b"5"))
     assert [each.offset for each in fetch.take(2)] == [0, 1]

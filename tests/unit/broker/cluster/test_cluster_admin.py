@@ -1,0 +1,92 @@
+"""Changes of configs begin with what is in ZooKeeper, not with what this broker happens to know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import cast
+
+import pytest
+
+from tidelog.broker.cluster.admin import ClusterAdmin
+from tidelog.broker.cluster.membership import Membership
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import random_uuid
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.cluster_feed import ClusterFeed
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.image import PartitionImage, TopicImage
+from tidelog.metadata.store import SharedStore, ensure_path, put
+from tidelog.testing.clock import ManualClock
+from tidelog.testing.memory_zookeeper import MemoryZooKeeper
+
+TOPIC = "orders"
+
+
+class Scene:
+    def __init__(self, store: SharedStore, feed: ClusterFeed) -> None:
+        self.store = store
+        config = BrokerConfig({"broker.id": "1"})
+        configs = DynamicConfigs(store, feed, config, feed.announce)
+        self.admin = ClusterAdmin(store, feed, config, configs, cast(Membership, None))
+        partition = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
+        feed.image.install(TopicImage(TOPIC, random_uuid(), {0: partition}))
+
+    async def write(self, path: str, entries: Mapping[str, str]) -> None:
+        """As another broker does, of which this one has not heard yet."""
+        await put(self.store, path, znodes.encode_config(entries))
+
+    async def read(self, path: str) -> dict[str, str]:
+        raw, _ = await self.store.get(path)
+        return znodes.decode_config(path, raw)
+
+
+def run(test: Callable[[Scene], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = MemoryZooKeeper().session()
+        for path in znodes.PERSISTENT_PATHS:
+            await ensure_path(store, path)
+        feed = await ClusterFeed.start(store, ManualClock())
+        await test(Scene(store, feed))
+        await feed.close()
+
+    asyncio.run(main())
+
+
+def setting(**values: str) -> Callable[[Mapping[str, str]], dict[str, str]]:
+    named = {name.replace("_", "."): value for name, value in values.items()}
+    return lambda entries: {**entries, **named}
+
+
+def test_what_another_broker_has_set_for_a_topic_stays() -> None:
+    async def test(scene: Scene) -> None:
+        path = znodes.topic_config_path(TOPIC)
+        await scene.write(path, {"cleanup.policy": "compact"})
+        await scene.admin.change_topic_config(TOPIC, setting(retention_ms="1000"))
+        assert await scene.read(path) == {"cleanup.policy": "compact", "retention.ms": "1000"}
+
+    run(test)
+
+
+def test_what_another_broker_has_set_for_all_brokers_stays() -> None:
+    async def test(scene: Scene) -> None:
+        path = znodes.broker_config_path(None)
+        await scene.write(path, {"message.max.bytes": "2000000"})
+        await scene.admin.change_broker_config(setting(log_cleaner_threads="2"), every_broker=True)
+        assert await scene.read(path) == {"message.max.bytes": "2000000", "log.cleaner.threads": "2"}
+
+    run(test)
+
+
+def test_topic_configs_that_only_apache_kafka_knows_stay_but_cannot_be_set() -> None:
+    async def test(scene: Scene) -> None:
+        path = znodes.topic_config_path(TOPIC)
+        await scene.write(path, {"message.format.version": "2.8"})
+        await scene.admin.change_topic_config(TOPIC, setting(retention_ms="1000"))
+        assert await scene.read(path) == {"message.format.version": "2.8", "retention.ms": "1000"}
+        with pytest.raises(KafkaError) as refused:
+            await scene.admin.change_topic_config(TOPIC, setting(message_format_version="3.0"))
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+    run(test)

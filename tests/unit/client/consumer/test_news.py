@@ -1,0 +1,40 @@
+"""What is told on the loop wakes a thread that waits beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from tidelog.client.consumer.news import News
+
+
+def test_a_thread_is_woken_by_what_is_told_after_it_began_to_expect_something() -> None:
+    loop = asyncio.new_event_loop()
+    news = News(loop)
+    woken = threading.Event()
+    expecting = threading.Event()
+
+    def wait() -> None:
+        news.expect()
+        expecting.set()
+        news.wait_in_thread(20)
+        woken.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        assert expecting.wait(20)
+        news.tell()
+        assert woken.wait(10)
+    finally:
+        thread.join(30)
+        loop.close()
+
+
+def test_what_is_told_between_expecting_and_waiting_is_not_missed() -> None:
+    loop = asyncio.new_event_loop()
+    news = News(loop)
+    news.expect()
+    news.tell()
+    news.wait_in_thread(3600)
+    loop.close()

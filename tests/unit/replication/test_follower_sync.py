@@ -1,0 +1,66 @@
+"""Topics with ``flush.messages``: a leader counts on what its followers have synced, not on what they were
+sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.records.record import Record, encode_batch
+from tidelog.replication.partition import ACKS_ALL
+from tidelog.storage.log_config import LogConfig
+from tidelog.testing.clock import ManualClock
+from tidelog.testing.replica_set import ReplicaSet
+
+SYNCED = LogConfig(flush_messages=1, min_insync_replicas=2)
+
+
+def batch(value: bytes) -> memoryview:
+    return memoryview(bytearray(encode_batch([Record(timestamp=1, value=value)])))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 (a sync in a thread)
+            await asyncio.sleep(0.001)
+
+
+def test_a_follower_tells_only_of_what_it_has_synced(tmp_path: Path) -> None:
+    async def test() -> None:
+        replicas = ReplicaSet(tmp_path, 3, ManualClock(), SYNCED)
+        replicas.elect(1, isr=(1, 2, 3))
+        for value in (b"a", b"b", b"c"):
+            replicas[1].append(batch(value), ACKS_ALL)
+            for _ in range(4):
+                await replicas.rounds(1)
+                for broker in (2, 3):
+                    told = replicas[1]._followers.get(broker)
+                    assert told is not None
+                    assert told.log_end_offset <= replicas[broker].log.recovery_point
+        await until(lambda: replicas[1].log.high_watermark == 3)
+        replicas.close()
+
+    asyncio.run(test())
+
+
+def test_what_a_crash_left_unsynced_is_synced_before_a_leader_counts_on_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        replicas = ReplicaSet(tmp_path, 2, ManualClock(), LogConfig(min_insync_replicas=2))
+        replicas.elect(1, isr=(1, 2))
+        replicas[1].append(batch(b"a"), ACKS_ALL)
+        await replicas.rounds(2)
+        # From now on it is a topic that is synced, and both brokers have been killed.
+        replicas._config = SYNCED
+        for broker in (1, 2):
+            replicas.restart(broker, clean=False)
+            assert replicas[broker].log.recovery_point == 0
+        replicas.elect(1, isr=(1, 2))
+        assert replicas[1].log.high_watermark == 0
+        await until(lambda: replicas[1].log.recovery_point == 1)
+        await replicas.rounds(2)
+        assert replicas[2].log.recovery_point == 1
+        await until(lambda: replicas[1].log.high_watermark == 1)
+        replicas.close()
+
+    asyncio.run(test())
