@@ -47,9 +47,13 @@ class Running:
         return [each for each in descendants(self.process.pid) if "/bin/java" in each.command]
 
     def said(self) -> list[str]:
-        """Its lines on stderr, without the one that Java prints whenever Spark starts it."""
+        """Its lines on stderr, but for what Java says whenever it starts, and the command on a busy machine."""
         lines = self.err.read_text().splitlines()
-        return [line for line in lines if not line.startswith("WARNING: Using incubator modules")]
+        return [
+            line
+            for line in lines
+            if not line.startswith(("WARNING: Using incubator", "earnings is started again"))
+        ]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.store import BadVersion, MetadataStore, NodeExists, NoNode
+from tidelog.metadata.store import BadVersion, MetadataStore, NodeExists, NoNode, SessionExpired
 from tidelog.metadata.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from tidelog.options import MAX_LONG
 
@@ -59,13 +59,18 @@ class ProducerIds:
                     await self._store.create(PRODUCER_ID_BLOCK, block.encode())
                 else:
                     await self._store.set(PRODUCER_ID_BLOCK, block.encode(), version)
-            except (BadVersion, NodeExists):
+            except (BadVersion, NodeExists, SessionExpired):
+                # If it was the session, the block may be this broker's and is wasted then.
                 continue
             return block
 
     async def _latest(self) -> tuple[ProducerIdBlock | None, int | None]:
-        try:
-            raw, version = await self._store.get(PRODUCER_ID_BLOCK)
-        except NoNode:
-            return None, None
+        while True:
+            try:
+                raw, version = await self._store.get(PRODUCER_ID_BLOCK)
+                break
+            except NoNode:
+                return None, None
+            except SessionExpired:
+                continue  # The next session tells as well.
         return (ProducerIdBlock.decode(raw) if raw else None), version

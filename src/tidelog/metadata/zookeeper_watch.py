@@ -81,10 +81,10 @@ class Watch:
                     self._path, self._of_children, partial(self._on_event, self._generation)
                 )
             except StoreError as error:
-                # The next session sets it again.
+                # The next session sets it again; if that has begun meanwhile, `begin` has been called.
                 log.debug("The watch of %s is not set: %s", self._path, error)
-                return
-            if not self._stopped:
-                self._on_change()
+            else:
+                if not self._stopped:
+                    self._on_change()
             if not self._again:
                 return

@@ -23,6 +23,7 @@ from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 NAMES = ("north", "east", "south")
 REPLICAS = 3
+UNKNOWN = -1
 SETTLE_S = 90.0
 _METADATA_VERSION = 12
 
@@ -36,7 +37,7 @@ class Administrator:
         self._history = history
         self._chance = chance
         self._partitions = dict.fromkeys(NAMES, 0)
-        """As many as each topic has; 0 for one that is not there, or may not be."""
+        """As many as each topic has; 0 for one that is not there, ``UNKNOWN`` for one that may be."""
 
     def step(self) -> None:
         name = self._chance.choice(NAMES)
@@ -47,12 +48,12 @@ class Administrator:
             self._do(CHANGE, self._work.topic, self._elect)
         elif not self._partitions[name]:
             count = self._chance.randint(1, 3)
-            if self._do(CREATE, name, lambda: self._create(name, count)):
-                self._partitions[name] = count
-        elif move < 0.7:
+            done = self._do(CREATE, name, lambda: self._create(name, count))
+            self._partitions[name] = count if done else UNKNOWN
+        elif move < 0.7 and self._partitions[name] != UNKNOWN:
             count = self._partitions[name] + 1
-            if self._do(CHANGE, name, lambda: self._grow(name, count)):
-                self._partitions[name] = count
+            done = self._do(CHANGE, name, lambda: self._grow(name, count))
+            self._partitions[name] = count if done else UNKNOWN
         else:
             self._do(DELETE, name, lambda: self._delete(name))
             self._partitions[name] = 0

@@ -126,12 +126,14 @@ class Caller:
         return answer.error_code, answer.base_offset
 
     async def fetch(
-        self, name: TopicPartition, offset: int, isolation: int = 0
+        self, name: TopicPartition, offset: int, isolation: int = 0, *, anywhere: bool = False
     ) -> tuple[int, PartitionData] | None:
-        """Who was asked, and the answer."""
+        """Who was asked, and the answer; with ``anywhere`` not the leader, but any replica (KIP-392)."""
         leader = self.leader_of(name)
         if leader is None:
             return None
+        if anywhere:
+            leader = self.rng.choice(sorted(self.world.machines))
         wanted = FetchPartition(
             partition=name.partition,
             fetch_offset=offset,
@@ -238,11 +240,19 @@ class Consumer(Caller):
     """Reads one partition from its start to its end, and again."""
 
     def __init__(
-        self, world: ClusterWorld, history: History, name: str, where: TopicPartition, *, committed: bool
+        self,
+        world: ClusterWorld,
+        history: History,
+        name: str,
+        where: TopicPartition,
+        *,
+        committed: bool,
+        anywhere: bool = False,
     ) -> None:
         super().__init__(world, history, name)
         self.where = where
         self.committed = committed
+        self.anywhere = anywhere
         self.position = 0
         self.watermarks: dict[object, int] = {}
         self._aborted: set[int] = set()
@@ -253,12 +263,15 @@ class Consumer(Caller):
             await self.pause(0.05, 0.6)
             if self.rng.random() < 0.3:
                 await self._ask_end()
-            found = await self.fetch(self.where, self.position, _READ_COMMITTED if self.committed else 0)
+            isolation = _READ_COMMITTED if self.committed else 0
+            found = await self.fetch(self.where, self.position, isolation, anywhere=self.anywhere)
             if found is None:
                 continue
             leader, answer = found
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._out_of_range()
+                # A follower may be behind what its leader has told.
+                if not self.anywhere:
+                    await self._out_of_range()
             elif answer.error_code == ErrorCode.NONE:
                 self._take(leader, answer)
 

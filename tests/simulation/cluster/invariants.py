@@ -33,8 +33,8 @@ from tidelog.records.record import decode_batch
 from tidelog.replication.partition import Partition
 from tidelog.storage.log import Isolation
 
-_LOOK_S = 0.02
-_COMPARE_EVERY = 40
+_LOOK_S = 0.04
+_COMPARE_EVERY = 20
 _READ_BYTES = 1 << 20
 
 Key = tuple[bytes, int]

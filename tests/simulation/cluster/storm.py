@@ -158,6 +158,7 @@ class Storm:
             Consumer(world, history, "c1", data[1], committed=True),
             Consumer(world, history, "c2", data[0], committed=True),
             Consumer(world, history, "c3", short, committed=False),
+            Consumer(world, history, "c4", data[0], committed=True, anywhere=True),
         ]
         self._writing = [asyncio.ensure_future(each.run()) for each in self.writers]
         others: list[Coroutine[Any, Any, None]] = [each.run() for each in readers]

@@ -41,6 +41,7 @@ OPTIONS = {
     "log.retention.check.interval.ms": "1500",
     "log.segment.delete.delay.ms": "500",
     "min.insync.replicas": "2",
+    "num.recovery.threads.per.data.dir": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
     "replica.fetch.backoff.ms": "100",
