@@ -47,7 +47,7 @@ class Running:
         return [each for each in descendants(self.process.pid) if "/bin/java" in each.command]
 
     def said(self) -> list[str]:
-        """Its lines on stderr, but for what Java says whenever it starts, and the command on a busy machine."""
+        """Its lines on stderr, without those that come at each start or on a busy machine."""
         lines = self.err.read_text().splitlines()
         return [
             line

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import confluent_kafka
 from tests.chaos.cluster.history import COMMIT, FAIL, INFO, INVOKE, OK, TXN, HistoryFile
-from tests.chaos.cluster.workloads import CONFLUENT, GROUP, POLL_S, Records, Stop, Work, place_of
+from tests.chaos.cluster.workloads import CONFLUENT, FAILURES, GROUP, POLL_S, Records, Stop, Work, place_of
 
 import tidelog
 from tidelog import RebalanceListener, TopicPartition
@@ -226,9 +226,9 @@ class ConfluentClients:
 
 def copy(work: Work, history: HistoryFile, stop: Stop) -> None:
     chance = random.Random(f"{work.name} {work.life}")
-    clients: Clients = (ConfluentClients if work.client == CONFLUENT else TidelogClients)(work)
     number = 0
     try:
+        clients: Clients = (ConfluentClients if work.client == CONFLUENT else TidelogClients)(work)
         while not stop.asked:
             clients.changed = False
             records = _gather(clients, work.per_transaction, stop)
@@ -242,8 +242,8 @@ def copy(work: Work, history: HistoryFile, stop: Stop) -> None:
             on_purpose = chance.random() < work.abort_share
             if not _transact(clients, work, history, name, records, abort=on_purpose):
                 clients.seek(_first(records))
-    except Lost as error:
-        print(f"{work.name}: {error}", file=sys.stderr, flush=True)
+    except (Lost, *FAILURES) as error:
+        print(f"{work.name}: {error!r}", file=sys.stderr, flush=True)
         history.close()
         sys.exit(LOST)
     clients.close()

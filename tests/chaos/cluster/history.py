@@ -63,8 +63,9 @@ class HistoryFile:
         self._file.flush()
 
     def close(self) -> None:
-        self.flush()
-        self._file.close()
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
 
 
 def read_history(directory: Path) -> list[Event]:

@@ -22,6 +22,7 @@ from types import TracebackType
 from tests.chaos.cluster.brokers import ChaosCluster, wait_for
 from tests.chaos.cluster.checker import FINAL, Checker, Findings, total
 from tests.chaos.cluster.client_process import END_S, Client
+from tests.chaos.cluster.copiers import LOST
 from tests.chaos.cluster.faults import KINDS, Nemesis
 from tests.chaos.cluster.history import FAIL, INFO, OK, POLL, SEND, Event, HistoryFile, read_history
 from tests.chaos.cluster.replicas import differences
@@ -130,7 +131,7 @@ class Scenario:
         for client in self.clients.values():
             if client.is_running:
                 continue
-            if client.work.kind == "copy":
+            if client.work.kind == "copy" and client.exit_code in (LOST, -signal.SIGKILL):
                 client.start_again()
             elif client.exit_code:
                 raise AssertionError(f"{client.work.name} has ended:\n{client.said}")

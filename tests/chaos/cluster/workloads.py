@@ -230,7 +230,8 @@ class ConfluentReader:
         return found
 
     def commit(self) -> None:
-        self._consumer.commit(asynchronous=False)
+        # Not waited for: librdkafka was seen to wait for ever, once its coordinator had died in between.
+        self._consumer.commit(asynchronous=True)
 
     def close(self) -> None:
         self._consumer.close()

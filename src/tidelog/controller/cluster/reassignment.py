@@ -112,10 +112,23 @@ class Reassignments:
         if target is None:
             if not now.is_being_reassigned:
                 raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            return now.reassigned_to(now.origin)
-        planned = now.reassigned_to(target)
-        _check_target(target, planned, self._context.live_ids)
+            planned = now.reassigned_to(now.origin)
+        else:
+            planned = now.reassigned_to(target)
+            _check_target(target, planned, self._context.live_ids)
+        self._check_kept(partition, planned)
         return planned
+
+    def _check_kept(self, partition: TopicPartition, planned: ReplicaAssignment) -> None:
+        """Somebody who is in sync must stay: what replaces or takes back a reassignment stops the replicas
+        that are not wanted any more at once, with all that only they have (as KRaft's controller refuses
+        it)."""
+        known = self._context.leaderships.get(partition)
+        if known is not None and not set(known.state.isr) & set(planned.replicas):
+            raise _invalid(
+                f"None of the in-sync replicas {list(known.state.isr)} would be left among "
+                f"{list(planned.replicas)}: wait until one of these is in sync"
+            )
 
     async def _proceed(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         self._deletion.halt({partition.topic}, "it is being reassigned")

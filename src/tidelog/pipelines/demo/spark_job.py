@@ -25,14 +25,12 @@ from tidelog.pipelines import registry
 from tidelog.pipelines.demo.settings import PARTITIONS
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
-from tidelog.pipelines.session import JAVA_OPTIONS, default_options, spark_session
+from tidelog.pipelines.session import JAVA_OPTIONS, QUICK_START, default_options, spark_session
 from tidelog.pipelines.topics import ensure_topics
 from tidelog.spark.class_archive import seen_enough
 
 POLL_S = 0.5
 BATCH_END_TIMEOUT_S = 15.0
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The JVM's first compiler alone: a third less CPU until the first results, which is what people wait for."""
 
 
 class Reports:
