@@ -6,6 +6,7 @@ linger of 5 ms. On a machine with few cores the broker shares them: compare the 
 
 "receiving alone" is the floor that no client gets below: the same fetches over a plain blocking socket into
 one buffer, where nothing but the headers of batches is looked at. What it costs is the kernel's copy.
+With the checksums, which every client verifies, it is "receiving and checksum alone".
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,9 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
             for client in CLIENTS:
                 wanted = count // 5 if client in SLOW else count
                 seconds, used = _run(client, broker.address, topic, wanted)
-                name = f"{client}, {size} B"
-                figures.add(NAME, broker.label, name, wanted / seconds, "records/s", "higher")
-                figures.add(NAME, broker.label, f"{name}, CPU", used / wanted * 1e6, "µs/record", "lower")
+                name = f"{size} B from {broker.label}"
+                figures.add(NAME, client, name, wanted / seconds, "records/s", "higher")
+                figures.add(NAME, client, f"{name}, CPU", used / wanted * 1e6, "µs/record", "lower")
 
 
 def fill(broker: BrokerProcess, topic: str, size: int, count: int) -> None:
@@ -216,7 +218,7 @@ def aiokafka(bootstrap: str, topic: str, meter: Meter) -> None:
     asyncio.run(run())
 
 
-def receiving_alone(bootstrap: str, topic: str, meter: Meter) -> None:
+def receiving_alone(bootstrap: str, topic: str, meter: Meter, *, check: bool = False) -> None:
     from tidelog.wire.fetch import decode_fetch_response
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -232,7 +234,8 @@ def receiving_alone(bootstrap: str, topic: str, meter: Meter) -> None:
             before = sum(offsets)
             for _, _, partitions in answer.topics:
                 for fetched in partitions:
-                    offsets[fetched.partition] = _end_offset(fetched.records, offsets[fetched.partition])
+                    start = offsets[fetched.partition]
+                    offsets[fetched.partition] = _end_offset(fetched.records, start, check=check)
             connection.sendall(_fetch_all(topic_id, offsets))
             count = sum(offsets) - before
             meter.begin(count)
@@ -268,16 +271,24 @@ def _receive(connection: socket.socket, buffer: memoryview) -> int:
     return end
 
 
-def _end_offset(records: Any, offset: int) -> int:
+def _end_offset(records: Any, offset: int, *, check: bool) -> int:
     """The offset behind the last whole batch."""
+    from tidelog.checksum import crc32c
+
     position = 0
     while records is not None and len(records) - position >= wire.HEADER_SIZE:
         base, length = struct.unpack_from(">qi", records, position)
         if position + 12 + length > len(records):
             break
+        if check and crc32c(records[position + 21 : position + 12 + length]) != _crc(records, position):
+            raise ValueError(f"the batch at offset {base} has another checksum")
         offset = base + struct.unpack_from(">i", records, position + 23)[0] + 1
         position += 12 + length
     return offset
+
+
+def _crc(records: Any, position: int) -> int:
+    return int(struct.unpack_from(">I", records, position + 17)[0])
 
 
 CLIENTS: dict[str, Callable[[str, str, Meter], None]] = {
@@ -289,6 +300,7 @@ CLIENTS: dict[str, Callable[[str, str, Meter], None]] = {
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "receiving alone": receiving_alone,
+    "receiving and checksum alone": partial(receiving_alone, check=True),
 }
 
 

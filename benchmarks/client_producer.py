@@ -39,9 +39,9 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
                 create_topic(broker, topic, PARTITIONS)
                 count = total // size // (5 if client in SLOW else 1)
                 seconds, used = _run(client, broker.address, topic, size, count)
-                name = f"{client}, {size} B"
-                figures.add(NAME, broker.label, name, count / seconds, "records/s", "higher")
-                figures.add(NAME, broker.label, f"{name}, CPU", used / count * 1e6, "µs/record", "lower")
+                name = f"{size} B to {broker.label}"
+                figures.add(NAME, client, name, count / seconds, "records/s", "higher")
+                figures.add(NAME, client, f"{name}, CPU", used / count * 1e6, "µs/record", "lower")
 
 
 def _run(client: str, bootstrap: str, topic: str, size: int, count: int) -> tuple[float, float]:

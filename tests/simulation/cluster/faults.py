@@ -56,7 +56,7 @@ class Faults:
             (4, "stop", self.stop),
             (5, "pause", self.pause),
             (6, "zookeeper", self.zookeeper),
-            (3, "depose", self.depose),
+            (5, "depose", self.depose),
             (6, "cut", self.cut),
             (3, "isolate", self.isolate),
             (4, "breaks", self.breaks),

@@ -20,7 +20,7 @@ def show(view: View, settings: DemoSettings, console: Console, proofs: Sequence[
     console.print()
     console.print(Text("What happened", "bold"))
     live = (
-        "no pipeline had time to work"
+        "not every pipeline had time to work"
         if view.live_after_s is None
         else f"live after {view.live_after_s:.1f} s"
     )
