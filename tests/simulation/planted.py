@@ -81,6 +81,7 @@ PLANTED: dict[str, Planted] = {
         "tidelog.replication.partition.Partition._may_join",
         lambda self, *rest: self._in_sync.proposed is None,
         _RECORDS,
+        first=4,
     ),
     "leaders are elected that were not in sync": Planted(
         "tidelog.controller.cluster.state_changes.elect_offline",
@@ -91,9 +92,10 @@ PLANTED: dict[str, Planted] = {
         "tidelog.controller.cluster.leadership_nodes.controller_write",
         _unfenced_write,
         "only the controller writes",
+        first=9,
     ),
     "brokers obey a deposed controller": Planted(
-        "tidelog.broker.cluster.control.Control._check", _obeying, "controller epochs only grow"
+        "tidelog.broker.cluster.control.Control._check", _obeying, "controller epochs only grow", first=5
     ),
     "fewer replicas than asked for suffice": Planted(
         "tidelog.replication.partition.Partition._required_in_sync", 1, "copies"

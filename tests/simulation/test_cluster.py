@@ -19,7 +19,7 @@ from tests.simulation.search import one
 
 _ROOT = Path(__file__).parents[2]
 _ONE = os.environ.get("TIDELOG_SEED")
-SEEDS = [int(_ONE)] if _ONE else list(range(int(os.environ.get("TIDELOG_SEEDS", "24"))))
+SEEDS = [int(_ONE)] if _ONE else list(range(int(os.environ.get("TIDELOG_SEEDS", "20"))))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

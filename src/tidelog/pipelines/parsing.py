@@ -1,8 +1,9 @@
 """Turns records into typed events, and what is no event into rows with a reason; pure DataFrame to DataFrame.
 
 A record is parsed once, by an Arrow UDF over :mod:`tidelog.pipelines.event_parser`. As expressions of Spark
-the same rules cost thirty times the CPU for each event, and some seconds of planning and compiling before the
-first one. The rules, beside those that :mod:`tidelog.pipelines.events` gives for each field:
+the same rules made plans so large that the JVM spent most of its first half minute planning and compiling.
+
+The rules, beside those that :mod:`tidelog.pipelines.events` gives for each field:
 
 * The value is exactly one JSON object in UTF-8: nothing behind it, no comments, no byte order mark. Of a key
   that occurs twice the last counts, as JSON parsers have it. A tombstone (null) and an empty value are

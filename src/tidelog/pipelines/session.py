@@ -30,8 +30,8 @@ QUICK_START = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m "
     "-XX:InitialHeapSize=512m -XX:NewSize=256m"
 )
-"""For a JVM that shall show results soon: its first compiler alone, and no collections while it grows. That
-takes a third less CPU until the first results, and no more for each event in the minutes after them."""
+"""For a JVM that shall show results soon: its first compiler alone, and no collections while it grows. In the
+first minutes all tiers of compilation were not faster for each event either."""
 WORKER_DAEMON = "tidelog.pipelines.worker_daemon"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

@@ -56,7 +56,7 @@ class Faults:
             (4, "stop", self.stop),
             (5, "pause", self.pause),
             (6, "zookeeper", self.zookeeper),
-            (5, "depose", self.depose),
+            (4, "depose", self.depose),
             (6, "cut", self.cut),
             (3, "isolate", self.isolate),
             (4, "breaks", self.breaks),
@@ -170,7 +170,17 @@ class Faults:
 
     async def depose(self) -> bool:
         """Somebody removes the controller's node to have another one elected."""
-        if self.weak is not None or self.world.ensemble.tree.find(znodes.CONTROLLER) is None:
+        if self.weak is not None:
+            return False
+        node = self.world.ensemble.tree.find(znodes.CONTROLLER)
+        if node is not None and self.rng.random() < 0.5:
+            # What it says arrives after what its successor says.
+            host = f"broker{znodes.decode_controller(node.data)}"
+            self.world.network.slow[host] = self.rng.uniform(0.1, 0.4)
+        # It is in the middle of something then.
+        await self.reassign()
+        await asyncio.sleep(self.rng.uniform(0.0, 0.03))
+        if self.world.ensemble.tree.find(znodes.CONTROLLER) is None:
             return False
         self.world.trace.tell("depose")
         self.world.ensemble.write([Delete(znodes.CONTROLLER)], 0)

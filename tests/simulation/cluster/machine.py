@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import SharedStore
+from tidelog.replication.partition import Partition
 from tidelog.storage.disk import Disk
+from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -219,7 +221,7 @@ class Machine:
             return
         if power:
             self.disk.lose_power(self.directory, self.world.rng)
-        else:
+        elif not (self.directory / CLEAN_SHUTDOWN_FILE).exists():
             self.disk.tear(self.directory, self.world.rng)
 
     def _let_go(self, broker: Broker) -> None:
@@ -234,14 +236,17 @@ class Machine:
             log_dir.release()
 
     def _note_ends(self, broker: Broker) -> None:
-        for partition in broker.partitions if hasattr(broker, "partitions") else ():
+        self._note(broker.partitions if hasattr(broker, "partitions") else ())
+
+    def _note(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
             self.ends[partition.topic_id, partition.topic_partition] = partition.log.log_end_offset
 
     async def stop(self, patience_s: float) -> bool:
         """Shut the broker down as SIGTERM does; gives whether it came to an end in time."""
         life = self.life
         assert life is not None
-        self._note_ends(life.broker)
+        held = list(life.broker.partitions)
         ending = life.begin(life.broker.shut_down())
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s
@@ -253,6 +258,7 @@ class Machine:
             self.kill()
             return False
         ending.result()
+        self._note(held)
         self.life = None
         life.end()
         self.world.network.reset(self.host)

@@ -127,11 +127,14 @@ class _Way:
         self._last_s = 0.0
         self.stuck: deque[bytes] = deque()
 
-    def send(self, data: bytes) -> None:
+    def next_s(self) -> float:
+        """When that arrives which is sent now."""
         network = self._link.network
-        when = max(network.loop.time() + network.delay_s(*self._ends), self._last_s + _ORDER_S)
-        self._last_s = when
-        network.loop.call_at(when, self._arrive, data, context=_NOBODY)
+        self._last_s = max(network.loop.time() + network.delay_s(*self._ends), self._last_s + _ORDER_S)
+        return self._last_s
+
+    def send(self, data: bytes) -> None:
+        self._link.network.loop.call_at(self.next_s(), self._arrive, data, context=_NOBODY)
 
     def _arrive(self, data: bytes) -> None:
         link = self._link
@@ -166,6 +169,7 @@ class Link:
         self.target = target
         self.receiver = receiver
         self.is_over = False
+        self.is_closing = False
         self.is_dead = False
         self.client = ClientEnd(self)
         self._opener = opener
@@ -185,7 +189,7 @@ class Link:
 
     def ask(self, data: bytes) -> None:
         """Bytes of the one who opened it."""
-        if not self.is_over:
+        if not self.is_over and not self.is_closing:
             self._there.send(data)
 
     def answer(self, data: bytes) -> None:
@@ -201,16 +205,22 @@ class Link:
         self.network.forget(self)
         delay = self.network.delay_s(self.source, self.target)
         self._in_life(self._server_life, delay, self._server.lost)
-        self._in_life(self._opener, delay, self.receiver.connection_lost, ConnectionResetError("reset"))
+        if not self.is_closing:
+            self._in_life(self._opener, delay, self.receiver.connection_lost, ConnectionResetError("reset"))
 
     def close(self) -> None:
-        """The one who opened it has had enough."""
+        """The one who opened it has had enough: what it has sent arrives yet, answers find nobody."""
+        if self.is_over or self.is_closing:
+            return
+        self.is_closing = True
+        self._in_life(self._opener, 0.0, self.receiver.connection_lost, None)
+        self.network.loop.call_at(self._there.next_s(), self._end, context=_NOBODY)
+
+    def _end(self) -> None:
         if not self.is_over:
             self.is_over = True
             self.network.forget(self)
-            delay = self.network.delay_s(self.source, self.target)
-            self._in_life(self._server_life, delay, self._server.lost)
-            self._in_life(self._opener, 0.0, self.receiver.connection_lost, None)
+            self._server_life.call_soon(self._server.lost)
 
     def _in_life(self, life: Life | None, delay_s: float, work: Callable[..., Any], *args: Any) -> None:
         context = _NOBODY if life is None else life.context
@@ -226,7 +236,7 @@ class Link:
             self._opener.call_soon(self._feed, data)
 
     def _feed(self, data: bytes) -> None:
-        if self.is_over:
+        if self.is_over or self.is_closing:
             return
         view = memoryview(data)
         while view:
@@ -257,7 +267,7 @@ class ClientEnd(asyncio.Transport):
         self._link.close()
 
     def is_closing(self) -> bool:
-        return self._link.is_over
+        return self._link.is_over or self._link.is_closing
 
 
 class ServerEnd:
