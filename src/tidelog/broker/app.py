@@ -338,7 +338,7 @@ class Broker:
         if self._membership is not None:
             # The controller speaks to a broker as soon as it is registered.
             self.network.start()
-            await self._membership.join(registration)
+            await self._membership.join(registration, after_crash=self._ended_unclean)
             return
         await self.store.create(
             znodes.broker_path(self.config.node_id), registration.encode(), ephemeral=True

@@ -104,7 +104,9 @@ class Partition(Replica):
 
     def _lead(self, is_new_epoch: bool, is_new_leader: bool) -> None:
         end_offset = self.log.log_end_offset
-        self._followers.assign(each for each in self.replicas if each != self.broker_id)
+        # One that a reassignment takes away counts as long as it is in sync: it may be elected yet.
+        others = dict.fromkeys((*self.replicas, *self.isr))
+        self._followers.assign(each for each in others if each != self.broker_id)
         self._only_replica = not self._followers
         if is_new_epoch or is_new_leader:
             self._epoch_start_offset = end_offset

@@ -178,6 +178,7 @@ class Machine:
         self.life: BrokerLife | None = None
         self.ends: dict[tuple[bytes, TopicPartition], int] = {}
         """Where its logs ended when its last life did."""
+        self._stopping: list[Partition] = []
         self.options = {
             **options,
             "broker.id": str(broker_id),
@@ -229,11 +230,19 @@ class Machine:
         log_dirs = getattr(broker, "log_dirs", None)
         if log_dirs is None:
             return
+        # One that was stopping may have let go of its partitions already.
+        self._note(self._stopping)
+        self._stopping = []
         self._note_ends(broker)
         for log in log_dirs.all_logs():
             log.close_handles()
         for log_dir in log_dirs.online.values():
             log_dir.release()
+
+    def end_of(self, topic_id: bytes, name: TopicPartition) -> int:
+        """Where a log ends that its broker does not show any more, or not yet again."""
+        self._note(self._stopping)
+        return self.ends.get((topic_id, name), 0)
 
     def _note_ends(self, broker: Broker) -> None:
         self._note(broker.partitions if hasattr(broker, "partitions") else ())
@@ -246,7 +255,7 @@ class Machine:
         """Shut the broker down as SIGTERM does; gives whether it came to an end in time."""
         life = self.life
         assert life is not None
-        held = list(life.broker.partitions)
+        held = self._stopping = list(life.broker.partitions)
         ending = life.begin(life.broker.shut_down())
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s
@@ -259,6 +268,7 @@ class Machine:
             return False
         ending.result()
         self._note(held)
+        self._stopping = []
         self.life = None
         life.end()
         self.world.network.reset(self.host)

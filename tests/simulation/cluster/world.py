@@ -108,7 +108,7 @@ class ClusterWorld:
         held = {each.partition.broker_id: each.partition.log.log_end_offset for each in self.replicas(name)}
         found = 0
         for machine in self.machines.values():
-            end = max(held.get(machine.broker_id, 0), machine.ends.get((topic_id, name), 0))
+            end = max(held.get(machine.broker_id, 0), machine.end_of(topic_id, name))
             found += end > offset
         return found
 

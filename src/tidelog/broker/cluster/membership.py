@@ -17,7 +17,7 @@ from tidelog.broker.cluster.control import Control
 from tidelog.broker.cluster.controller_link import ControllerLink
 from tidelog.broker.cluster.isr_requests import IsrSender
 from tidelog.broker.cluster.peer import Peer
-from tidelog.broker.cluster.registration import register
+from tidelog.broker.cluster.registration import register, wait_until_missed
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
 from tidelog.broker.cluster.throttles import Throttles
@@ -93,6 +93,7 @@ class Membership:
         """The rest of the broker is there."""
         self._partitions = partitions
         partitions.on_lost = self._log_dir_failed
+        self._log_dirs = log_dirs
         self.surroundings.truncation = log_dirs
         self._on_offline = on_offline
         self.throttles = Throttles(self._config, self._clock, self._feed, configs)
@@ -108,7 +109,7 @@ class Membership:
         )
         self._configs = configs
 
-    async def join(self, registration: BrokerRegistration) -> None:
+    async def join(self, registration: BrokerRegistration, *, after_crash: bool = False) -> None:
         """Register and take part in the election."""
         self._registration = registration
         config = self._config
@@ -133,6 +134,14 @@ class Membership:
         self._configs.on_broker_change(self._broker_configured)
         # A new controller names the brokers first and topics only then: clients must not find none there.
         self.control.expects_topics = bool(await self._store.children(znodes.TOPICS))
+        if after_crash:
+            await wait_until_missed(
+                self._store,
+                config.node_id,
+                list(self._log_dirs.logs),
+                2 * config.int("zookeeper.session.timeout.ms"),
+                lambda: self.given_up,
+            )
         await self.controller.start()
         self._schedule_shrinking()
         try:
@@ -230,7 +239,8 @@ class Membership:
                 "The session with ZooKeeper has expired: this broker leads nothing until it is back"
             )
             # What was meant for the life that is over is refused from now on, what is for the next is not.
-            self.broker_epoch += 1
+            if self.broker_epoch >= 0:
+                self.broker_epoch += 1
             self._partitions.resign_all()
 
     # Options that change

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from tidelog.controller.cluster.leadership_nodes import read_leaderships
 from tidelog.errors import ConfigError
-from tidelog.ids import random_uuid, uuid_to_text
+from tidelog.ids import TopicPartition, random_uuid, uuid_to_text
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.store import ANY_VERSION, NodeExists, NoNode, SharedStore, ensure_path
@@ -73,6 +74,51 @@ async def settle_broker_id(store: SharedStore, config: BrokerConfig, stored: int
     await ensure_path(store, znodes.BROKER_SEQUENCE)
     version = await store.set(znodes.BROKER_SEQUENCE, b"", ANY_VERSION)
     return config.int("reserved.broker.max.id") + version
+
+
+async def wait_until_missed(
+    store: SharedStore,
+    broker_id: int,
+    held: Collection[TopicPartition],
+    patience_ms: float,
+    given_up: Callable[[], bool],
+) -> None:
+    """After a crash: wait until no other broker counts on what this one had.
+
+    A crash may have taken the end of its logs. As long as it is written down as in sync it may be made, or
+    stay, a leader, and the others would cut back what they have and it has lost. So it comes back only when a
+    controller has noticed that it was away and has taken it out, as KIP-966 has it. Where nobody else is
+    there, nobody else has more.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience_ms / 1000
+    while not given_up():
+        others = {int(each) for each in await store.children(znodes.BROKER_IDS)} - {broker_id}
+        counted_on = await _counted_on(store, broker_id, held) if others else []
+        if not counted_on:
+            return
+        if loop.time() > until:
+            logger.warning(
+                "Broker %d is still written down as in sync for %d partitions after its crash, %s among them",
+                broker_id,
+                len(counted_on),
+                counted_on[0],
+            )
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _counted_on(
+    store: SharedStore, broker_id: int, held: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions for which a broker is in sync, and others are too."""
+    going = set(await store.children(znodes.DELETE_TOPICS))
+    known = await read_leaderships(store, [each for each in held if each.topic not in going])
+    return [
+        partition
+        for partition, leadership in known.items()
+        if broker_id in leadership.state.isr and len(leadership.state.isr) > 1
+    ]
 
 
 async def register(
