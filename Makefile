@@ -11,7 +11,7 @@ TESTS := tests/unit tests/contract tests/simulation tests/integration tests/clus
 CODEC := $(wildcard src/tidelog/records/*_reader.p* src/tidelog/records/*_writer.p* src/tidelog/client/producer/quick_send.p*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker cluster cassandra test chaos check format compat bench docs clean
+.PHONY: help setup run broker cluster cassandra test chaos lint check format compat bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -46,11 +46,13 @@ test: $(STAMP) ## run all tests (unit, contract, simulation, integration with re
 chaos: $(STAMP) ## the crash tests that take minutes
 	$(BIN)/python -m pytest -m long tests/chaos
 
-check: $(STAMP) ## the one-minute loop: format, lint, types, import contracts, unit tests
+lint: $(STAMP) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint ## the two-minute loop: what `make lint` does, and unit tests
 	$(BIN)/python -m pytest -q -n 2 -m 'not slow and not spark' tests/unit tests/contract
 
 format: $(STAMP) ## format the code and mend what the linter can mend
