@@ -1,10 +1,10 @@
 """An archive of the classes that Spark's JVM loads, so that the next JVM maps them instead of loading them.
 
 Java calls it a dynamic CDS archive. A session is there in half the time with it, and a tenth of the CPU until
-the first results is saved. A JVM that records writes ``<key>.new`` when it ends, which takes some seconds,
-after the Python program is gone; ``<key>.seen`` says that it had seen enough (:func:`seen_enough`), so
-that a run that ended early is not what later ones live with. The next start makes it ``<key>.jsa``. The JVM
-checks by itself that an archive fits its version, flags and jars, and does without one that does not.
+the first results is saved. A JVM that records writes ``<key>.new`` when it ends, which takes some seconds;
+``<key>.seen`` says that it had seen enough (:func:`seen_enough`), so that a run that ended early is not what
+later ones live with. The next start makes it ``<key>.jsa``. The JVM checks by itself that an archive fits its
+version, flags and jars, and does without one that does not.
 
 All lies in the user's cache directory, for the last Java, PySpark and version of this package that recorded.
 Called by ``pipelines.session`` and by the main job, which records.
@@ -43,6 +43,11 @@ def archive_options(java_home: Path, *, record: bool = False) -> str:
         # Another process tidies up at the same time, or may not write here: do without.
         return ""
     return f"-XX:ArchiveClassesAtExit={new} {_QUIET}"
+
+
+def is_recording(options: str) -> bool:
+    """Whether a JVM with these options writes an archive when it ends."""
+    return "-XX:ArchiveClassesAtExit=" in options
 
 
 def seen_enough(java_home: Path) -> None:

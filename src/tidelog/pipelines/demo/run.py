@@ -34,7 +34,7 @@ SPARK_JOB = "tidelog.pipelines.demo.spark_job"
 DRAIN_S = 10.0
 SAMPLED_S = 1.3
 """After this time the observer has looked once more."""
-SPARK_STOP_S = 40.0
+SPARK_STOP_S = 90.0
 INTERRUPTED = 130
 _READY = "Tidelog is ready on "
 _QUIET_BROKER = (
@@ -192,6 +192,8 @@ class Demo:
     def _take(self, report: dict[str, Any]) -> None:
         """One report of the Spark child."""
         match report:
+            case {"step": "classes"}:
+                self._view.stopping = "ending: Java writes down its classes, for quicker starts from now on"
             case {"step": "pipelines"}:
                 self._steps["session"].end(f"Spark {report['version']}")
                 self._steps["pipelines"].begin()

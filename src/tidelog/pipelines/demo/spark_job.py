@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from subprocess import Popen, TimeoutExpired
+from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines import registry
@@ -27,10 +28,14 @@ from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
 from tidelog.pipelines.session import JAVA_OPTIONS, QUICK_START, default_options, spark_session
 from tidelog.pipelines.topics import ensure_topics
-from tidelog.spark.class_archive import seen_enough
+from tidelog.spark.class_archive import is_recording, seen_enough
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 POLL_S = 0.5
 BATCH_END_TIMEOUT_S = 15.0
+JAVA_END_TIMEOUT_S = 60.0
 
 
 class Reports:
@@ -78,8 +83,11 @@ class SparkJob:
             "tidelog demo",
             master=master,
             options={JAVA_OPTIONS: f"{default_options(master)[JAVA_OPTIONS]} {QUICK_START}"},
-            record_classes=True,
+            # Only who has run all of it knows which classes that takes.
+            record_classes=len(self._arguments["pipelines"]) == len(registry.PIPELINES),
         )
+        gateway = session.sparkContext._gateway
+        assert gateway is not None, "a session in this process has one"
         try:
             loaded = {name: registry.load(name) for name in self._arguments["pipelines"]}
             watched = {name: (pipeline.group, pipeline.inputs) for name, pipeline in loaded.items()}
@@ -98,8 +106,20 @@ class SparkJob:
                 self._look()
             self._stop_all()
         finally:
-            session.stop()
+            self._end(session, gateway.proc)
         return 1 if self._failed else 0
+
+    def _end(self, session: SparkSession, java: Popen[bytes]) -> None:
+        """Stop Spark, and wait for its JVM, which may have its classes to write down."""
+        if is_recording(session.conf.get(JAVA_OPTIONS) or ""):
+            self._reports.say(step="classes")
+        session.stop()
+        if java.stdin is not None:
+            java.stdin.close()
+        try:
+            java.wait(JAVA_END_TIMEOUT_S)
+        except TimeoutExpired:
+            java.kill()
 
     def _look(self) -> None:
         """Report what has changed since the last look."""
