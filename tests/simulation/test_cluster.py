@@ -19,10 +19,11 @@ from tests.simulation.search import one
 
 _ROOT = Path(__file__).parents[2]
 _ONE = os.environ.get("TIDELOG_SEED")
-SEEDS = [int(_ONE)] if _ONE else list(range(int(os.environ.get("TIDELOG_SEEDS", "20"))))
+ONCE_BROKEN = (53, 65, 204, 565)
+SEEDS = [int(_ONE)] if _ONE else [*range(int(os.environ.get("TIDELOG_SEEDS", "20"))), *ONCE_BROKEN]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sorted(set(SEEDS)))
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     assert one(seed).acknowledged > 0
 

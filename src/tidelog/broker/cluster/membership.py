@@ -35,7 +35,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import ImageDelta
-from tidelog.metadata.store import SessionState, SharedStore, StoreError
+from tidelog.metadata.store import SessionExpired, SessionState, SharedStore, StoreError
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
@@ -132,16 +132,13 @@ class Membership:
         )
         self._configs.on_topic_change(self._topic_configured)
         self._configs.on_broker_change(self._broker_configured)
-        # A new controller names the brokers first and topics only then: clients must not find none there.
-        self.control.expects_topics = bool(await self._store.children(znodes.TOPICS))
-        if after_crash:
-            await wait_until_missed(
-                self._store,
-                config.node_id,
-                list(self._log_dirs.logs),
-                2 * config.int("zookeeper.session.timeout.ms"),
-                lambda: self.given_up,
-            )
+        while True:
+            try:
+                await self._look_around(after_crash=after_crash)
+                break
+            except SessionExpired as error:
+                # Nothing is registered yet: the next session will do.
+                logger.info("Broker %d looks around again: %s", config.node_id, error)
         await self.controller.start()
         self._schedule_shrinking()
         try:
@@ -153,6 +150,19 @@ class Membership:
                 self.control.informed.set()
             else:
                 logger.warning("No controller has told this broker anything yet; it turns clients away")
+
+    async def _look_around(self, *, after_crash: bool) -> None:
+        """What must be known, or have happened, before this broker registers for the first time."""
+        # A new controller names the brokers first and topics only then: clients must not find none there.
+        self.control.expects_topics = bool(await self._store.children(znodes.TOPICS))
+        if after_crash:
+            await wait_until_missed(
+                self._store,
+                self._config.node_id,
+                list(self._log_dirs.logs),
+                2 * self._config.int("zookeeper.session.timeout.ms"),
+                lambda: self.given_up,
+            )
 
     async def leave(self) -> None:
         """Hand over what this broker leads, as long as somebody is there to take it.

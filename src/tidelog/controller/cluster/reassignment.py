@@ -144,13 +144,18 @@ class Reassignments:
             )
 
     async def _take_over(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Write the assignment down, and stop replicas that an earlier reassignment added in vain."""
+        """Stop replicas that an earlier reassignment added in vain, and write the assignment down.
+
+        In this order: a successor of a controller that falls in between starts them again, out of sync. In
+        the other order it would find replicas in sync, one of them the leader perhaps, that are none.
+        """
         before = self._context.assignment(partition)
         if before == assignment:
             return
-        await self._write(partition, assignment)
+        self._context.put_assignment(partition, assignment)
         needless = [each for each in before.replicas if each not in assignment.replicas]
         await self._stop(partition, needless)
+        await self._write(partition, assignment)
         if assignment.is_being_reassigned and self._is_leaderless(partition):
             # One of those has led, after a failure.
             await self._changes.partitions_to(PartitionPhase.OFFLINE, [partition])
