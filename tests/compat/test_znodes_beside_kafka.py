@@ -120,7 +120,14 @@ def tree(cluster: MixedCluster) -> Tree:
                 visit(child)
 
     visit("")
-    return found
+    return _with_changes_in_order(found)
+
+
+def _with_changes_in_order(found: Tree) -> Tree:
+    """Kafka's tools name the topics of one request in any order, so the changes of one step have none."""
+    paths = sorted(path for path in found if path.startswith("/config/changes/"))
+    contents = sorted((found[path] for path in paths), key=json.dumps)
+    return {**found, **dict(zip(paths, contents, strict=True))}
 
 
 def content(raw: bytes | None) -> Any:
