@@ -133,10 +133,19 @@ class Partitions:
         """What the controller of a cluster says about a replica here; the partition, and whether that was
         news.
 
+        The log of a topic that had the same name is set aside. That topic is deleted, but the order to delete
+        this replica was lost, with the controller that gave it.
+
         Raises ``LogDirOfflineError`` or :class:`KafkaError` where its log cannot be had.
         """
         partition = self.by_name.get(topic_partition)
+        if partition is not None and partition.topic_id != topic_id:
+            self._forget(partition)
+            partition = None
         if partition is None:
+            left = self._log_dirs.get(topic_partition)
+            if left is not None and left.topic_id not in (None, topic_id):
+                self._log_dirs.set_aside(left, f"it is of topic {_text(left.topic_id)}, which is deleted")
             partition = self._open(topic_partition, topic_id, is_new=is_new)
         return partition, partition.apply(image)
 

@@ -25,6 +25,7 @@ from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.cleaner_process import CompactionRunner
 from tidelog.storage.deletion import DelayedDeletion
 from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.files import STRAY_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dir import LogDir
@@ -273,6 +274,21 @@ class LogDirs:
         self.cleaner.abort(partition)
         self.cleaner.uncleanable.discard(partition)
         self.discard(log)
+
+    def set_aside(self, log: Log, why: str) -> None:
+        """Serve a log no more, but keep it: under a ``-stray`` name, which is for people to deal with."""
+        if self.logs.get(log.topic_partition) is log:
+            self.moves.cancel(log.topic_partition)
+            del self.logs[log.topic_partition]
+            self.cleaner.abort(log.topic_partition)
+        before = log.directory
+        try:
+            log.rename(before.with_name(suffixed_directory_name(log.topic_partition, STRAY_DIR_SUFFIX)))
+            log.close_handles()
+        except LogDirOfflineError as error:
+            self.mark_offline(before.parent, error)
+            raise
+        _log.warning("%s is set aside as %s: %s", before, log.directory.name, why)
 
     def discard(self, log: Log) -> None:
         """Rename a log that is in no registry any more, and remove it after the delay."""

@@ -26,7 +26,6 @@ from tidelog.storage.files import (
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
     STRAY_DIR_SUFFIX,
-    suffixed_directory_name,
 )
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -166,7 +165,7 @@ class LogLoading:
         log.update_high_watermark(min(offsets.high_watermarks.get(partition, 0), log.log_end_offset))
         self._tell(log, each)
         if not each.suffix and self._is_stray is not None and self._is_stray(log):
-            self._set_aside(log, "it belongs to no topic of this broker")
+            self._dirs.set_aside(log, "it belongs to no topic of this broker")
             return
         registry = self._dirs.future_logs if each.suffix else self._dirs.logs
         twin = registry.get(partition)
@@ -174,15 +173,9 @@ class LogLoading:
             self._report.logs += 1
         else:
             worse = _worse_of_twins(twin, log)
-            self._set_aside(worse, "it lies in another log directory too, with all that is in this one")
+            self._dirs.set_aside(worse, "it lies in another log directory too, with all that is in this one")
             log = twin if worse is log else log
         registry[partition] = log
-
-    def _set_aside(self, log: Log, why: str) -> None:
-        before = log.directory
-        log.rename(before.with_name(suffixed_directory_name(log.topic_partition, STRAY_DIR_SUFFIX)))
-        log.close_handles()
-        _log.warning("%s is set aside as %s: %s", before, log.directory.name, why)
 
     def _tell(self, log: Log, each: PartitionDirectory) -> None:
         self._done += 1

@@ -111,7 +111,8 @@ class Faults:
         healthy = {
             life.machine.broker_id
             for life, _ in self.world.brokers()
-            if life.is_ready and life.held is None and life.store is not None and not life.store.is_cut
+            if life.is_ready and not life.machine.is_stopping
+            if life.held is None and life.store is not None and not life.store.is_cut
         }
         for name in self._kept():
             state = self.world.state(name)

@@ -192,6 +192,11 @@ class Machine:
         return self.life is not None
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether its broker is on its way out, and so out of the in-sync replicas."""
+        return bool(self._stopping)
+
+    @property
     def broker(self) -> Broker | None:
         """The broker if it has come so far as to hold partitions."""
         life = self.life

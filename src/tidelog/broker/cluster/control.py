@@ -177,11 +177,9 @@ class Control:
             if topic_id == ZERO_UUID:
                 # A controller that does not know of ids: it means the topic that is here.
                 topic_id = known.topic_id
-            if topic_id != known.topic_id:
-                # Topics go only when all their replicas have: this log is not to be thrown away by surprise.
-                return ErrorCode.INCONSISTENT_TOPIC_ID
             has_resigned = known.leader < 0 and state.leader_epoch == known.leader_epoch
-            if state.leader_epoch <= known.leader_epoch and not has_resigned:
+            is_same = topic_id == known.topic_id
+            if is_same and state.leader_epoch <= known.leader_epoch and not has_resigned:
                 return ErrorCode.STALE_CONTROLLER_EPOCH
         elif topic_id == ZERO_UUID:
             logger.error(

@@ -59,8 +59,9 @@ class TopicDeletion:
         await self.go_on()
 
     async def resume(self, topics: Iterable[str]) -> None:
-        """What kept topics from being deleted may be over."""
+        """What kept topics from being deleted may be over; a reassignment that is under way keeps them."""
         waiting = set(topics) & self._context.deleting
+        waiting -= {each.topic for each in self._context.being_reassigned()}
         if waiting:
             self._context.deletion_ineligible -= waiting
             await self.go_on()

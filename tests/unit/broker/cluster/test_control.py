@@ -275,14 +275,29 @@ def test_a_partition_of_others_is_refused(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+@pytest.mark.parametrize("leader", [ME, OTHER])
 @pytest.mark.parametrize("epoch", [0, 9])
-def test_a_topic_of_the_same_name_with_another_id_does_not_take_the_log(tmp_path: Path, epoch: int) -> None:
+@pytest.mark.parametrize("in_service", [True, False], ids=["served", "found on disk"])
+def test_the_log_of_a_deleted_topic_of_the_same_name_is_set_aside(
+    tmp_path: Path, epoch: int, leader: int, in_service: bool
+) -> None:
     async def test(scene: Scene) -> None:
         scene.become(ME, 3)
         scene.append()
-        assert scene.become(ME, epoch, topic_id=random_uuid()) is ErrorCode.INCONSISTENT_TOPIC_ID
-        assert scene.partitions.by_name[P0].log.log_end_offset == 1
-        assert scene.partitions.by_name[P0].topic_id == scene.topic_id
+        before = scene.partitions.by_name[P0].log.directory
+        if not in_service:
+            scene.stop(-2, delete=False)
+            scene.partitions.close()
+        anew = random_uuid()
+        assert scene.become(leader, epoch, topic_id=anew) is ErrorCode.NONE
+        partition = scene.partitions.by_name[P0]
+        assert partition.topic_id == partition.log.topic_id == anew
+        assert partition.log.directory == before
+        assert partition.log.log_end_offset == 0
+        assert list(scene.partitions.by_id) == [(anew, 0)]
+        assert (P0 in scene.loops.leaders()) is (leader == OTHER)
+        (kept,) = before.parent.glob("t-0.*-stray")
+        assert sum(file.stat().st_size for file in kept.glob("*.log")) > 0
 
     run(test, tmp_path)
 

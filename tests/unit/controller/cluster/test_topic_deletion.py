@@ -146,6 +146,23 @@ def test_a_deletion_waits_for_a_reassignment_to_end() -> None:
     run(test)
 
 
+def test_a_broker_that_comes_back_does_not_let_a_deletion_overtake_a_reassignment() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1, 2, 3, 4)
+        await scene.create((1, 2, 3))
+        await scene.crash(2)
+        await scene.controller.reassign({P0: (4, 2, 3)})
+        await scene.settled()
+        await scene.delete()
+        await scene.add(2)
+        assert scene.state().leader == 1
+        assert not any(broker.deleted for broker in scene.cluster.brokers.values())
+        await scene.catch_up()
+        assert_gone(scene)
+
+    run(test)
+
+
 def test_a_topic_can_be_made_anew_after_its_deletion() -> None:
     async def test(scene: Scene) -> None:
         await prepared(scene)
