@@ -108,7 +108,7 @@ class ControllerContext:
         """Topics that are to be deleted."""
         self.deletion_started: set[str] = set()
         self.deletion_ineligible: set[str] = set()
-        """Those of ``deleting`` that cannot go on yet: a replica is away, or a reassignment under way."""
+        """Those of ``deleting`` that cannot go on yet: a replica is away."""
 
     # Brokers
 

@@ -39,7 +39,7 @@ def judge(
 ) -> Leadership | ErrorCode | None:
     """The state to write, the refusal, or None if nothing need be written."""
     known = context.leaderships.get(partition)
-    # A deletion that waits, say for a reassignment, does not keep replicas from catching up.
+    # A deletion that waits does not keep replicas from catching up.
     if known is None or partition.topic in context.deletion_started:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     state = known.state

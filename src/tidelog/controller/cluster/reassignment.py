@@ -26,7 +26,6 @@ from tidelog.controller.cluster.leadership_nodes import (
 )
 from tidelog.controller.cluster.state_changes import Election, StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
-from tidelog.controller.cluster.topic_deletion import TopicDeletion
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znode_requests, znodes
@@ -46,14 +45,12 @@ class Reassignments:
         context: ControllerContext,
         store: SharedStore,
         changes: StateChanges,
-        deletion: TopicDeletion,
         new_batch: Callable[[], ControlBatch],
         send: Callable[[ControlBatch], None],
     ) -> None:
         self._context = context
         self._store = store
         self._changes = changes
-        self._deletion = deletion
         self._new_batch = new_batch
         self._send = send
 
@@ -95,7 +92,7 @@ class Reassignments:
         controller."""
         for partition in partitions:
             assignment = self._context.assignment(partition)
-            if assignment.is_being_reassigned and partition.topic not in self._context.deletion_started:
+            if assignment.is_being_reassigned and partition.topic not in self._context.deleting:
                 await self._proceed(partition, assignment)
 
     async def caught_up(self, partitions: Iterable[TopicPartition]) -> None:
@@ -131,7 +128,6 @@ class Reassignments:
             )
 
     async def _proceed(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        self._deletion.halt({partition.topic}, "it is being reassigned")
         await self._take_over(partition, assignment)
         if await self._is_complete(partition, assignment):
             await self._complete(partition, assignment)
@@ -189,7 +185,6 @@ class Reassignments:
         batch.tell(self._context.brokers, [partition])
         self._send(batch)
         log.info("Partition %s is on %s now", partition, list(final.replicas))
-        await self._deletion.resume([partition.topic])
 
     async def _stop(self, partition: TopicPartition, brokers: Sequence[int]) -> None:
         """Replicas that are not wanted any more; whether a broker really deletes its log is its own

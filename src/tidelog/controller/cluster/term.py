@@ -98,9 +98,7 @@ class Term:
         self._deletion = TopicDeletion(
             context, store, self._changes, self._tell_all, self._unwatch_topic, enabled=settings.delete_topics
         )
-        self.reassignments = Reassignments(
-            context, store, self._changes, self._deletion, self._new_batch, self._send
-        )
+        self.reassignments = Reassignments(context, store, self._changes, self._new_batch, self._send)
         self.brokers = BrokerChanges(
             context, self._changes, self._deletion, self.reassignments, self._new_batch, self._send
         )

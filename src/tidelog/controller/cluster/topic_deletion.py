@@ -1,10 +1,12 @@
 """Deletes topics: a topic is marked, its replicas are stopped and deleted, and only then does it go from
 ZooKeeper.
 
-A topic whose replica is away, or that is being reassigned, waits (``context.deletion_ineligible``) and goes
-on when the broker is back or the reassignment done. What brokers answer to StopReplica moves replicas on:
-deleted ones to DELETION_SUCCESSFUL, others to DELETION_INELIGIBLE. Marks in ``/admin/delete_topics``
-outlive the controller, so that its successor goes on.
+A topic whose replica is away waits (``context.deletion_ineligible``) and goes on when the broker is back.
+What brokers answer to StopReplica moves replicas on: deleted ones to DELETION_SUCCESSFUL, others to
+DELETION_INELIGIBLE. Marks in ``/admin/delete_topics`` outlive the controller, so that its successor goes on.
+
+A reassignment of a topic that is to go is given up, where it stands. (Kafka has the deletion wait for it; but
+a topic that is to go gets no new leader, without which the reassignment never ends.)
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from tidelog.controller.cluster.context import ControllerContext, Replica
+from tidelog.controller.cluster.context import ControllerContext, Replica, ReplicaAssignment
 from tidelog.controller.cluster.leadership_nodes import MAX_OPS, controller_write
 from tidelog.controller.cluster.state_changes import StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.controller.topic_nodes import delete_topic_ops
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
-from tidelog.metadata.store import Delete, NoNode, SharedStore
+from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +56,23 @@ class TopicDeletion:
             return
         known = set(topics) - set(unknown)
         self._context.deleting |= known
-        reassigned = {each.topic for each in self._context.being_reassigned()}
-        self.halt(known & reassigned, "it is being reassigned")
+        await self._give_up_reassignments(known)
         await self.go_on()
 
+    async def _give_up_reassignments(self, topics: Collection[str]) -> None:
+        """All replicas that a topic has by now are to be deleted, old and new."""
+        moving = [each for each in self._context.being_reassigned() if each.topic in topics]
+        for partition in moving:
+            replicas = self._context.assignment(partition).replicas
+            self._context.put_assignment(partition, ReplicaAssignment(replicas))
+        for topic in sorted({each.topic for each in moving}):
+            log.info("Topic %s is to be deleted, and not reassigned any more", topic)
+            raw = self._context.topic_node(topic).encode()
+            await controller_write(self._store, self._context, [Set(znodes.topic_path(topic), raw)])
+
     async def resume(self, topics: Iterable[str]) -> None:
-        """What kept topics from being deleted may be over; a reassignment that is under way keeps them."""
+        """What kept topics from being deleted may be over."""
         waiting = set(topics) & self._context.deleting
-        waiting -= {each.topic for each in self._context.being_reassigned()}
         if waiting:
             self._context.deletion_ineligible -= waiting
             await self.go_on()
