@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.pipelines.account_switch.schema import RULES
-from tidelog.pipelines.account_switch.transform import alerts
-from tidelog.pipelines.alert_columns import alert_records
+from tidelog.pipelines.account_switch.transform import alerts, windows
 
 SCHEMA = (
     "event_id string, event_time timestamp, user_id string, device_id string, ip string, success boolean, "
@@ -43,7 +42,7 @@ def alternating(
 def found(frame: DataFrame) -> Alerts:
     """Alerts by device and the minutes from 12:00 at which their window starts."""
     result = {}
-    for row in alert_records(alerts(frame), "alerts").collect():
+    for row in alerts(windows(frame)).collect():
         alert = json.loads(row["value"])
         assert row["key"].decode() == alert["alert_id"]
         result[alert["device_id"], alert["window_start"][11:16]] = alert
@@ -133,7 +132,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
         batches.append({(each["device_id"], each["window_start"][11:16]): each for each in found})
 
     query = (
-        alert_records(alerts(spark.readStream.schema(SCHEMA).parquet(str(source))), "alerts")
+        alerts(windows(spark.readStream.schema(SCHEMA).parquet(str(source))))
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .foreachBatch(collect)

@@ -10,15 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tidelog.pipelines.alert_columns import alert_records
+from tidelog.pipelines.events import INVITE, INVITE_FRAUD_ALERTS
 from tidelog.pipelines.invite_fraud.schema import RULES
-from tidelog.pipelines.invite_fraud.transform import alerts
+from tidelog.pipelines.invite_fraud.transform import alerts, invitations, windows
 
-SCHEMA = (
-    "event_id string, event_time timestamp, user_id string, device_id string, ip string, invitee_id string, "
-    "invitee_phone string, invitee_device_id string, invitee_ip string, channel string, "
-    "partition int, offset long"
-)
+SCHEMA = "topic string, partition int, offset long, timestamp timestamp, value binary"
 pytestmark = pytest.mark.timeout(600)
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 _numbers = count()
@@ -36,10 +32,24 @@ def invite(inviter: str, minute: float, **given: Any) -> tuple[Any, ...]:
         "ip": f"10.{number // 256}.{number % 256}.9",
         **given,
     }
-    return (
-        known["event_id"], START + timedelta(minutes=minute), inviter, f"device of {inviter}", "10.0.0.1",
-        known["invitee"], known["phone"], known["device"], known["ip"], "link", 0, number,
-    )  # fmt: skip
+    event = {
+        "event_id": known["event_id"],
+        "event_time": (START + timedelta(minutes=minute)).isoformat(),
+        "user_id": inviter,
+        "device_id": f"device of {inviter}",
+        "ip": "10.0.0.1",
+        "invitee_id": known["invitee"],
+        "invitee_phone": known["phone"],
+        "invitee_device_id": known["device"],
+        "invitee_ip": known["ip"],
+        "channel": "link",
+    }
+    return INVITE.topic, 0, number, START, bytearray(json.dumps(event).encode())
+
+
+def delivered_again(record: tuple[Any, ...]) -> tuple[Any, ...]:
+    topic, partition, _, timestamp, value = record
+    return topic, partition, next(_numbers), timestamp, value
 
 
 def invites(inviter: str, number: int, *, every: float = 1.5, **given: Any) -> list[tuple[Any, ...]]:
@@ -57,7 +67,7 @@ def found(spark: SparkSession) -> Alerts:
         *invites("5 on a device", 5, device="shared 5"),
         *invites("6 on a device", 6, device="shared 6"),
         *twice,
-        *[(*row[:-1], next(_numbers)) for row in twice],
+        *map(delivered_again, twice),
         *invites("again and again", 12, device="shared a", invitee="the same person"),
         *[row for at in range(4) for row in invites(f"farmer {at}", 3, device="farm")],
         *numbers("7 numbers", 7, "+8613912345{:03d}"),
@@ -75,11 +85,13 @@ def found(spark: SparkSession) -> Alerts:
         *[invite("over the hour", 50 + at * 3.3, device="shared o") for at in range(6)],
         *[invite("many friends", at * 5.0) for at in range(24)],
         *invites("parent", 3, device="tablet"),
+        *[(INVITE.topic, 0, next(_numbers), START, value) for value in (None, bytearray(b"no event"))],
     ]
     frame = spark.createDataFrame(rows, SCHEMA).repartition(2)
     result = {}
-    for row in alert_records(alerts(frame), "alerts").collect():
+    for row in alerts(windows(invitations(frame))).collect():
         alert = json.loads(row["value"])
+        assert (row["topic"], row["key"].decode()) == (INVITE_FRAUD_ALERTS, alert["alert_id"])
         result[alert["subject"], alert["window_start"][11:16]] = alert
     return result
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -104,7 +102,7 @@ def generate(
     Events go to a broker in real time; missing topics are created. Some events arrive late, some twice, a
     few are damaged: the truth file tells which.
     """
-    from tidelog.pipelines.generator.delivery import deliver
+    from tidelog.pipelines.generator.delivery import deliver, stop_request
     from tidelog.pipelines.generator.traffic import Traffic, TrafficSettings
     from tidelog.pipelines.generator.truth import truth_file
 
@@ -116,7 +114,7 @@ def generate(
     )
     simulated_time = speed != 1 or start is not None or not paced
     with (
-        _stop_request() as stopped,
+        stop_request() as stopped,
         truth_file(truth) as known,
         _destination(out, bootstrap, partitions, simulated_time) as destination,
         Progress(settings, shown=not quiet and out != _STDOUT) as progress,
@@ -244,21 +242,3 @@ def _destination(
         return delivery.to_directory(Path(out))
     configs = delivery.SIMULATED_TIME if simulated_time else {}
     return delivery.to_broker(bootstrap, partitions=partitions, topic_configs=configs)
-
-
-@contextlib.contextmanager
-def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask for an end after the batch at hand; a second one does not wait."""
-    asked: list[int] = []
-
-    def ask(number: int, _: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

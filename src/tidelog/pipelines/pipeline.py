@@ -36,6 +36,8 @@ class PipelineSettings:
     keyspace: str = "tidelog"
     client_options: Mapping[str, str] = field(default_factory=dict)
     """Further ``kafka.*`` options for sources and sinks, without the prefix."""
+    topics_exist: bool = False
+    """Who runs the pipelines has seen to their topics: none of them needs to look."""
 
     def checkpoint(self, pipeline: str) -> Path:
         """Where the pipeline's streaming query keeps its progress."""

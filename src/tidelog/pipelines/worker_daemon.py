@@ -19,6 +19,10 @@ PRELOADED = (
     "tidelog.spark.stream_reader",
     "tidelog.spark.range_reader",
     "tidelog.pipelines.parsing",
+    "tidelog.pipelines.alert_letters",
+    "tidelog.pipelines.account_switch.scoring",
+    "tidelog.pipelines.invite_fraud.invitations",
+    "tidelog.pipelines.invite_fraud.scoring",
 )
 
 

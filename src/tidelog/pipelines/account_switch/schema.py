@@ -22,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import msgspec
+
 NAME = "account-switch"
 
 SHOWN = 50
@@ -47,3 +49,31 @@ class Rules:
 
 
 RULES = Rules()
+
+
+class Login(msgspec.Struct, frozen=True):
+    """A login that proves an alert."""
+
+    user_id: str
+    event_id: str
+    event_time: str
+    ip: str
+    partition: int
+    offset: int
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """What an alert says, in the order of its JSON."""
+
+    alert_id: str
+    pipeline: str
+    device_id: str
+    window_start: str
+    window_end: str
+    switches: int
+    account_count: int
+    accounts: list[str]
+    severity: str
+    first_login: str
+    last_login: str
+    logins: list[Login]

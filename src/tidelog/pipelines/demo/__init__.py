@@ -2,6 +2,7 @@
 
     settings      what a person may choose
     run           the order of things: starts the children, keeps the view, ends everything, the exit code
+    events_job    the child with the generator
     spark_job     the child with the Spark session and its streaming queries
     observer      reads offsets, lag and results from the broker into the view
     results       what the records of the output topics say, held against ``truth``

@@ -31,6 +31,7 @@ def prepare(settings: DemoSettings) -> None:
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     settings.marker.touch()
+    settings.topics_marker.unlink(missing_ok=True)
 
 
 def next_number(settings: DemoSettings) -> int:

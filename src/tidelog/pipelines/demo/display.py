@@ -13,7 +13,10 @@ from tidelog.pipelines.demo import dashboard
 from tidelog.pipelines.demo.plain import PlainLines
 from tidelog.pipelines.demo.view import View
 
-REFRESH_S = 0.25
+LINES_S = 0.25
+DRAWN_S = 0.5
+DRAWN_WHILE_STARTING_S = 1.0
+"""A picture costs some 20 ms of CPU, which Spark could use just then; figures change once a second."""
 
 
 class Display:
@@ -48,8 +51,13 @@ class Display:
 
     async def _go_on(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(self._interval_s())
             self._update()
+
+    def _interval_s(self) -> float:
+        if self._live is None:
+            return LINES_S
+        return DRAWN_WHILE_STARTING_S if self._view.live_after_s is None else DRAWN_S
 
     def _update(self) -> None:
         if self._live is None:

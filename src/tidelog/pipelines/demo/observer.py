@@ -11,23 +11,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from tidelog.client import AsyncAdmin, AsyncConsumer, ClientError, OffsetSpec
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.demo.results import Results
-from tidelog.pipelines.demo.view import View
+from tidelog.pipelines.demo.view import View, Watched
 
 INTERVAL_S = 1.0
 _POLL_S = 0.5
-
-
-class Watched(NamedTuple):
-    """A pipeline as the broker sees it: its consumer group and the topics that it reads."""
-
-    group: str
-    inputs: frozenset[str]
 
 
 class Observer:

@@ -21,15 +21,15 @@ from tidelog.pipelines import events, registry
 from tidelog.pipelines.demo import directory, summary
 from tidelog.pipelines.demo.directory import DemoError
 from tidelog.pipelines.demo.display import Display
-from tidelog.pipelines.demo.observer import Observer, Watched
 from tidelog.pipelines.demo.results import Results
 from tidelog.pipelines.demo.settings import PARTITIONS, DemoSettings
 from tidelog.pipelines.demo.truth import Truth
-from tidelog.pipelines.demo.view import Flow, PipelineFigures, Step, View
+from tidelog.pipelines.demo.view import Flow, PipelineFigures, Step, View, Watched
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.topics import ensure_topics
 from tidelog.processes.children import Child
 
+EVENTS_JOB = "tidelog.pipelines.demo.events_job"
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
 DRAIN_S = 10.0
 SAMPLED_S = 1.3
@@ -142,9 +142,13 @@ class Demo:
 
     async def _feed(self) -> None:
         """Topics, then events, then a watch over both."""
+        # The client takes a while to load: not before Spark's JVM is on its way.
+        from tidelog.pipelines.demo.observer import Observer
+
         step = self._steps["topics"]
         step.begin()
         await asyncio.to_thread(ensure_topics, self._pipeline_settings(), partitions=PARTITIONS)
+        self._settings.topics_marker.touch()
         topics = [*self._view.inputs, *self._view.outputs]
         step.end(f"{len(topics)} topics of {PARTITIONS} partitions")
         partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
@@ -155,14 +159,13 @@ class Demo:
     async def _generate(self) -> None:
         step = self._steps["events"]
         step.begin(f"{self._settings.rate:,} a second")
-        arguments = [
-            "events", "generate",
-            "--bootstrap-server", self._view.address,
-            "--rate", str(self._settings.rate),
-            "--seed", str(self._settings.seed + self._number - 1),
-            "--truth", str(self._settings.truth(self._number)),
-        ]  # fmt: skip
-        await self._generator.start("tidelog", arguments)
+        arguments = {
+            "bootstrap_servers": self._view.address,
+            "rate": self._settings.rate,
+            "seed": self._settings.seed + self._number - 1,
+            "truth": str(self._settings.truth(self._number)),
+        }
+        await self._generator.start(EVENTS_JOB, [json.dumps(arguments)])
         step.end()
         async for _ in self._generator.lines():
             pass
@@ -176,11 +179,13 @@ class Demo:
         arguments = {
             "bootstrap_servers": self._view.address,
             "directory": str(self._settings.directory),
+            "topics_marker": str(self._settings.topics_marker),
             "trigger": self._settings.trigger,
             "master": self._settings.master,
             "pipelines": self._names,
         }
-        await self._spark.start(SPARK_JOB, [json.dumps(arguments)])
+        # Spark's Python processes are forked from this one, and Spark wants one seed in all of them.
+        await self._spark.start(SPARK_JOB, [json.dumps(arguments)], {"PYTHONHASHSEED": "0"})
         async for report in self._spark.reports():
             self._take(report)
         code = await self._spark.wait()

@@ -40,6 +40,11 @@ class DemoSettings:
         """A file that says that the directory belongs to the main job, so that it may be cleared."""
         return self.directory / ".tidelog-demo"
 
+    @property
+    def topics_marker(self) -> Path:
+        """A file that is there as soon as the topics are: the Spark child waits for it."""
+        return self.directory / ".topics"
+
     def log(self, child: str) -> Path:
         """Where a child's own words go."""
         return self.directory / "logs" / f"{child}.log"

@@ -8,6 +8,7 @@ its micro-batch, then stops it. A pipeline that fails does not stop the others.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -23,17 +24,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines import registry
-from tidelog.pipelines.demo.settings import PARTITIONS
+from tidelog.pipelines.demo.fork_server import serve_forks
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
 from tidelog.pipelines.session import JAVA_OPTIONS, QUICK_START, default_options, spark_session
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.spark.class_archive import is_recording, seen_enough
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_S = 0.5
+_MARKER_POLL_S = 0.05
 BATCH_END_TIMEOUT_S = 15.0
 JAVA_END_TIMEOUT_S = 60.0
 
@@ -73,12 +74,15 @@ class SparkJob:
             bootstrap_servers=arguments["bootstrap_servers"],
             directory=Path(arguments["directory"]),
             trigger=arguments["trigger"],
+            topics_exist=True,
         )
 
     def run(self) -> int:
         """Until told to stop, or until no pipeline is left; the exit code is 1 if one has failed."""
         self._reports.say(step="session")
         master = self._arguments["master"]
+        if master.startswith("local"):
+            _fork_python()
         session = spark_session(
             "tidelog demo",
             master=master,
@@ -92,7 +96,7 @@ class SparkJob:
             loaded = {name: registry.load(name) for name in self._arguments["pipelines"]}
             watched = {name: (pipeline.group, pipeline.inputs) for name, pipeline in loaded.items()}
             self._reports.say(step="pipelines", version=session.version, pipelines=watched)
-            ensure_topics(self._settings, partitions=PARTITIONS)
+            self._wait_for_topics()
             # Those with the least to do first: they show results while the others start.
             self._waiting = list(loaded)[::-1]
             while (self._waiting or self._runners) and not self._stopping.is_set():
@@ -108,6 +112,12 @@ class SparkJob:
         finally:
             self._end(session, gateway.proc)
         return 1 if self._failed else 0
+
+    def _wait_for_topics(self) -> None:
+        """Which the parent creates, long before a session is there."""
+        marker = Path(self._arguments["topics_marker"])
+        while not marker.exists() and not self._stopping.wait(_MARKER_POLL_S):
+            pass
 
     def _end(self, session: SparkSession, java: Popen[bytes]) -> None:
         """Stop Spark, and wait for its JVM, which may have its classes to write down."""
@@ -170,6 +180,16 @@ class SparkJob:
                 return
             self._failed.append(name)
             self._reports.say(failed=name, reason=reason)
+
+
+def _fork_python() -> None:
+    """Have Spark's Python processes forked rather than started, unless somebody has chosen a Python."""
+    if "PYSPARK_PYTHON" not in os.environ:
+        # The server is forked with what is loaded here.
+        importlib.import_module("pyspark.sql")
+        command = serve_forks()
+        if command is not None:
+            os.environ["PYSPARK_PYTHON"] = str(command)
 
 
 def main() -> int:

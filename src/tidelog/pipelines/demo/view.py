@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 StepState = Literal["waiting", "doing", "done", "failed"]
 PipelineState = Literal["waiting", "starting", "running", "stopped", "failed"]
@@ -83,6 +83,13 @@ class PipelineFigures:
     rows_per_second: float = 0.0
     problem: str = ""
     lags: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+
+class Watched(NamedTuple):
+    """A pipeline as the broker sees it: its consumer group and the topics that it reads."""
+
+    group: str
+    inputs: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

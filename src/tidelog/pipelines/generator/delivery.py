@@ -2,27 +2,33 @@
 
 ``tidelog events generate`` and ``make run`` call :func:`deliver`. Events leave in the order of their arrival,
 whole batches at a time; a stop is heard between two batches, so that the truth is that of what was sent.
+The demo starts a process for it on a busy machine: what only some destinations need is loaded with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tidelog.client import Admin, NewTopic, Producer
 from tidelog.errors import ErrorCode
 from tidelog.pipelines import events
 from tidelog.pipelines.generator.outbox import Event
 from tidelog.pipelines.generator.traffic import Traffic
 from tidelog.pipelines.topics import PARTITIONS
 
-_TICK_S = 0.02
+if TYPE_CHECKING:
+    from tidelog.client import Delivery, Producer
+
+_TICK_S = 0.1
+"""Each tick sends a batch to most partitions, and a batch costs more than the few records in it."""
 _RECORDS_PER_STEP = 2_000
 
 SIMULATED_TIME = {
@@ -41,27 +47,33 @@ class Destination(Protocol):
 
 
 class BrokerDestination:
-    """Writes each event to its topic with a producer."""
+    """Writes each event to its topic with a producer.
+
+    It looks at the records' futures once in a while: a callback for each would be the long way to send.
+    """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._failure: BaseException | None = None
+        self._under_way: deque[Delivery] = deque()
 
     def send(self, batch: Sequence[Event]) -> None:
-        if self._failure is not None:
-            raise self._failure
-        send, on_delivery = self._producer.send, self._delivered
-        for topic, key, value, timestamp_ms in batch:
-            send(topic, value, key=key, timestamp_ms=timestamp_ms, on_delivery=on_delivery)
+        self._check()
+        send = self._producer.send
+        self._under_way.extend(
+            [send(topic, value, key, timestamp_ms=time_ms) for topic, key, value, time_ms in batch]
+        )
 
-    def _delivered(self, _: Any, error: BaseException | None) -> None:
-        if error is not None and self._failure is None:
-            self._failure = error
+    def _check(self) -> None:
+        """Forget the records that are written; raise what kept one from being written."""
+        under_way = self._under_way
+        while under_way and under_way[0].done():
+            error = under_way.popleft().exception()
+            if error is not None:
+                raise error
 
     def flush(self) -> None:
         self._producer.flush()
-        if self._failure is not None:
-            raise self._failure
+        self._check()
 
 
 class LineDestination:
@@ -107,6 +119,8 @@ def to_broker(
     bootstrap_servers: str, *, partitions: int = PARTITIONS, topic_configs: Mapping[str, str] | None = None
 ) -> Iterator[BrokerDestination]:
     """A broker, with the topics of all events on it; those that exist are left as they are."""
+    from tidelog.client import Admin, NewTopic
+
     with Admin(bootstrap_servers=bootstrap_servers, client_id="tidelog-events") as admin:
         wanted = [
             NewTopic(kind.topic, partitions, configs=dict(topic_configs or {})) for kind in events.KINDS
@@ -114,6 +128,15 @@ def to_broker(
         for result in admin.create_topics(wanted):
             if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise result.error
+    with to_topics(bootstrap_servers) as destination:
+        yield destination
+
+
+@contextlib.contextmanager
+def to_topics(bootstrap_servers: str) -> Iterator[BrokerDestination]:
+    """A broker that has the topics of all events."""
+    from tidelog.client import Producer
+
     with Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -181,3 +204,21 @@ def deliver(
             time.sleep(_TICK_S)
     destination.flush()
     return sent
+
+
+@contextlib.contextmanager
+def stop_request() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for an end after the batch at hand; a second one does not wait."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -2,10 +2,14 @@
 
 A small share arrives late, arrives twice, or comes with a damaged twin (an event that never was, so that
 damage takes nothing away from the sums). The truth hears of each when it is handed out, not before.
+
+Everything here happens once per event, thousands of times a second beside the pipelines that are to be shown:
+what waits is kept by the eighth of a second in which it arrives, and put in order when that has come.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from datetime import UTC, datetime
 from heapq import heappop, heappush
@@ -23,7 +27,12 @@ _LATE_SHARE = 0.004
 _VERY_LATE_SHARE = 0.0001
 _SPECIAL_SHARE = _REDELIVERED_SHARE + _MALFORMED_SHARE + _LATE_SHARE + _VERY_LATE_SHARE
 
-CREDIT_TOPIC = events.CREDIT.topic
+_CREDIT_TOPIC = events.CREDIT.topic
+_MILLIS = tuple(f".{number:03d}Z" for number in range(1000))
+_SECONDS_KEPT = 10_000
+_BUCKET_BITS = 7
+"""Events of the same 128 ms wait together."""
+
 DELAY_MS = 740
 """The longest that an event which is not late takes to reach the log."""
 
@@ -35,6 +44,18 @@ class Event(NamedTuple):
     key: bytes
     value: bytes
     timestamp_ms: int
+
+
+class Credit:
+    """Money for a user: what for, how much, and both as the event has it (JSON without braces)."""
+
+    __slots__ = ("cents", "own_fields", "source")
+
+    def __init__(self, source: str, cents: int, task_id: str | None = None) -> None:
+        self.source = source
+        self.cents = cents
+        task = "" if task_id is None else f',"task_id":"{task_id}"'
+        self.own_fields = f'"source":"{source}","amount_cents":{cents}{task}'
 
 
 class _Redelivery(NamedTuple):
@@ -49,16 +70,12 @@ class _Damage(NamedTuple):
 class _Delay(NamedTuple):
     event_id: str
     delay_ms: int
+    credit: Credit | None
 
 
-class _Credit(NamedTuple):
-    source: str
-    cents: int
-    delay: _Delay | None
-
-
-_Note = Incident | _Redelivery | _Damage | _Delay | _Credit
-_Waiting = tuple[int, int, str, bytes, bytes, _Note | None]
+_Note = Incident | Credit | _Redelivery | _Damage | _Delay
+_Waiting = tuple[int, int, Event, _Note | None]
+"""When it arrives, its number (no two have the same), the event, and what the truth must hear."""
 
 
 class Presence:
@@ -84,116 +101,112 @@ class Outbox:
         self.added = 0
         """Records put in so far: the clock holds its rate by it."""
         self.skipped = 0
-        """About how many records of tasks and invitations before the start there would have been."""
+        """About how many records that were never made there would have been before the start."""
         self._random = random
         self._run = run
         self._truth = truth
-        self._waiting: list[_Waiting] = []
+        self._buckets: dict[int, list[_Waiting]] = {}
+        self._bucket_order: list[int] = []
+        self._arriving: list[_Waiting] = []
+        """What is left of the buckets that were opened, in order."""
         self._seconds: dict[int, str] = {}
 
     def add(
-        self, topic: str, who: Presence, at_ms: int, own_fields: str, incident: Incident | None = None
+        self,
+        topic: str,
+        who: Presence,
+        at_ms: int,
+        own_fields: str,
+        note: Incident | Credit | None = None,
     ) -> str:
         """An event of ``who`` at a time; ``own_fields`` is JSON without braces. Returns its ``event_id``."""
-        self.added += 1
-        event_id = f"{self._run}-{self.added:010x}"
+        self.added = number = self.added + 1
+        event_id = f"{self._run}-{number:010x}"
         if at_ms < self.start_ms:
             return event_id
+        second = at_ms // 1000
+        time_text = self._seconds.get(second) or self._second_text(second)
         value = (
-            f'{{"event_id":"{event_id}","event_time":"{self._time_text(at_ms)}",{who.envelope},{own_fields}}}'
+            f'{{"event_id":"{event_id}","event_time":"{time_text}{_MILLIS[at_ms - 1000 * second]}",'
+            f"{who.envelope},{own_fields}}}"
         ).encode()
         draw = self._random.random()
         arrival_ms = at_ms + 40 + int(draw * 7919) % (DELAY_MS - 40)
-        note: _Note | None = incident
         if draw < _SPECIAL_SHARE:
-            arrival_ms, note = self._special(draw, topic, who.key, value, event_id, arrival_ms, incident)
-        heappush(self._waiting, (arrival_ms, self.added, topic, who.key, value, note))
+            self._put_special(draw, Event(topic, who.key, value, arrival_ms), event_id, number, note)
+        else:
+            self._put(arrival_ms, number, Event(topic, who.key, value, arrival_ms), note)
         return event_id
 
-    def add_credit(
-        self, who: Presence, at_ms: int, source: str, cents: int, task_id: str | None = None
-    ) -> None:
+    def add_credit(self, who: Presence, at_ms: int, credit: Credit) -> None:
         """Money for a user."""
-        self.added += 1
-        event_id = f"{self._run}-{self.added:010x}"
-        if at_ms < self.start_ms:
-            return
-        task = "" if task_id is None else f',"task_id":"{task_id}"'
-        value = (
-            f'{{"event_id":"{event_id}","event_time":"{self._time_text(at_ms)}",{who.envelope},'
-            f'"source":"{source}","amount_cents":{cents}{task}}}'
-        ).encode()
-        draw = self._random.random()
-        arrival_ms = at_ms + 40 + int(draw * 7919) % (DELAY_MS - 40)
-        delay: _Note | None = None
-        if draw < _SPECIAL_SHARE:
-            arrival_ms, delay = self._special(draw, CREDIT_TOPIC, who.key, value, event_id, arrival_ms, None)
-        note = _Credit(source, cents, delay if isinstance(delay, _Delay) else None)
-        heappush(self._waiting, (arrival_ms, self.added, CREDIT_TOPIC, who.key, value, note))
+        self.add(_CREDIT_TOPIC, who, at_ms, credit.own_fields, credit)
 
-    def _special(
-        self,
-        draw: float,
-        topic: str,
-        key: bytes,
-        value: bytes,
-        event_id: str,
-        arrival_ms: int,
-        incident: Incident | None,
-    ) -> tuple[int, _Note | None]:
-        """When the event arrives and what the truth must hear of it; copies are put in here."""
+    def _put(self, arrival_ms: int, number: int, event: Event, note: _Note | None) -> None:
+        which = arrival_ms >> _BUCKET_BITS
+        bucket = self._buckets.get(which)
+        if bucket is None:
+            bucket = self._buckets[which] = []
+            heappush(self._bucket_order, which)
+        bucket.append((arrival_ms, number, event, note))
+
+    def _put_special(
+        self, draw: float, event: Event, event_id: str, number: int, note: Incident | Credit | None
+    ) -> None:
+        """An event that comes twice, has a damaged twin, or is late; one that proves an incident is not."""
         more = self._random.random()
+        arrival_ms = event.timestamp_ms
         if draw < _REDELIVERED_SHARE:
-            again_ms = arrival_ms + 200 + int(more * 20_000)
-            self._copy(again_ms, topic, key, value, _Redelivery(event_id))
-            return arrival_ms, incident
-        if draw < _REDELIVERED_SHARE + _MALFORMED_SHARE:
-            broken, fault, field = damaged(self._random, topic, value)
-            self._copy(arrival_ms, topic, key, broken, _Damage(fault, field))
-            return arrival_ms, incident
-        if incident is not None:
-            return arrival_ms, incident
-        very_late = draw > _SPECIAL_SHARE - _VERY_LATE_SHARE
-        delay_ms = int(7_200_000 + more * 14_400_000) if very_late else int(30_000 + more * 270_000)
-        return arrival_ms + delay_ms, _Delay(event_id, delay_ms)
+            self._put_copy(event, arrival_ms + 200 + int(more * 20_000), _Redelivery(event_id))
+        elif draw < _REDELIVERED_SHARE + _MALFORMED_SHARE:
+            broken, fault, field = damaged(self._random, event.topic, event.value)
+            self._put_copy(event._replace(value=broken), arrival_ms, _Damage(fault, field))
+        elif not isinstance(note, Incident):
+            very_late = draw > _SPECIAL_SHARE - _VERY_LATE_SHARE
+            delay_ms = int(7_200_000 + more * 14_400_000) if very_late else int(30_000 + more * 270_000)
+            late = event._replace(timestamp_ms=arrival_ms + delay_ms)
+            self._put(late.timestamp_ms, number, late, _Delay(event_id, delay_ms, note))
+            return
+        self._put(arrival_ms, number, event, note)
 
-    def _copy(self, arrival_ms: int, topic: str, key: bytes, value: bytes, note: _Note) -> None:
+    def _put_copy(self, event: Event, arrival_ms: int, note: _Note) -> None:
         self.added += 1
-        heappush(self._waiting, (arrival_ms, self.added, topic, key, value, note))
+        self._put(arrival_ms, self.added, event._replace(timestamp_ms=arrival_ms), note)
 
-    def _time_text(self, time_ms: int) -> str:
-        second, millisecond = divmod(time_ms, 1000)
-        text = self._seconds.get(second)
-        if text is None:
-            if len(self._seconds) > 10_000:
-                self._seconds.clear()
-            text = self._seconds[second] = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{text}.{millisecond:03d}Z"
+    def _second_text(self, second: int) -> str:
+        if len(self._seconds) > _SECONDS_KEPT:
+            self._seconds.clear()
+        text = self._seconds[second] = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return text
 
     def arrived(self, time_ms: int, limit: int) -> list[Event]:
         """The events that arrive until ``time_ms``, at most ``limit`` of them, and off to the truth."""
-        waiting = self._waiting
-        out: list[Event] = []
-        while waiting and waiting[0][0] <= time_ms and len(out) < limit:
-            arrival_ms, _, topic, key, value, note = heappop(waiting)
-            out.append(Event(topic, key, value, arrival_ms))
+        arriving = self._arriving
+        order = self._bucket_order
+        while order and order[0] <= time_ms >> _BUCKET_BITS:
+            arriving += self._buckets.pop(heappop(order))
+        # Numbers decide between events of the same moment: nothing behind them is ever compared.
+        arriving.sort()
+        taken = arriving[: min(bisect_left(arriving, (time_ms + 1,)), limit)]
+        del arriving[: len(taken)]
+        for _, _, event, note in taken:
             if note is not None:
-                self._tell(note, topic, key, value, arrival_ms)
+                self._tell(note, event)
+        out = [waiting[2] for waiting in taken]
         self._truth.records.update(Counter([event.topic for event in out]))
         return out
 
-    def _tell(self, note: _Note, topic: str, key: bytes, value: bytes, arrival_ms: int) -> None:
+    def _tell(self, note: _Note, event: Event) -> None:
         truth = self._truth
-        match note:
-            case _Credit():
-                truth.credit(key, note.source, note.cents)
-                if note.delay is not None:
-                    truth.late(topic, note.delay.event_id, note.delay.delay_ms)
-            case Incident():
-                truth.incident_event(note, arrival_ms)
-            case _Redelivery():
-                truth.redelivered(topic, note.event_id)
-            case _Damage():
-                truth.malformed(topic, note.fault, note.field, value)
-            case _Delay():
-                truth.late(topic, note.event_id, note.delay_ms)
+        if isinstance(note, Credit):
+            truth.credit(event.key, note.source, note.cents)
+        elif isinstance(note, Incident):
+            truth.incident_event(note, event.timestamp_ms)
+        elif isinstance(note, _Redelivery):
+            truth.redelivered(event.topic, note.event_id)
+        elif isinstance(note, _Damage):
+            truth.malformed(event.topic, note.fault, note.field, event.value)
+        else:
+            if note.credit is not None:
+                truth.credit(event.key, note.credit.source, note.credit.cents)
+            truth.late(event.topic, note.event_id, note.delay_ms)

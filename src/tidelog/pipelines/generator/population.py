@@ -37,12 +37,15 @@ class Device:
 
 
 class User:
-    """One account, the person's usual device and addresses, and the task in progress (number, next step)."""
+    """One account, the person's usual device and addresses, and the task in progress (number, next step).
+
+    ``phone`` is None until somebody has asked for it: see ``Population.phone_of``.
+    """
 
     __slots__ = ("device", "home_ip", "key", "office_ip", "phone", "region", "task", "user_id", "version")
 
     def __init__(
-        self, user_id: str, phone: str, device: Device, home_ip: str, region: Region, version: str
+        self, user_id: str, phone: str | None, device: Device, home_ip: str, region: Region, version: str
     ) -> None:
         self.user_id = user_id
         self.key = user_id.encode()
@@ -114,19 +117,24 @@ class Population:
         return Device(f"d{self._run}{self._devices_made:07x}", shared)
 
     def new_user(self, region: Region, device: Device, home_ip: str, phone: str | None = None) -> User:
-        """A new account; its number is valid but for a few, which the truth names."""
-        random = self._random
+        """A new account."""
         self._users_made += 1
         user_id = f"u{self._run}{self._users_made:07d}"
-        if phone is None:
+        version = _VERSIONS[int(self._random.random() * len(_VERSIONS))]
+        return User(user_id, phone, device, home_ip, region, version)
+
+    def phone_of(self, user: User) -> str:
+        """The user's number: a valid one but for a few people's, which the truth names."""
+        if user.phone is None:
+            random = self._random
             if random.random() < _INVALID_PHONE_SHARE:
-                phone, reason = invalid_phone(random)
-                self._truth.invalid_phone(user_id, phone, reason)
+                user.phone, reason = invalid_phone(random)
+                self._truth.invalid_phone(user.user_id, user.phone, reason)
             else:
-                phone = region.phone(random)
-                if region.code == "CN" and random.random() < _NATIONAL_FORMAT_SHARE:
-                    phone = phone[3:]
-        return User(user_id, phone, device, home_ip, region, _VERSIONS[int(random.random() * len(_VERSIONS))])
+                user.phone = user.region.phone(random)
+                if user.region.code == "CN" and random.random() < _NATIONAL_FORMAT_SHARE:
+                    user.phone = user.phone[3:]
+        return user.phone
 
     def newcomer(self, region: Region) -> User:
         """A new user with a device and a home of their own, who will come again."""

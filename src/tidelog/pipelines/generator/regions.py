@@ -33,8 +33,9 @@ class Region:
 
     def network(self, random: Random) -> str:
         """The first three numbers of an address, ``a.b.c``."""
-        first = self.networks[int(random.random() * len(self.networks))]
-        return f"{first}.{int(random.random() * 254) + 1}.{int(random.random() * 254) + 1}"
+        bits = random.getrandbits(48)
+        first = self.networks[(bits >> 32) % len(self.networks)]
+        return f"{first}.{(bits >> 16 & 0xFFFF) % 254 + 1}.{(bits & 0xFFFF) % 254 + 1}"
 
     def address(self, random: Random) -> str:
         """An address of this country."""
@@ -51,7 +52,7 @@ REGIONS = (
     Region("TH", 0.01, 420, ("+668",), 8, (49, 171)),
     Region("ID", 0.01, 420, ("+62812",), 7, (36, 114)),
     Region("IN", 0.01, 330, ("+9198",), 8, (103, 106)),
-    Region("KR", 0.01, 540, ("+8210",), 8, (121, 175)),
+    Region("KR", 0.01, 540, ("+82102", "+82103"), 7, (121, 175)),
     Region("GB", 0.01, 0, ("+447400",), 6, (81, 86)),
     Region("US", 0.01, -300, ("+1415555", "+1917555"), 4, (24, 73)),
 )

@@ -1,8 +1,8 @@
 """The clock of the generator: lets people act so that events arrive at the wanted rate, and hands them out.
 
-The rate is held by counting: each slice of time buys as many records as it should bring, and sessions,
-planted fraud and honest lookalikes are put in until they are spent. Sessions begin a little before the run,
-so that it starts at its full rate.
+The rate is held by counting: each slice of time buys as many records as it should bring; what the sessions
+under way do is paid first, the rest buys new ones, and planted fraud and honest lookalikes with them.
+Sessions begin a little before the run, so that it starts at its full rate.
 """
 
 from __future__ import annotations
@@ -128,6 +128,11 @@ class Traffic:
         if at_ms >= outbox.start_ms:
             self._plant(at_ms, records)
             self._planted += outbox.added + outbox.skipped - before
+            before = outbox.added + outbox.skipped
+            self._chains.go_on(self._simulated_ms)
+        else:
+            # Sessions that begin before the start are counted as a whole when they begin.
+            self._chains.go_on(self._simulated_ms)
             before = outbox.added + outbox.skipped
         # Planted records are paid for as they arrive, which takes minutes, lest the rate drop at first.
         paid = self._planted * slice_ms / _PLANTED_SPREAD_MS

@@ -27,6 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import msgspec
+
 NAME = "invite-fraud"
 
 SHOWN = 50
@@ -81,3 +83,41 @@ class Rules:
 
 
 RULES = Rules()
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A rule that gave points."""
+
+    rule: str
+    points: int
+    count: int
+    value: str
+
+
+class Invite(msgspec.Struct, frozen=True):
+    """An invitation that proves an alert."""
+
+    event_id: str
+    event_time: str
+    inviter: str
+    invitee: str
+    partition: int
+    offset: int
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """What an alert says, in the order of its JSON."""
+
+    alert_id: str
+    pipeline: str
+    subject_kind: str
+    subject: str
+    window_start: str
+    window_end: str
+    score: int
+    reasons: list[Reason]
+    inviters: list[str]
+    invitees: list[str]
+    devices: list[str]
+    invitations: int
+    invites: list[Invite]

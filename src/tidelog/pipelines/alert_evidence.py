@@ -1,0 +1,72 @@
+"""What the two detecting pipelines share when they look at a window: its events counted once, times, ids.
+
+Plain Python without Spark. Called by the pipelines' ``scoring`` in Spark's Python workers, and by
+``invite_fraud.rings`` on the driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+_US_PER_S = 1_000_000
+
+
+class Window(NamedTuple):
+    """The time from ``start_us`` (included) to ``end_us`` (not included), in microseconds since 1970."""
+
+    start_us: int
+    end_us: int
+
+
+class Delivered(Protocol):
+    """An event as it was delivered: sorts by its time, its id, and where its record is."""
+
+    @property
+    def event_id(self) -> str:
+        """The same for all deliveries of one event."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+DeliveredT = TypeVar("DeliveredT", bound=Delivered)
+
+
+def distinct_events(delivered: Iterable[DeliveredT]) -> list[DeliveredT]:
+    """In the order of time, each event once.
+
+    Deliveries of one event have the same time and id, so they are neighbours after sorting, the first
+    delivery first.
+    """
+    distinct: list[DeliveredT] = []
+    before = None
+    for event in sorted(delivered):
+        if event.event_id != before:
+            distinct.append(event)
+        before = event.event_id
+    return distinct
+
+
+def time_text(time_us: int) -> str:
+    """A time as events have it: UTC, ISO 8601, milliseconds."""
+    second, rest_us = divmod(time_us, _US_PER_S)
+    return f"{_moment(second):%Y-%m-%dT%H:%M:%S}.{rest_us // 1000:03d}Z"
+
+
+def alert_id(*names: str, window: Window | None = None) -> str:
+    """The same for the same names and window, another one for others; 32 hexadecimal digits."""
+    parts = names if window is None else (*names, _sql_time(window.start_us))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _sql_time(time_us: int) -> str:
+    """A time as SQL writes it, without zeros at its end: ids of alerts are made of it."""
+    second, rest_us = divmod(time_us, _US_PER_S)
+    fraction = f".{rest_us:06d}".rstrip("0") if rest_us else ""
+    return f"{_moment(second):%Y-%m-%d %H:%M:%S}{fraction}"
+
+
+def _moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)

@@ -1,0 +1,96 @@
+"""Alerts of a micro-batch are written once; other alerts under the number of a batch are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pytest
+
+from tidelog.client import Consumer, TopicPartition
+from tidelog.pipelines.alert_job import BatchWriter
+from tidelog.pipelines.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS
+from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.topics import ensure_topics
+from tidelog.spark.epoch_task import ReplayRefusedError
+from tidelog.testing.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "account-switch"
+TOPICS = (ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS)
+SCHEMA = pa.schema(
+    {
+        "topic": pa.string(),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    }
+)
+NO_SESSION = cast("SparkSession", None)
+"""The driver writes by itself."""
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def settings(bootstrap: str, tmp_path: Path) -> PipelineSettings:
+    """With a checkpoint of its own, as a streaming query has made it by its first batch."""
+    settings = PipelineSettings(bootstrap, tmp_path)
+    ensure_topics(settings, TOPICS)
+    settings.checkpoint(NAME).mkdir(parents=True)
+    (settings.checkpoint(NAME) / "metadata").write_text(f'{{"id":"{tmp_path.name}"}}')
+    return settings
+
+
+def batch(*values: bytes) -> pa.Table:
+    alerts = [{"topic": ACCOUNT_SWITCH_ALERTS, "key": value[:1], "value": value} for value in values]
+    letter = {"topic": DEAD_LETTERS, "value": values[0], "headers": [{"key": "reason", "value": b"no"}]}
+    return pa.Table.from_pylist([*alerts, letter], schema=SCHEMA)
+
+
+def written(bootstrap: str, topic: str, values: tuple[bytes, ...]) -> list[bytes | None]:
+    """What committed records of a topic hold, of these values."""
+    found = []
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        partitions = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(partitions)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            found += consumer.poll(10.0)
+    return sorted(record.value for record in found if record.value in values)
+
+
+def test_a_replayed_batch_adds_nothing_in_the_same_run_or_in_another(settings: PipelineSettings) -> None:
+    values = (b"a1", b"a2", b"a3")
+    first = BatchWriter(settings, NAME)
+    first.write(NO_SESSION, batch(*values[:2]), 4)
+    first.write(NO_SESSION, batch(*values[:2]), 4)
+    restarted = BatchWriter(settings, NAME)
+    restarted.write(NO_SESSION, batch(*values[:2]), 4)
+    restarted.write(NO_SESSION, batch(values[2]), 7)
+    restarted.write(NO_SESSION, batch(values[2]), 7)
+    assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, values) == [b"a1", b"a2", b"a3"]
+    assert written(settings.bootstrap_servers, DEAD_LETTERS, values) == [b"a1", b"a3"]
+
+
+def test_other_alerts_under_a_number_that_was_written_are_refused(settings: PipelineSettings) -> None:
+    BatchWriter(settings, NAME).write(NO_SESSION, batch(b"b1"), 0)
+    with pytest.raises(ReplayRefusedError, match="txnVersion=0 of txnAppId=account-switch-"):
+        BatchWriter(settings, NAME).write(NO_SESSION, batch(b"b2"), 0)
+    assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, (b"b1", b"b2")) == [b"b1"]
+
+
+def test_a_batch_without_records_writes_nothing(settings: PipelineSettings) -> None:
+    writer = BatchWriter(settings, NAME)
+    writer.write(NO_SESSION, SCHEMA.empty_table(), 0)
+    writer.write(NO_SESSION, batch(b"c1"), 0)
+    assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, (b"c1",)) == [b"c1"]
