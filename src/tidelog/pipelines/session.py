@@ -34,6 +34,11 @@ QUICK_START = (
 first minutes all tiers of compilation were not faster for each event either."""
 WORKER_DAEMON = "tidelog.pipelines.worker_daemon"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+LOCAL_CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+"""Spark's default one runs ``readlink`` and ``stat`` as processes for every file on a local disk, where both
+write a file aside and rename it."""
 
 
 class SparkMissingError(TidelogError):
@@ -102,4 +107,5 @@ def default_options(master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         options["spark.driver.bindAddress"] = options["spark.driver.host"] = "127.0.0.1"
+        options["spark.sql.streaming.checkpointFileManagerClass"] = LOCAL_CHECKPOINTS
     return options
