@@ -25,6 +25,7 @@ HEARTBEAT_S = 3.0
 VERSIONS = {ApiKey.JOIN_GROUP: 9, ApiKey.SYNC_GROUP: 5, ApiKey.HEARTBEAT: 4}
 SESSION_MS, REBALANCE_MS = 45_000, 60_000
 AT_ONCE = 200
+MOST_ROUNDS = 20
 
 
 class Member:
@@ -61,13 +62,16 @@ class Member:
     async def live(self, offset_s: float) -> None:
         """Heartbeats for ever."""
         await asyncio.sleep(offset_s)
-        request = HeartbeatRequest(
-            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
-        )
         while True:
+            request = HeartbeatRequest(
+                group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
+            )
             response = await self._ask(ApiKey.HEARTBEAT, request)
             self.heartbeats += 1
-            self.errors += response.error_code != 0
+            if response.error_code:
+                # Somebody has come after this member had its assignment.
+                self.errors += 1
+                await self.join()
             await asyncio.sleep(HEARTBEAT_S)
 
     def _join_request(self) -> JoinGroupRequest:
@@ -109,8 +113,13 @@ async def main(port: int, groups: int, members: int) -> None:
     await asyncio.gather(*(member.join() for member in everybody))
     step_s = HEARTBEAT_S / len(everybody)
     lives = [asyncio.ensure_future(member.live(n * step_s)) for n, member in enumerate(everybody)]
-    # Once around, so that whatever came with the joins is over.
-    await asyncio.sleep(HEARTBEAT_S)
+    for _ in range(MOST_ROUNDS):
+        # Until one is without errors, so that whatever came with the joins is over.
+        for member in everybody:
+            member.heartbeats = member.errors = 0
+        await asyncio.sleep(2 * HEARTBEAT_S)
+        if all(member.heartbeats and not member.errors for member in everybody):
+            break
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     for life in lives:
