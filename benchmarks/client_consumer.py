@@ -6,7 +6,7 @@ linger of 5 ms. On a machine with few cores the broker shares them: compare the 
 
 "receiving alone" is the floor that no client gets below: the same fetches over a plain blocking socket into
 one buffer, where nothing but the headers of batches is looked at. What it costs is the kernel's copy.
-With the checksums, which every client verifies, it is "receiving and checksum alone".
+With the checksums, which all but librdkafka verify by default, it is "receiving and checksum alone".
 """
 
 from __future__ import annotations
