@@ -81,7 +81,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     arguments = parse()
     console = Console()
-    console.width = max(console.width, 110)  # a table in a file or a pipe need not be narrow
+    console.width = max(console.width, 180)  # a table in a file or a pipe need not be narrow
     names = arguments.benchmark or list(BENCHMARKS)
     rounds = arguments.rounds or (1 if arguments.quick else 3)
     brokers, hindrance = contestants.available()
