@@ -64,6 +64,10 @@ class TransactionMarkers:
         self._timers = timers
         self._on_offline = on_offline
 
+    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+        """All of them: a broker that is alone knows of everything."""
+        return Reply.of(partitions)
+
     def write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
         """What became of each partition, once all is committed or refused."""
         answer: Reply[dict[TopicPartition, ErrorCode]] = Reply()

@@ -115,6 +115,12 @@ class Faults:
             if life.held is None and life.store is not None and not life.store.is_cut
         }
         for name in self._kept():
+            assigned = self.world.assignment(name.topic)
+            if assigned is not None and name.partition in {
+                *assigned.adding_replicas,
+                *assigned.removing_replicas,
+            }:
+                return False
             state = self.world.state(name)
             if state is not None and broker_id in state.isr and not healthy & set(state.isr) - {broker_id}:
                 return False
@@ -255,7 +261,8 @@ class Faults:
 
     async def reassign(self) -> bool:
         name = self._some_partition([*self.strict, "brief"])
-        if name is None:
+        if name is None or self.weak is not None:
+            # One who has what the weak one has lost may be sent away.
             return False
         machines = sorted(self.world.machines)
         target = tuple(self.rng.sample(machines, self.rng.choice((2, 3, 3))))

@@ -73,6 +73,7 @@ class Membership:
         self.links = BrokerLinks(
             config.node_id,
             feed.image,
+            store,
             lambda broker_id: Peer(lambda: self._address_of(broker_id), self._settings),
         )
         self._isr = IsrSender(config.node_id, lambda: self.broker_epoch, lambda: self.link)

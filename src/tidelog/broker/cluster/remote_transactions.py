@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from tidelog.broker.cluster.peer import Peer
 from tidelog.coordinator.reply import Reply, gather
@@ -20,7 +21,9 @@ from tidelog.coordinator.transaction.markers import MarkerRequest, MarkerWriter
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition
+from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.store import NoNode, SharedStore
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -44,9 +47,12 @@ _TIMEOUT_MS = 30_000
 class BrokerLinks:
     """One connection to each other broker, for requests that coordinators send."""
 
-    def __init__(self, broker_id: int, image: MetadataImage, peer_of: Callable[[int], Peer]) -> None:
+    def __init__(
+        self, broker_id: int, image: MetadataImage, store: SharedStore, peer_of: Callable[[int], Peer]
+    ) -> None:
         self.broker_id = broker_id
         self.image = image
+        self.store = store
         self._peer_of = peer_of
         self._peers: dict[int, Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,10 +83,38 @@ class BrokerLinks:
                 codes = otherwise
             reply.resolve({name: codes.get(name, code) for name, code in otherwise.items()})
 
-        task = asyncio.get_running_loop().create_task(asked())
+        self._in_background(asked())
+        return reply
+
+    def look_up(self, names: Iterable[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+        """Which partitions are not in ZooKeeper."""
+        reply: Reply[frozenset[TopicPartition]] = Reply()
+
+        async def looked() -> None:
+            missing: set[TopicPartition] = set()
+            try:
+                for topic, indexes in _by_topic(names).items():
+                    there = await self._partitions_of(topic)
+                    missing.update(TopicPartition(topic, each) for each in indexes if each not in there)
+            except TidelogError as error:
+                reply.fail(error)
+            else:
+                reply.resolve(frozenset(missing))
+
+        self._in_background(looked())
+        return reply
+
+    async def _partitions_of(self, topic: str) -> Collection[int]:
+        try:
+            raw, _ = await self.store.get(znodes.topic_path(topic))
+        except NoNode:
+            return ()
+        return znodes.TopicAssignment.decode(topic, raw).partitions
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return reply
 
     async def close(self) -> None:
         """Ask no more."""
@@ -106,6 +140,10 @@ class ClusterMarkers:
             by_leader.setdefault(leader, []).append(name)
         written = [self._write_at(leader, request, names) for leader, names in by_leader.items()]
         return gather(written).then(_merged)
+
+    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+        """Those that are not in ZooKeeper: of the others the controller has not told this broker yet."""
+        return self._links.look_up(partitions)
 
     def _write_at(self, leader: int, request: MarkerRequest, names: list[TopicPartition]) -> Reply[Codes]:
         part = request._replace(partitions=tuple(names))

@@ -107,25 +107,46 @@ class Completion:
         if not self._is_current(sending):
             return
         sending.attempts += 1
-        transaction = sending.transaction
-        image = self._support.image
-        gone = {name for name in sending.left if image.partition(*name) is None}
-        if gone:
+        unknown = frozenset(name for name in sending.left if not self._is_known(name))
+        if unknown:
+            self._support.markers.gone(unknown).when_done(lambda reply: self._sorted_out(sending, reply))
+        else:
+            self._send_to_known(sending)
+
+    def _is_known(self, name: TopicPartition) -> bool:
+        return self._support.image.partition(*name) is not None
+
+    def _sorted_out(self, sending: _Sending, reply: Reply[frozenset[TopicPartition]]) -> None:
+        """It is known which partitions do not exist any more."""
+        if not self._is_current(sending):
+            return
+        transactional_id = sending.transaction.transactional_id
+        if reply.error is not None:
+            logger.warning("Nobody knows where the markers of %r go: %s", transactional_id, reply.error)
+        elif gone := sending.left & reply.result():
             logger.info(
                 "%s of %r do not exist any more and get no marker",
                 ", ".join(map(str, sorted(gone))),
-                transaction.transactional_id,
+                transactional_id,
             )
             sending.left -= gone
+        self._send_to_known(sending)
+
+    def _send_to_known(self, sending: _Sending) -> None:
         if not sending.left:
             self._finish(sending)
+            return
+        transaction = sending.transaction
+        known = tuple(sorted(filter(self._is_known, sending.left)))
+        if not known:
+            self._later(sending, lambda: self._send(sending))
             return
         request = MarkerRequest(
             transaction.producer_id,
             transaction.producer_epoch,
             self._context.epoch,
             transaction.state is TransactionState.PREPARE_COMMIT,
-            tuple(sorted(sending.left)),
+            known,
             transaction.client_version,
         )
         self._write(request).when_done(lambda reply: self._written(sending, reply))

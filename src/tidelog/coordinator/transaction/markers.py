@@ -38,3 +38,9 @@ class MarkerWriter(Protocol):
         NONE where the marker is written. A partition that the answer leaves out, like a reply that fails,
         counts as one to try again.
         """
+
+    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+        """Which of these, of which this broker's metadata do not know, do not exist any more.
+
+        The others exist: this broker has started a moment ago, and has not been told of them yet.
+        """

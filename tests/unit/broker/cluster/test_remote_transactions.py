@@ -15,8 +15,11 @@ from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition, random_uuid
+from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.store import StoreClosed, ensure_path
+from tidelog.metadata.znodes import BrokerRegistration, TopicAssignment
+from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -44,6 +47,9 @@ class Local:
 
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, ...]] = []
+
+    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+        raise AssertionError("this broker alone cannot know")
 
     def write(self, request: MarkerRequest) -> Reply[Codes]:
         self.asked.append(request.partitions)
@@ -101,11 +107,40 @@ def image() -> MetadataImage:
 def run(test: Callable[[BrokerLinks, Local, Other], Awaitable[None]]) -> None:
     async def main() -> None:
         other = Other(lambda request: None)
-        links = BrokerLinks(ME, image(), lambda broker: cast(Peer, other))
+        zookeeper = MemoryZooKeeper()
+        links = BrokerLinks(ME, image(), zookeeper.session(), lambda broker: cast(Peer, other))
         await test(links, Local(), other)
         await links.close()
 
     asyncio.run(main())
+
+
+async def settled(reply: Reply[Any]) -> Reply[Any]:
+    async with asyncio.timeout(10):
+        while not reply.done:  # noqa: ASYNC110 (there is nothing to wait on)
+            await asyncio.sleep(0)
+    return reply
+
+
+def test_what_does_not_exist_any_more_is_looked_up_in_zookeeper() -> None:
+    async def test(links: BrokerLinks, local: Local, other: Other) -> None:
+        node = TopicAssignment(topic_id=random_uuid(), partitions={0: (1,), 1: (1,)})
+        await ensure_path(links.store, znodes.TOPICS)
+        await links.store.create(znodes.topic_path("t"), node.encode())
+        asked = frozenset({HERE, THERE, AWAY, TopicPartition("deleted", 0)})
+        reply = await settled(links.markers(local).gone(asked))
+        assert reply.result() == {AWAY, TopicPartition("deleted", 0)}
+
+    run(test)
+
+
+def test_nothing_is_held_to_be_gone_where_zookeeper_does_not_answer() -> None:
+    async def test(links: BrokerLinks, local: Local, other: Other) -> None:
+        await links.store.close()
+        reply = await settled(links.markers(local).gone(frozenset({HERE})))
+        assert isinstance(reply.error, StoreClosed)
+
+    run(test)
 
 
 MARKERS = MarkerRequest(7, 2, 5, True, (HERE, THERE, AWAY, UNKNOWN), 2)

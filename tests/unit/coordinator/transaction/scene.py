@@ -62,6 +62,14 @@ class FakeMarkers:
         self.codes: dict[TopicPartition, ErrorCode] = {}
         """Partitions that refuse, until the test takes them out."""
         self.written: list[tuple[TopicPartition, int, int, bool]] = []
+        self.untold: set[TopicPartition] = set()
+        """Partitions that exist though the metadata do not know of them."""
+        self.nobody_knows = False
+
+    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+        if self.nobody_knows:
+            return Reply.failed(ConnectionError("no session"))
+        return Reply.of(partitions - self.untold)
 
     def write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
         self.requests.append(request)

@@ -99,6 +99,26 @@ def test_a_transaction_whose_topics_are_all_gone_is_complete_at_once() -> None:
     assert scene.markers.requests == []
 
 
+def test_a_partition_that_nobody_has_told_of_yet_gets_its_marker_when_somebody_has() -> None:
+    scene = Scene()
+    producer = scene.in_state(S.ONGOING)
+    added(scene.add(producer, [OFFSETS]))
+    orders = scene.image.topics["orders"]
+    scene.image.drop_topic("orders")
+    scene.markers.nobody_knows = True
+    scene.end(producer, commit=True).result()
+    assert scene.state is S.PREPARE_COMMIT
+    assert [entry[0] for entry in scene.markers.written] == [OFFSETS]
+    scene.markers.nobody_knows = False
+    scene.markers.untold = set(ORDERS)
+    scene.advance(MAX_BACKOFF_MS)
+    assert scene.state is S.PREPARE_COMMIT
+    scene.image.install(orders)
+    scene.advance(MAX_BACKOFF_MS)
+    assert scene.state is S.COMPLETE_COMMIT
+    assert [entry[0] for entry in scene.markers.written] == [OFFSETS, *ORDERS[:2]]
+
+
 def test_an_answer_that_leaves_partitions_out_or_fails_is_tried_again() -> None:
     scene = Scene()
     scene.markers.answers.append(ConnectionError("gone"))
