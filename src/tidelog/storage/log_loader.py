@@ -39,6 +39,7 @@ from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_replay import replay_batch
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.producer_tail import remember_tail
 from tidelog.storage.recovery import recover_segment
 from tidelog.storage.recovery_report import RecoveryReport
 from tidelog.storage.segment import Segment
@@ -294,6 +295,7 @@ def rebuild_producers(
             replayed += _replay_segment(state, segment, start, end_offset)
     state.end_offset = end_offset
     state.take_snapshot()
+    remember_tail(state, segments, log_start_offset, end_offset, now_ms)
     return replayed
 
 

@@ -5,7 +5,8 @@ the write that is about to happen. Staging notes what it replaces; when the writ
 :meth:`ProducerState.rollback` puts everything back. Entries are immutable, so noting one costs a reference.
 
 The last five batches of each producer are remembered, enough for five requests in flight. After a restart
-only the last one is known for producers that have written nothing since the newest snapshot. Memory only;
+only the last one is known for producers that have written nothing since the newest snapshot, unless
+``producer_tail`` finds the others in the log. Memory only;
 ``producer_snapshots`` has the files. Called by ``log`` (append), ``recovery`` (replay) and DescribeProducers.
 """
 
@@ -27,7 +28,7 @@ from tidelog.storage.producer_snapshots import (
 )
 from tidelog.storage.producer_verification import Verification, Verifications
 
-_REMEMBERED_BATCHES = 5
+REMEMBERED_BATCHES = 5
 _LAST_EPOCH = 0x7FFF
 _EPOCH_PER_TRANSACTION = 2
 _log = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ class ProducerState:
             self._note_transactions()
             txn_first_offset = batch.first_offset
             self._ongoing[txn_first_offset] = producer_id
-        known_batches = entry.batches[1 - _REMEMBERED_BATCHES :] if entry.epoch == epoch else ()
+        known_batches = entry.batches[1 - REMEMBERED_BATCHES :] if entry.epoch == epoch else ()
         self._put(
             ProducerEntry(
                 producer_id,

@@ -15,6 +15,7 @@ from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_ma
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log import Isolation, Log
 from tidelog.storage.producer_state import AppendOrigin
+from tidelog.storage.producer_tail import RECENT_MS
 from tidelog.testing.clock import ManualClock
 from tidelog.testing.faulty_disk import FaultyDisk
 
@@ -188,8 +189,12 @@ def test_batches_larger_than_a_read_are_checked_whole(open_log: OpenLog) -> None
 # -- a clean stop that was none -----------------------------------------------------------------------
 
 
-def test_after_a_clean_stop_nothing_is_read_but_the_end(open_log: OpenLog, disk: FaultyDisk) -> None:
+def test_after_a_clean_stop_nothing_is_read_but_the_end(
+    open_log: OpenLog, disk: FaultyDisk, clock: ManualClock
+) -> None:
     filled(open_log(**SMALL), 10).close()
+    # Of a producer that was at work a moment ago the last batches are looked up.
+    clock.advance(2 * RECENT_MS)
     read: list[int] = []
     pread = disk.pread
     disk.pread = lambda fd, size, at: read.append(size) or pread(fd, size, at)  # type: ignore[method-assign, assignment, func-returns-value]
