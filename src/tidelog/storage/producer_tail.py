@@ -9,12 +9,17 @@ them.) Called by ``log_loader``.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Final
 
-from tidelog.records.batch import MAX_INT32
+from tidelog.errors import StorageError
+from tidelog.records.batch import MAX_INT32, BatchHeader
 from tidelog.storage.producer_snapshots import SequencedBatch
 from tidelog.storage.producer_state import REMEMBERED_BATCHES, ProducerState
 from tidelog.storage.segments import Segments
+
+_log = logging.getLogger(__name__)
 
 RECENT_MS: Final = 15 * 60_000
 """Producers give a batch up after ``delivery.timeout.ms``, two minutes by default."""
@@ -34,6 +39,21 @@ def remember_tail(
         return
     start = max(log_start_offset, end_offset - TAIL_OFFSETS)
     found: dict[int, list[SequencedBatch]] = {}
+    try:
+        for header in _headers(segments, start, end_offset):
+            entry = recent.get(header.producer_id)
+            if entry is not None and header.producer_epoch == entry.epoch and not header.is_control:
+                found.setdefault(header.producer_id, []).append(_sequenced(header))
+    except StorageError as error:
+        # Whoever reads there is told; what is known of the producers without it is right.
+        _log.warning("%s: repeated batches may be refused, because %s", state.partition, error)
+        return
+    for producer_id, batches in found.items():
+        entry = recent[producer_id]
+        state.entries[producer_id] = entry._replace(batches=_chain(batches, entry.batches))
+
+
+def _headers(segments: Segments, start: int, end_offset: int) -> Iterator[BatchHeader]:
     for segment in segments.between(start, end_offset):
         position = segment.position_of(max(start, segment.base_offset))
         if position is None:
@@ -41,21 +61,14 @@ def remember_tail(
         for _, header in segment.scan(position):
             if header.last_offset >= end_offset:
                 break
-            entry = recent.get(header.producer_id)
-            if entry is not None and header.producer_epoch == entry.epoch and not header.is_control:
-                last_sequence = (header.base_sequence + header.last_offset_delta) & MAX_INT32
-                found.setdefault(header.producer_id, []).append(
-                    SequencedBatch(
-                        header.base_sequence,
-                        last_sequence,
-                        header.base_offset,
-                        header.last_offset,
-                        header.max_timestamp,
-                    )
-                )
-    for producer_id, batches in found.items():
-        entry = recent[producer_id]
-        state.entries[producer_id] = entry._replace(batches=_chain(batches, entry.batches))
+            yield header
+
+
+def _sequenced(header: BatchHeader) -> SequencedBatch:
+    last_sequence = (header.base_sequence + header.last_offset_delta) & MAX_INT32
+    return SequencedBatch(
+        header.base_sequence, last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+    )
 
 
 def _chain(batches: list[SequencedBatch], known: tuple[SequencedBatch, ...]) -> tuple[SequencedBatch, ...]:
