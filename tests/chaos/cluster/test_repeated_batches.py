@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.cluster.scenario import Scenario
-from tests.chaos.cluster.workloads import CONFLUENT
+from tests.chaos.cluster.workloads import CONFLUENT, TIDELOG
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -19,9 +19,8 @@ def test_nothing_is_written_twice_when_brokers_restart_under_a_producer(
 ) -> None:
     with Scenario(tmp_path, seed=seed, title=f"{TIMES} times {kind}") as scenario:
         scenario.topic("orders", 3)
-        for client in (CONFLUENT, CONFLUENT):
+        for client in (TIDELOG, TIDELOG, CONFLUENT):
             scenario.produce("orders", rate=300, client=client)
-        scenario.produce("orders", rate=300)
         for number in range(TIMES):
             scenario.wait_acknowledged(300)
             victim = scenario.nemesis.leader_of("orders", number % 3)
