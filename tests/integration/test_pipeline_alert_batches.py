@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
+from tests.integration.pipeline_traffic import read_all
 
-from tidelog.client import Consumer, TopicPartition
 from tidelog.pipelines.alert_job import BatchWriter
 from tidelog.pipelines.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS
 from tidelog.pipelines.pipeline import PipelineSettings
@@ -58,15 +58,7 @@ def batch(*values: bytes) -> pa.Table:
 
 def written(bootstrap: str, topic: str, values: tuple[bytes, ...]) -> list[bytes | None]:
     """What committed records of a topic hold, of these values."""
-    found = []
-    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
-        partitions = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
-        ends = consumer.end_offsets(partitions)
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(partitions)
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            found += consumer.poll(10.0)
-    return sorted(record.value for record in found if record.value in values)
+    return sorted(record.value for record in read_all(bootstrap, topic) if record.value in values)
 
 
 def test_a_replayed_batch_adds_nothing_in_the_same_run_or_in_another(settings: PipelineSettings) -> None:

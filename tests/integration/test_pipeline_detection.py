@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
+from tests.integration.pipeline_traffic import read_all
 
-from tidelog.client import Consumer, TopicPartition
 from tidelog.pipelines import events, registry
 from tidelog.pipelines.detection_report import read_alerts, read_truth, score
 from tidelog.pipelines.generator import Traffic, TrafficSettings
@@ -117,7 +117,7 @@ def test_damaged_events_of_both_topics_are_dead_letters_once(measured: Measured)
             record = msgspec.json.decode(line)
             if record["record"] == "malformed" and record["topic"] in topics:
                 planted[record["topic"]] = planted.get(record["topic"], 0) + 1
-    letters = _read(measured.bootstrap, events.DEAD_LETTERS)
+    letters = read_all(measured.bootstrap, events.DEAD_LETTERS)
     told: dict[str, int] = {}
     places = set()
     for letter in letters:
@@ -138,15 +138,3 @@ def test_a_backfill_writes_once_and_agrees_with_the_stream(spark: SparkSession, 
     for name in PIPELINES:
         report = registry.load(name).backfill(spark, measured.settings, measured.time_range)
         assert (dict(report.written), report.dead_letters) == ({}, 0), name
-
-
-def _read(bootstrap: str, topic: str) -> list[Any]:
-    found: list[Any] = []
-    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
-        partitions = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
-        ends = consumer.end_offsets(partitions)
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(partitions)
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            found += consumer.poll(10.0)
-    return found

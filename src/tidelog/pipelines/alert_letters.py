@@ -7,7 +7,6 @@ One pass over the records of a micro-batch, by one Arrow UDF that gives finished
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from tidelog.pipelines.alert_windows import HEADERS
-from tidelog.pipelines.event_parser import EventParser
+from tidelog.pipelines.event_parser import parser_of
 from tidelog.pipelines.events import DEAD_LETTERS, EventKind
 from tidelog.pipelines.parsing import RECORD_COLUMNS
 
@@ -57,7 +56,7 @@ def letter_rows(
     records: dict[str, pa.Array], kind: EventKind, pipeline: str, values: EventValues | None = None
 ) -> pa.StructArray:
     """The letter of each record that is no event; the others have nulls but for what ``values`` makes."""
-    parsed = _parser(kind).columns(records["topic"], records["value"], records["timestamp"])
+    parsed = parser_of((kind,), kind).columns(records["topic"], records["value"], records["timestamp"])
     reasons = parsed.field("reason")
     made: list[bytes | None] = [None] * len(reasons)
     if values is not None:
@@ -82,9 +81,3 @@ def letter_rows(
 
 def _headers(told: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"key": name, "value": str(value).encode()} for name, value in told.items()]
-
-
-@cache
-def _parser(kind: EventKind) -> EventParser:
-    """One in the life of a worker."""
-    return EventParser((kind,), only=kind)

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Annotated, Any, Literal, NoReturn, Optional
 
 import msgspec
@@ -60,6 +61,12 @@ def wide_fields(kinds: Sequence[EventKind]) -> dict[str, FieldType]:
             if wide.setdefault(field.name, field.type) != field.type:
                 raise ValueError(f"the field {field.name} has two types: {wide[field.name]}, {field.type}")
     return wide
+
+
+@cache
+def parser_of(kinds: tuple[EventKind, ...], only: EventKind | None = None) -> EventParser:
+    """The parser of some kinds; one in the life of a worker."""
+    return EventParser(kinds, only=only)
 
 
 class EventParser:

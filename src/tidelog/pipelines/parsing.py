@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -34,7 +33,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from tidelog.pipelines.event_parser import MAX_STRING_CHARS as MAX_STRING_CHARS
-from tidelog.pipelines.event_parser import EventParser, wide_fields
+from tidelog.pipelines.event_parser import parser_of, wide_fields
 from tidelog.pipelines.events import EventKind, FieldType
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
@@ -96,7 +95,7 @@ def of_kind(events: DataFrame, kind: EventKind) -> DataFrame:
 
 def _parse(raw: DataFrame, kinds: tuple[EventKind, ...], only: EventKind | None) -> Parsed:
     def columns(topics: pa.Array, values: pa.Array, timestamps: pa.Array) -> pa.Array:
-        return _parser(kinds, only).columns(topics, values, timestamps)
+        return parser_of(kinds, only).columns(topics, values, timestamps)
 
     wide = wide_fields(kinds)
     fields = [T.StructField(name, _SPARK_TYPES[type_]) for name, type_ in wide.items()]
@@ -105,9 +104,3 @@ def _parse(raw: DataFrame, kinds: tuple[EventKind, ...], only: EventKind | None)
     parsed = arrow_udf(columns, result).asNondeterministic()  # type: ignore[call-overload]
     rows = raw.select(*RECORD_COLUMNS, parsed("topic", "value", "timestamp").alias("_event"))
     return Parsed(rows.select(*RECORD_COLUMNS, "_event.*"), kinds)
-
-
-@cache
-def _parser(kinds: tuple[EventKind, ...], only: EventKind | None) -> EventParser:
-    """One in the life of a worker."""
-    return EventParser(kinds, only=only)

@@ -276,18 +276,19 @@ class LogDirs:
         self.discard(log)
 
     def set_aside(self, log: Log, why: str) -> None:
-        """Serve a log no more, but keep it: under a ``-stray`` name, which is for people to deal with."""
-        if self.logs.get(log.topic_partition) is log:
+        """Serve a log no more, but keep it: under a ``-stray`` name, which is for people to deal with.
+
+        Raises ``LogDirOfflineError`` where the disk does not let it.
+        """
+        is_served = self.logs.get(log.topic_partition) is log
+        if is_served:
             self.moves.cancel(log.topic_partition)
-            del self.logs[log.topic_partition]
             self.cleaner.abort(log.topic_partition)
         before = log.directory
-        try:
-            log.rename(before.with_name(suffixed_directory_name(log.topic_partition, STRAY_DIR_SUFFIX)))
-            log.close_handles()
-        except LogDirOfflineError as error:
-            self.mark_offline(before.parent, error)
-            raise
+        log.rename(before.with_name(suffixed_directory_name(log.topic_partition, STRAY_DIR_SUFFIX)))
+        log.close_handles()
+        if is_served:
+            del self.logs[log.topic_partition]
         _log.warning("%s is set aside as %s: %s", before, log.directory.name, why)
 
     def discard(self, log: Log) -> None:

@@ -4,6 +4,7 @@
     run           the order of things: starts the children, keeps the view, ends everything, the exit code
     events_job    the child with the generator
     spark_job     the child with the Spark session and its streaming queries
+    fork_server   the process that Spark's Python processes are forked from; ``fork_client`` asks it to
     observer      reads offsets, lag and results from the broker into the view
     results       what the records of the output topics say, held against ``truth``
     directory     where everything is kept, and the broker's port

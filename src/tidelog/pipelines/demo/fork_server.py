@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from tidelog.pipelines import worker_daemon
 from tidelog.pipelines.demo import fork_client
 
 PRELOADED = (
@@ -37,10 +38,9 @@ PRELOADED = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "tidelog.spark.batch_writer",
-    "tidelog.spark.stream_reader",
     "tidelog.client.admin.admin",
-    "tidelog.pipelines.worker_daemon",
 )
+"""Beside what :mod:`tidelog.pipelines.worker_daemon` loads for workers."""
 _STANDARD_STREAMS = (0, 1, 2)
 _SERVED: list[socket.socket] = []
 """The server ends when these close, with this process at the latest."""
@@ -85,7 +85,7 @@ class _Server:
             atexit._clear()
             for name in PRELOADED:
                 importlib.import_module(name)
-            importlib.import_module("tidelog.pipelines.worker_daemon").preload()
+            worker_daemon.preload()
             while self._parent not in select.select([self._listener, self._parent], [], [])[0]:
                 self._answer()
             shutil.rmtree(self._directory, ignore_errors=True)

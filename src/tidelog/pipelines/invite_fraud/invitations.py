@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 
 import msgspec
 import pyarrow as pa
 
-from tidelog.pipelines.event_parser import EventParser
+from tidelog.pipelines.event_parser import parser_of
 from tidelog.pipelines.events import INVITE
 from tidelog.pipelines.invite_fraud.graph import Edge
 
@@ -51,7 +50,7 @@ def network(ip: str) -> str:
 
 def columns(topics: pa.Array, values: pa.Array, timestamps: pa.Array) -> pa.StructArray:
     """The invitation that each record is, all null where it is none, with its ``subjects``."""
-    parsed = _parser().columns(topics, values, timestamps)
+    parsed = parser_of((INVITE,), INVITE).columns(topics, values, timestamps)
     taken = {name: parsed.field(field) for name, field in _FROM_EVENT.items()}
     taken["network"] = pa.array(_networks(parsed), pa.string())
     phones = parsed.field("invitee_phone").to_pylist()
@@ -98,9 +97,3 @@ def _subjects(names: dict[str, pa.Array]) -> pa.ListArray:
         [pa.array(kinds, pa.string()), pa.array(flat, pa.string())], names=["kind", "name"]
     )
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)
-
-
-@cache
-def _parser() -> EventParser:
-    """One in the life of a worker."""
-    return EventParser((INVITE,), only=INVITE)
