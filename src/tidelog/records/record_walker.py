@@ -633,7 +633,8 @@ def _renumber(
 def _zigzag(number: cython.longlong) -> cython.ulonglong:
     if cython.compiled:
         doubled: cython.ulonglong = cython.cast(cython.ulonglong, number) << 1
-        return doubled ^ cython.cast(cython.ulonglong, number >> 63)
+        sign: cython.ulonglong = cython.cast(cython.ulonglong, number >> 63)
+        return doubled ^ sign
     return (number << 1 ^ number >> 63) & _MASK_64
 
 
