@@ -2,7 +2,9 @@
 
 Order. Answers leave in the order of the requests. A request that has to wait (``PendingAnswer``) holds the
 ones behind it back, as in Kafka, unless it says that it may be pipelined; the answers to pipelined requests
-queue up. All requests of one readable event are handled before their answers are sent, in one go.
+queue up. All requests of one readable event are handled before their answers are sent, in one go. A produce
+request that is refused, be it when it is staged, written, or late, is different: nothing behind it is handled
+until its answer is out (``pending``).
 
 Bounds. A connection is not read from (muted) while it has unsent answers, a request that holds back the
 others, too many requests under way, or no memory for its next large frame. One turn of the loop handles a
@@ -218,9 +220,13 @@ class Connection:
                 done += 1
                 if isinstance(outcome, StagedAnswer):
                     staged.append(outcome)
-                    if done < _FRAMES_PER_TURN:
+                    if not outcome.refused and done < _FRAMES_PER_TURN:
                         continue
-                    break
+                    self._settle(staged, out)
+                    self._send_all(out)
+                    if done >= _FRAMES_PER_TURN or self._is_blocked():
+                        break
+                    continue
                 if staged:
                     self._settle(staged, out)
                 pieces: list[bytes] | None = None
@@ -264,10 +270,10 @@ class Connection:
                 out.append(outcome)
             else:
                 self._send_all(out)
-                self._take(outcome)
+                self._take(outcome, refused=answer.refused)
         staged.clear()
 
-    def _take(self, outcome: Answer | NoAnswer | PendingAnswer) -> None:
+    def _take(self, outcome: Answer | NoAnswer | PendingAnswer, *, refused: bool = False) -> None:
         """Put an outcome in its place behind the answers before it."""
         if isinstance(outcome, PendingAnswer):
             self._queue.append(outcome)
@@ -278,7 +284,8 @@ class Connection:
         elif self._queue:
             answer = in_memory(outcome) if isinstance(outcome, list) else outcome
             # Requests behind a large answer wait until it has gone: one is as much as a connection may keep.
-            slot = PendingAnswer(pipelined=not isinstance(answer, bytes) or len(answer) <= _QUEUED_BYTES)
+            small = not isinstance(answer, bytes) or len(answer) <= _QUEUED_BYTES
+            slot = PendingAnswer(pipelined=small and not refused)
             slot.resolve(answer)
             self._queue.append(slot)
         elif isinstance(outcome, bytes | list):
@@ -364,7 +371,8 @@ class Connection:
         if self._writing or self._closed:
             return True
         queue = self._queue
-        return bool(queue) and (not queue[-1].pipelined or len(queue) >= _MAX_IN_FLIGHT)
+        # One in the midst may have been refused after those behind it were taken.
+        return len(queue) >= _MAX_IN_FLIGHT or not all(pending.pipelined for pending in queue)
 
     def _resume_soon(self) -> None:
         # In a turn of its own: the shared receive buffer may be in use up the stack.
