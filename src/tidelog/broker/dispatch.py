@@ -200,12 +200,12 @@ class Dispatcher:
     async def warm_up(self) -> None:
         """Load the handlers that have not been needed yet, so that no first request pays for it.
 
-        One in a turn of the loop: requests that come in between are served in between.
+        One after the other in a thread: requests that come in between are served in between.
         """
         for key in self._broker.served:
-            if key not in (ApiKey.PRODUCE, ApiKey.FETCH):
+            if key not in (ApiKey.PRODUCE, ApiKey.FETCH) and key not in self._routes:
+                await asyncio.to_thread(Route, API_TABLE[key])
                 self._route(key)
-                await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop what is still under way; its connections are gone."""
