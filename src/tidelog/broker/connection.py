@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.inbox import Inbox
-from tidelog.broker.outbox import Outbox, in_memory, read_if_small
+from tidelog.broker.outbox import Outbox, read_if_small, size_of
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
@@ -276,9 +276,9 @@ class Connection:
             else:
                 outcome.when_done(self._advance)
         elif self._queue:
-            answer = in_memory(outcome) if isinstance(outcome, list) else outcome
+            answer = self._outbox.keep(outcome) if isinstance(outcome, list) else outcome
             # Requests behind a large answer wait until it has gone: one is as much as a connection may keep.
-            slot = PendingAnswer(pipelined=not isinstance(answer, bytes) or len(answer) <= _QUEUED_BYTES)
+            slot = PendingAnswer(pipelined=isinstance(answer, NoAnswer) or size_of(answer) <= _QUEUED_BYTES)
             slot.resolve(answer)
             self._queue.append(slot)
         elif isinstance(outcome, bytes | list):
@@ -297,7 +297,7 @@ class Connection:
                 self._outbox.put(pending.answer)
         for pending in queue:
             if isinstance(pending.answer, list):
-                pending.answer = in_memory(pending.answer)
+                pending.answer = self._outbox.keep(pending.answer)
         if self._outbox:
             self._flush()
         if (self._muted or self._inbox.waiting) and not self._is_blocked():

@@ -12,9 +12,10 @@ same if its outermost frame is, and if the loop has not come round to a question
 long one. A step that is over, and was too long, is reported with the stack that was seen most often.
 
 What counts. Time that the step had the processor, and time that it was blocked (a disk, a lock), but neither
-time in which the machine ran others (the kernel's run queue statistics tell) nor time in which the whole
-process stood still (the watchdog did too). So a busy machine or SIGSTOP accuse nobody. Where the system does
-not tell (not Linux), only the time of the clock is known.
+time in which the machine ran others (the kernel's run queue statistics tell), nor time in which a virtual
+machine stood still (its steal time, known to 10 ms), nor time in which the whole process did (so did the
+watchdog). So a busy machine or SIGSTOP accuse nobody. Where the system does not tell (not Linux), only the
+time of the clock is known.
 
 What it costs. At rest the thread wakes up once within the limit and looks; while the loop works, five times.
 The loop itself is only asked while a step is running. What was seen is less than what was, by up to two
@@ -29,6 +30,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import selectors
 import sys
 import threading
 import time
@@ -48,6 +50,8 @@ _LOOKS_PER_LIMIT = 5
 _SHOWN_FRAMES = 6
 # Less processor time than this since the last look is a loop at rest.
 _AT_REST_S = 0.001
+_STAT = Path("/proc/stat")
+_TICK_S = 0.01
 
 
 class HoldUp(NamedTuple):
@@ -213,13 +217,20 @@ class _Step:
         # The frame itself and not its id, which a frame behind it could be given; let go of at the next look.
         self.outermost = outermost
         self._began = self._seen = began
+        # Blocked time counts from the second look on: most steps are seen once, and this is dear.
+        self._second: _Moment | None = None
+        self._stolen_before_s = 0.0
         self._oversleep_s = 0.0
         self._asleep_s = 0.0
         self._stacks: Counter[tuple[str, ...]] = Counter()
 
     def see(self, frames: list[FrameType], now: _Moment) -> None:
-        # What the process slept longer than asked for is nobody's doing, unless this step had the processor.
-        self._asleep_s += max(0.0, self._oversleep_s - (now.cpu_s - self._seen.cpu_s))
+        if self._second is not None:
+            # What the process slept too long is nobody's doing, unless this step had the processor.
+            self._asleep_s += max(0.0, self._oversleep_s - (now.cpu_s - self._seen.cpu_s))
+        elif self._stacks:
+            self._second = now
+            self._stolen_before_s = _stolen_s()
         self._oversleep_s = 0.0
         self._seen = now
         self._stacks[_described(frames)] += 1
@@ -229,9 +240,13 @@ class _Step:
 
     def times(self) -> tuple[float, float]:
         """For how long it was seen to have the processor, and to be blocked."""
-        busy_s = self._seen.cpu_s - self._began.cpu_s
-        elsewhere_s = self._seen.queued_s - self._began.queued_s + self._asleep_s
-        return busy_s, max(0.0, self._seen.wall_s - self._began.wall_s - busy_s - elsewhere_s)
+        seen, since = self._seen, self._second or self._seen
+        idle_s = seen.wall_s - since.wall_s - (seen.cpu_s - since.cpu_s)
+        elsewhere_s = seen.queued_s - since.queued_s + self._asleep_s
+        blocked_s = idle_s - elsewhere_s
+        if blocked_s > 0:
+            blocked_s -= _stolen_s() - self._stolen_before_s + _TICK_S
+        return seen.cpu_s - self._began.cpu_s, max(0.0, blocked_s)
 
     def stack(self) -> tuple[str, ...]:
         return self._stacks.most_common(1)[0][0]
@@ -255,12 +270,25 @@ class _RateLimitedLog:
         self._left_out = 0
 
 
+def _stolen_s() -> float:
+    """For how long the host of this machine, if it is a virtual one, has run others instead."""
+    try:
+        with _STAT.open() as file:
+            return int(file.readline().split()[8]) * _TICK_S
+    except (OSError, IndexError):
+        return 0.0
+
+
+def _is_selector(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, selectors.BaseSelector)
+
+
 def _codes_below(frame: FrameType | None, task: asyncio.Task[object] | None) -> frozenset[CodeType]:
-    """The code of the loop itself: what is below the task that is running."""
+    """The code of the loop itself: what is below the task that is running, and where it waits for events."""
     coroutine = getattr(task.get_coro() if task is not None else None, "cr_frame", None)
     while frame is not None and frame is not coroutine:
         frame = frame.f_back
-    codes = set()
+    codes = {each.select.__code__ for each in vars(selectors).values() if _is_selector(each)}
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
         codes.add(frame.f_code)

@@ -77,7 +77,7 @@ def test_a_callback_that_computes_too_long_is_named(
 def test_a_coroutine_that_blocks_is_named(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def block() -> None:
         await asyncio.sleep(0)
-        time.sleep(20 * LIMIT_MS / 1000)  # noqa: ASYNC251
+        time.sleep(40 * LIMIT_MS / 1000)  # noqa: ASYNC251
 
     async def scene(watched: Watched) -> None:
         await asyncio.create_task(block())
