@@ -24,6 +24,7 @@ from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.loop_watchdog import LoopWatchdog
+from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.network import Network
 from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
@@ -77,6 +78,7 @@ class Broker:
     clock: Clock
     store: MetadataStore
     image: MetadataImage
+    metadata_cache: MetadataCache
     dynamic_configs: DynamicConfigs
     controller: Controller | ClusterAdmin
     producer_ids: ProducerIds
@@ -221,6 +223,7 @@ class Broker:
         else:
             await self._open_store(identity.broker_id, identity.cluster_id)
         self.image = self._feed.image
+        self.metadata_cache = MetadataCache(self.image)
         self.producer_ids = ProducerIds(self.store, config.node_id)
 
     async def _open_store(self, broker_id: int | None, known_cluster_id: str | None) -> None:
