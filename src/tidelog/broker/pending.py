@@ -74,6 +74,10 @@ class PendingAnswer:
         """Call ``callback`` as soon as there is an answer."""
         self._on_done = callback
 
+    def only_waits(self) -> None:
+        """From now on nobody works on the request: it waits for something."""
+        self._on_cancel = self._on_cancel or _nothing
+
     def cancel(self) -> None:
         """Nobody wants the answer any longer: the connection is gone."""
         self._on_done = None
@@ -86,6 +90,10 @@ class PendingAnswer:
         if self._on_done is not None:
             on_done, self._on_done = self._on_done, None
             on_done()
+
+
+def _nothing() -> None:
+    """What is to be done when nobody wants an answer that nobody works on."""
 
 
 class StagedAnswer:
