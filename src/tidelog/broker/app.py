@@ -23,6 +23,7 @@ from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.judging import JudgingThreads
 from tidelog.broker.loop_watchdog import LoopWatchdog
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
@@ -293,6 +294,7 @@ class Broker:
             self._membership.attach(
                 self.partitions, self.log_dirs, self.dynamic_configs, self.log_dir_failed, self._on_roles
             )
+        self.judging_threads = JudgingThreads(loop)
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
@@ -380,6 +382,7 @@ class Broker:
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()
+        self.judging_threads.close()
         if self._membership is not None:
             await self._membership.close()
         if self._coordinators is not None:
