@@ -75,6 +75,7 @@ def new_cluster_id() -> str:
 class _Server(BrokerProcess):
     """A JVM with a file of properties."""
 
+    startup_timeout_s = 180.0  # on a busy machine
     heap: Sequence[str]
     jars: str
     main: str

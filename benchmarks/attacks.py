@@ -24,6 +24,9 @@ _FRAMES_AT_ONCE = 64
 _AGAIN_AFTER_S = 0.5
 _PAUSE_S = 0.005
 
+METADATA_REQUEST = wire.frame(METADATA, METADATA_VERSION, bytes(4))
+"""All topics, none of them made by asking, nothing of who may do what."""
+
 Attack = Callable[[int, threading.Event], None]
 
 
@@ -45,7 +48,7 @@ def repeating(request: bytes) -> Attack:
 
 def unread_metadata(port: int, stop: threading.Event) -> None:
     """A hundred peers that ask for all topics without end and read no answer; who is held up comes anew."""
-    frames = wire.frame(METADATA, METADATA_VERSION, b"\x00\x00\x00\x00") * _FRAMES_AT_ONCE
+    frames = METADATA_REQUEST * _FRAMES_AT_ONCE
     with contextlib.ExitStack() as stack:
         peers = [_Flood(port, frames) for _ in range(PEERS)]
         for peer in peers:

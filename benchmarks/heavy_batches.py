@@ -34,10 +34,10 @@ def tiny(*, ahead_ms: int = 0) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def dense() -> bytes:
+def dense(limit_bytes: int = DENSE_LIMIT) -> bytes:
     """As many valid records as a batch of 1 MB takes, the last one the newest: there is nothing to refuse."""
-    count = 50_000
-    count = int(count * DENSE_LIMIT / len(_dense_body(count)) * 0.95)
+    count = 10_000
+    count = int(count * limit_bytes / len(_dense_body(count)) * 0.95)
     return _batch(_dense_body(count), count, 0)
 
 
