@@ -21,8 +21,9 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    asked = ", ".join(name for name, each in BENCHMARKS.items() if each.on_request)
     parser.add_argument(
-        "benchmark", nargs="*", help=f"which to run, of {', '.join(BENCHMARKS)} (default: all)"
+        "benchmark", nargs="*", help=f"which to run, of {', '.join(BENCHMARKS)} (default: all but {asked})"
     )
     parser.add_argument(
         "--quick",
@@ -70,6 +71,10 @@ def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
         )
     if not (arguments.benchmark or arguments.quick or arguments.loaded or arguments.only):
         arguments.reports = True
+    if arguments.report_only:
+        arguments.benchmark = []
+    elif not arguments.benchmark:
+        arguments.benchmark = [name for name, each in BENCHMARKS.items() if not each.on_request]
     if arguments.json is None:
         # What is kept for the page is kept from runs that it must not show.
         aside = arguments.quick or arguments.loaded or arguments.only
@@ -94,7 +99,8 @@ class Session:
         run = self._measure(name, benchmark)
         self._results.add(name, run, extend=self._arguments.more)
         whole = self._results[name]
-        report.show(name, whole.figures, benchmark.labels, whole.described(), self._console)
+        cells = benchmark.show(whole.figures, benchmark.labels)
+        report.show(name, cells, whole.described(), self._console)
 
     def _measure(self, name: str, benchmark: Benchmark) -> Run:
         arguments = self._arguments
@@ -135,7 +141,8 @@ def main() -> int:
     console.width = max(console.width, 180)  # a table in a file or a pipe need not be narrow
     session = Session(arguments, console)
     failed = []
-    for name in [] if arguments.report_only else arguments.benchmark or list(BENCHMARKS):
+    began = time.perf_counter()
+    for name in arguments.benchmark:
         try:
             session.run(name)
         except quiet.NotQuietError as refusal:
@@ -146,6 +153,7 @@ def main() -> int:
             # An hour's other benchmarks do not go for one that fails.
             console.print_exception()
             failed.append(name)
+    console.print(f"{(time.perf_counter() - began) / 60:.1f} minutes for {arguments.rounds} rounds")
     console.print(f"JSON: {arguments.json}")
     if arguments.reports:
         session.write_page()

@@ -23,6 +23,7 @@ DECLARED_BYTES, SENT_BYTES = 1_000_000, 100_000
 _FRAMES_AT_ONCE = 64
 _AGAIN_AFTER_S = 0.5
 _PAUSE_S = 0.005
+_PATIENCE_S = 1.0
 
 METADATA_REQUEST = wire.frame(METADATA, METADATA_VERSION, bytes(4))
 """All topics, none of them made by asking, nothing of who may do what."""
@@ -35,9 +36,10 @@ def repeating(request: bytes) -> Attack:
 
     def attack(port: int, stop: threading.Event) -> None:
         while not stop.is_set():
-            # A broker that refuses may close the connection.
-            with contextlib.suppress(ConnectionError), wire.connect(port) as connection:
+            # A broker that refuses may close the connection, one that stands still accepts none.
+            with contextlib.suppress(OSError), wire.connect(port, _PATIENCE_S) as connection:
                 while not stop.is_set():
+                    connection.settimeout(_PATIENCE_S)
                     connection.sendall(request)
                     if not _answered(connection, stop):
                         return
@@ -68,8 +70,7 @@ def half_sent_frames(port: int, stop: threading.Event) -> None:
                 return
             # One that the broker has no room for is refused, which is its good right.
             with contextlib.suppress(OSError):
-                connection = stack.enter_context(wire.connect(port))
-                connection.settimeout(1)
+                connection = stack.enter_context(wire.connect(port, _PATIENCE_S))
                 connection.sendall(begun)
         stop.wait()
 
@@ -91,8 +92,10 @@ class _Flood:
         self._connect()
 
     def _connect(self) -> None:
-        self._connection = wire.connect(self._port)
+        self._connection = socket.socket()
         self._connection.setblocking(False)
+        # In the background: a broker that stands still accepts nobody, and must not hold up the others.
+        self._connection.connect_ex(("127.0.0.1", self._port))
         self._rest = memoryview(self._frames)
         self._moved_at = time.monotonic()
 
@@ -100,14 +103,10 @@ class _Flood:
         """Whether anything could be written."""
         try:
             sent = self._connection.send(self._rest)
-        except BlockingIOError:
+        except OSError:  # full, closed by the broker, or not connected yet
             if time.monotonic() - self._moved_at > _AGAIN_AFTER_S:
                 self.close()
                 self._connect()
-            return False
-        except ConnectionError:
-            self.close()
-            self._connect()
             return False
         # Frames are kept whole over several sends.
         self._rest = self._rest[sent:] or memoryview(self._frames)

@@ -96,8 +96,8 @@ def _attack_all(contestant: str, brokers: Brokers, figures: Figures, seconds: fl
         for kind, samples in (("produce", seen.produce), ("fetch", seen.fetch)):
             cuts = statistics.quantiles(samples, n=100)
             for share, value in (("p50", cuts[49]), ("p99", cuts[98]), ("longest", max(samples))):
-                figures.add(NAME, contestant, f"{name}: {kind}, {share}", value * 1e3, "ms", "lower")
-        figures.add(NAME, contestant, f"{name}: requests to repeat", seen.failures, "requests", "lower")
+                figures.add(NAME, contestant, f"{name}: {kind} {share}", value * 1e3, "ms", "lower")
+        figures.add(NAME, contestant, f"{name}: repeated", seen.failures, "requests", "lower")
         figures.add(NAME, contestant, f"{name}: peak memory", peak / 1e6, "MB", "lower")
         _settle(brokers)
 
@@ -147,7 +147,7 @@ def _watch(brokers: Brokers, wanted: bytes, attack: Attack | None, seconds: floa
             raise RuntimeError(f"the neighbour of {brokers.where} was not served before the attack")
         attacker.start()
         threading.Timer(seconds, stop.set).start()
-        out, _ = process.communicate(timeout=neighbour_probe.BOUND_S + 2 * seconds)
+        out, _ = process.communicate(timeout=2 * (neighbour_probe.BOUND_S + seconds))
     finally:
         stop.set()
         process.kill()

@@ -118,6 +118,8 @@ class Results:
         parts, missing = [PREFACE], []
         standing = _sections(path.read_text()) if path.exists() else {}
         for name, benchmark in benchmarks.items():
+            if benchmark.on_request:
+                continue
             title = benchmark.module.NAME.capitalize()
             run = self._runs.get(name)
             hindrance = "not run yet" if run is None else run.hindrance
@@ -136,8 +138,8 @@ def _restored(entry: dict[str, Any]) -> Run:
 
 
 def _section(title: str, benchmark: Benchmark, run: Run) -> str:
-    titles, rows = report.table(run.figures, benchmark.labels)
-    rules = ["---" if column in ("measure", "unit") else "---:" for column in titles]
+    titles, rows = benchmark.show(run.figures, benchmark.labels)
+    rules = ["---" if column in report.TEXT_COLUMNS else "---:" for column in titles]
     table = "".join("| " + " | ".join(row) + " |\n" for row in [titles, rules, *rows])
     conditions = "; ".join(f"{key}: {value}" for key, value in run.described().items())
     explanation = inspect.cleandoc(benchmark.module.__doc__ or "").replace("``", "`")

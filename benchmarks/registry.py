@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
@@ -19,14 +19,15 @@ from benchmarks import (
     neighbour,
     replay,
     replication,
+    report,
     request_cost,
     spark_partitions,
     spark_pipelines,
     spark_source,
     throughput,
 )
-from benchmarks.figures import OLD_PEER, OURS, PEER
-from benchmarks.report import LABELS
+from benchmarks.figures import OLD_PEER, OURS, PEER, Figure
+from benchmarks.report import LABELS, Cells
 
 SPARK_LABELS = {OURS: "Tidelog", PEER: "Spark's connector"}
 
@@ -40,6 +41,10 @@ class Benchmark:
     labels: Mapping[str, str] = field(default_factory=lambda: LABELS)
     on_disk: bool = False
     """Whether its data belongs on a disk, not in memory."""
+    on_request: bool = False
+    """Whether it is run only when it is named, and is no part of the page."""
+    show: Callable[[Sequence[Figure], Mapping[str, str]], Cells] = report.table
+    """How its figures become a table."""
 
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -53,7 +58,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "replay": Benchmark(replay),
     "groups": Benchmark(heartbeats),
     "failover": Benchmark(failover, (OURS, OLD_PEER)),
-    "neighbour": Benchmark(neighbour),
+    "neighbour": Benchmark(neighbour, on_request=True, show=report.matrix),
     "codec": Benchmark(codec, (OURS,)),
     "client-consumer": Benchmark(client_consumer),
     "client-producer": Benchmark(client_producer),

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import confluent_kafka
@@ -18,7 +18,12 @@ from tests.compat.toolchain import ROOT
 from benchmarks.contestants import VERSIONS
 from benchmarks.figures import OLD_PEER, OURS, PEER, Figure
 
+Cells = tuple[list[str], list[list[str]]]
+"""Column titles and rows."""
 LABELS = {OURS: "Tidelog", PEER: "Apache Kafka 4.3", OLD_PEER: "Apache Kafka 3.9"}
+
+
+TEXT_COLUMNS = ("measure", "unit", "situation", "contestant")
 
 
 def conditions(data_root: Path, contestants: Sequence[str]) -> dict[str, str]:
@@ -81,7 +86,7 @@ def cell(figure: Figure, contestant: str) -> str:
     return median if spread is None else f"{median} ({number(spread[0])}…{number(spread[1])})"
 
 
-def table(group: list[Figure], labels: Mapping[str, str] = LABELS) -> tuple[list[str], list[list[str]]]:
+def table(group: Sequence[Figure], labels: Mapping[str, str] = LABELS) -> Cells:
     """Column titles and rows: ours beside each peer's, or where libraries are compared a column for each."""
     contestants = list(dict.fromkeys(label for figure in group for label in figure.values))
     # Whichever went first.
@@ -107,17 +112,26 @@ def table(group: list[Figure], labels: Mapping[str, str] = LABELS) -> tuple[list
     return titles, rows
 
 
-def show(
-    title: str,
-    figures: Iterable[Figure],
-    labels: Mapping[str, str],
-    context: Mapping[str, str],
-    console: Console,
-) -> None:
+def matrix(group: Sequence[Figure], labels: Mapping[str, str] = LABELS) -> Cells:
+    """A row for what precedes the colon in names and each contestant, a column for what follows it."""
+    columns = list(dict.fromkeys((figure.name.split(": ")[1], figure.unit) for figure in group))
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for figure in group:
+        situation, measure = figure.name.split(": ")
+        for contestant in figure.values:
+            rows.setdefault((situation, contestant), {})[measure] = cell(figure, contestant)
+    titles = ["situation", "contestant", *(f"{measure} ({unit})" for measure, unit in columns)]
+    return titles, [
+        [situation, labels.get(contestant, contestant), *(cells.get(measure, "–") for measure, _ in columns)]
+        for (situation, contestant), cells in rows.items()
+    ]
+
+
+def show(title: str, cells: Cells, context: Mapping[str, str], console: Console) -> None:
     shown = Table(title=title, title_justify="left")
-    titles, rows = table(list(figures), labels)
+    titles, rows = cells
     for column in titles:
-        shown.add_column(column, justify="left" if column in ("measure", "unit") else "right")
+        shown.add_column(column, justify="left" if column in TEXT_COLUMNS else "right")
     for row in rows:
         shown.add_row(*row)
     console.print(shown)

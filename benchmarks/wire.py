@@ -123,8 +123,8 @@ def fetch_request(
     return frame(FETCH, FETCH_VERSION, body)
 
 
-def connect(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port))
+def connect(port: int, timeout_s: float | None = None) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
