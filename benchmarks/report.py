@@ -23,6 +23,7 @@ Cells = tuple[list[str], list[list[str]]]
 LABELS = {OURS: "Tidelog", PEER: "Apache Kafka 4.3", OLD_PEER: "Apache Kafka 3.9"}
 
 
+MEASURED = ("src", "benchmarks", "hatch_build.py")
 TEXT_COLUMNS = ("measure", "unit", "situation", "contestant")
 
 
@@ -51,12 +52,17 @@ def now() -> str:
 
 
 def commit() -> str:
-    """What is measured; a + says that files have been changed since."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--exclude=*", "--dirty=+"]
+    """The last commit that changed what is measured, as pages do not; with a + if it was changed since."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        last = _git("log", "-1", "--format=%h", "--", *MEASURED)
+        changed = _git("status", "--porcelain", "--", *MEASURED)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return last + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
