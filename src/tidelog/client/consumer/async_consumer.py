@@ -32,7 +32,8 @@ _NO_OFFSET = -1
 class AsyncConsumer(Polling):
     """Reads records; ``async with AsyncConsumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
 
-    Options are Kafka's, as a mapping or as keyword arguments with underscores. Times are in seconds.
+    Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
+    or ``assign``. Times are in seconds.
     """
 
     async def __aenter__(self) -> Self:
