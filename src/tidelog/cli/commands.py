@@ -173,6 +173,9 @@ def _run(arguments: list[str]) -> int:
     try:
         result = command(arguments, prog_name="tidelog", standalone_mode=False)
     except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):
+            # typer takes a reader that has gone for a failure.
+            raise leaving.__context__ from None
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except (KeyboardInterrupt, typer.Abort):
         return 130

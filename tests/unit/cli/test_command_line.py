@@ -252,3 +252,32 @@ def test_errors_become_one_sentence_with_the_mend(error: Exception, expected: st
 
 def test_a_bug_of_our_own_is_a_sentence_too_unless_somebody_debugs() -> None:
     assert "TIDELOG_DEBUG=1" in failure.sentence(ZeroDivisionError("division by zero"))
+
+
+def _reader_has_gone(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command whose stdout is a pipe that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "tidelog", *arguments], stdout=writing, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("topics", "create", "--help"), ("pipeline", "list")])
+def test_a_reader_that_has_gone_is_no_failure(arguments: tuple[str, ...]) -> None:
+    done = _reader_has_gone(*arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_as_good_as_none(closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" -m tidelog pipeline list {closed}'],
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (b"earnings" in done.stdout) == (" >&-" not in f" {closed}")
