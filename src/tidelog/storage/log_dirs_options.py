@@ -31,7 +31,7 @@ class CleanerOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogDirsOptions:
-    """How often things are looked after; the defaults are Kafka's."""
+    """How often things are looked after; the defaults are Kafka's, which has no watch on its clock."""
 
     retention_check_interval_ms: int = 300_000
     flush_check_interval_ms: int = MAX_INT64
@@ -40,6 +40,7 @@ class LogDirsOptions:
     high_watermark_interval_ms: int = 5_000
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_interval_ms: int = 600_000
+    clock_check_interval_ms: int = 1_000
     delete_delay_ms: int = 60_000
     threads_per_dir: int = 2
     move_bytes_per_second: int = MAX_INT64
