@@ -190,7 +190,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(slots)
-        self._lane = SlowLane()
+        self._lane = SlowLane(broker.clock)
 
     def handle(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one request."""
