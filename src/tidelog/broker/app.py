@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -405,9 +405,9 @@ class Broker:
 
     # Changes while running
 
-    def _on_metadata(self, delta: ImageDelta) -> None:
+    def _on_metadata(self, delta: ImageDelta) -> Iterator[None]:
         if delta.topics and self._membership is None:
-            self.partitions.apply(sorted(delta.topics))
+            yield from self.partitions.apply_in_steps(sorted(delta.topics))
         self._on_roles(delta)
 
     def _on_roles(self, delta: ImageDelta) -> None:

@@ -17,6 +17,7 @@ from collections import Counter
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.partition_errors import error_code
+from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from tidelog.replication.partition import Partition
@@ -45,29 +46,21 @@ _NOT_AVAILABLE_SINCE = 5
 _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
 
 
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(context: RequestContext, request: ListOffsetsRequest) -> Work[ListOffsetsResponse]:
     """Look the offsets up, partition by partition."""
-    named = Counter(
-        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
-    )
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _answer(
-                        context,
-                        request,
-                        topic.name,
-                        wanted,
-                        twice=named[topic.name, wanted.partition_index] > 1,
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    named: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        named.update((topic.name, each.partition_index) for each in topic.partitions)
+        yield
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers: list[ListOffsetsPartitionResponse] = []
+        for wanted in topic.partitions:
+            twice = named[topic.name, wanted.partition_index] > 1
+            answers.append(_answer(context, request, topic.name, wanted, twice=twice))
+            yield
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
 
 
 def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
