@@ -213,7 +213,7 @@ class LogDirs:
         try:
             log.assign_topic_id(topic_id)
         except LogDirOfflineError as error:
-            self.mark_offline(log.directory.parent, error)
+            self.mark_offline(log.log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def open_log(
@@ -240,6 +240,7 @@ class LogDirs:
             on_rolled=self.upkeep.flush_soon,
         )
         log.on_segments_deleted = lambda paths: self.deletion.add(paths, log.config.file_delete_delay_ms)
+        log.on_many_removed = lambda: self.upkeep.rename_soon(log)
         return log
 
     def prefer(self, partition: TopicPartition, path: Path) -> None:
@@ -254,7 +255,7 @@ class LogDirs:
         if len(counts) == 1:
             return list(counts)
         for log in self.all_logs():
-            counts[log.directory.parent] += 1
+            counts[log.log_dir] += 1
         return sorted(counts, key=counts.__getitem__)
 
     def delete(self, partition: TopicPartition) -> None:
@@ -293,14 +294,14 @@ class LogDirs:
 
     def discard(self, log: Log) -> None:
         """Rename a log that is in no registry any more, and remove it after the delay."""
-        path = log.directory.parent
+        path = log.log_dir
         log_dir = self.online.get(path)
         try:
             log.rename_for_delete()
-            log.close_handles()
         except LogDirOfflineError as error:
             self.mark_offline(path, error)
             return
+        self.upkeep.let_go([log])
         self.deletion.add([log.directory], self.options.delete_delay_ms)
         _log.info("the log of %s waits for deletion as %s", log.topic_partition, log.directory)
         if log_dir is not None:
@@ -327,7 +328,7 @@ class LogDirs:
 
     def logs_in(self, path: Path) -> list[Log]:
         """The logs of one directory, those that are being moved there included."""
-        return [log for log in self.all_logs() if log.directory.parent == path]
+        return [log for log in self.all_logs() if log.log_dir == path]
 
     def all_logs(self) -> list[Log]:
         """Every log, those that are being moved twice."""
@@ -345,12 +346,12 @@ class LogDirs:
         reason = str(error)
         self.offline_dirs[path] = reason
         log_dir = self.online.pop(path, None)
-        lost = [partition for partition, log in self.logs.items() if log.directory.parent == path]
+        lost = [partition for partition, log in self.logs.items() if log.log_dir == path]
         for partition in lost:
             self.cleaner.abort(partition)
             self.moves.interrupt(partition)
-            self.logs.pop(partition).close_handles()
-        for partition in [p for p, log in self.future_logs.items() if log.directory.parent == path]:
+        self.upkeep.let_go([self.logs.pop(partition) for partition in lost])
+        for partition in [p for p, log in self.future_logs.items() if log.log_dir == path]:
             self.moves.cancel(partition)
         self.offline_partitions.update(lost)
         if log_dir is not None:

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import os
 import struct
-from bisect import bisect_left, insort
-from collections.abc import Iterable
+from bisect import insort
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,11 +70,11 @@ class ProducerEntry(NamedTuple):
 class ProducerSnapshots:
     """The snapshot files of one partition directory."""
 
-    __slots__ = ("_directory", "_disk", "offsets")
+    __slots__ = ("_directory", "disk", "offsets")
 
     def __init__(self, directory: Path, disk: Disk, names: Iterable[str] = ()) -> None:
         self._directory = directory
-        self._disk = disk
+        self.disk = disk
         self.offsets: list[int] = []
         self.scan(names)
 
@@ -93,13 +93,13 @@ class ProducerSnapshots:
     def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
         """Write the snapshot of ``offset``; without ``sync`` the caller sees to it later."""
         path = self.path(offset)
-        fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        fd = self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            self._disk.write_all(fd, encode_snapshot(entries), 0)
+            self.disk.write_all(fd, encode_snapshot(entries), 0)
             if sync:
-                self._disk.fsync(fd)
+                self.disk.fsync(fd)
         finally:
-            self._disk.close(fd)
+            self.disk.close(fd)
         if offset not in self.offsets:
             insort(self.offsets, offset)
 
@@ -132,15 +132,18 @@ class ProducerSnapshots:
         for offset in strays:
             self.delete(offset)
 
-    def mark_deleted(self, offset: int) -> Path | None:
-        """Rename one so that it waits for deletion with its segment; None if it is not there."""
-        slot = bisect_left(self.offsets, offset)
-        if slot == len(self.offsets) or self.offsets[slot] != offset:
-            return None
-        del self.offsets[slot]
+    def take(self, offsets: Set[int]) -> set[int]:
+        """Know some no more, whose files are about to be renamed; gives back those that there were."""
+        taken = offsets & set(self.offsets)
+        if taken:
+            self.offsets = [offset for offset in self.offsets if offset not in taken]
+        return set(taken)
+
+    def rename_deleted(self, offset: int) -> Path | None:
+        """Rename the file of one that was taken, so that it waits for deletion; None if it is gone."""
         target = self._directory / file_name(offset, SNAPSHOT_SUFFIX, DELETED_SUFFIX)
         try:
-            self._disk.rename(self.path(offset), target)
+            self.disk.rename(self.path(offset), target)
         except FileNotFoundError:
             return None
         return target

@@ -13,7 +13,9 @@ only the last one is known for producers that have written nothing since the new
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -31,6 +33,7 @@ from tidelog.storage.producer_verification import Verification, Verifications
 REMEMBERED_BATCHES = 5
 _LAST_EPOCH = 0x7FFF
 _EPOCH_PER_TRANSACTION = 2
+_LOOKED_AT_A_TIME = 5000
 _log = logging.getLogger(__name__)
 _new_tuple = tuple.__new__
 
@@ -379,11 +382,21 @@ class ProducerState:
 
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that have been silent too long; gives back how many."""
-        expired = [entry.producer_id for entry in self.entries.values() if self.is_expired(entry, now_ms)]
-        for producer_id in expired:
-            del self.entries[producer_id]
+        return sum(self.expiry_steps(now_ms))
+
+    def expiry_steps(self, now_ms: int) -> Iterator[int]:
+        """The same in short steps, between which others may run; each gives how many are forgotten."""
         self.verifications.remove_expired(now_ms - self.expiration_ms)
-        return len(expired)
+        known = iter(list(self.entries))
+        while looked_at := list(islice(known, _LOOKED_AT_A_TIME)):
+            expired = 0
+            for producer_id in looked_at:
+                entry = self.entries.get(producer_id)
+                if entry is not None and self.is_expired(entry, now_ms):
+                    del self.entries[producer_id]
+                    expired += 1
+            if expired or len(looked_at) == _LOOKED_AT_A_TIME:
+                yield expired
 
     def take_snapshot(self, *, sync: bool = True) -> int | None:
         """Write a snapshot at the end of the log, if it has grown since the last; gives back its offset."""

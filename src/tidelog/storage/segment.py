@@ -147,6 +147,11 @@ class Segment(SegmentReads):
     # -- timestamps -----------------------------------------------------------------------------------
 
     @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether the highest timestamp is in memory already."""
+        return self._highest != _UNREAD
+
+    @property
     def max_timestamp(self) -> TimestampOffset:
         """The highest timestamp and the last offset of the first batch that has it; ``(-1, …)``: none."""
         if self._highest == _UNREAD:
