@@ -113,7 +113,7 @@ class LogFiles:
         self._active = self.create_segment(base_offset)
         # Taken at the new base offset, so that recovering the new segment need not read the one before.
         self.producers.end_offset = base_offset
-        self.producers.take_snapshot(sync=False)
+        self.producers.snapshot_later()
         if self.on_rolled is None:
             self.flush_up_to(base_offset)
         else:
@@ -158,6 +158,7 @@ class LogFiles:
                 if segment in self.segments:
                     raise
                 # Retention has taken it away since this flush began, which may be in a thread.
+        self.producers.write_later()
         new_segments = [segment for segment in segments if segment.base_offset >= start]
         for segment in new_segments:
             if segment.base_offset in self.producers.snapshots.offsets:

@@ -34,6 +34,7 @@ REMEMBERED_BATCHES = 5
 _LAST_EPOCH = 0x7FFF
 _EPOCH_PER_TRANSACTION = 2
 _LOOKED_AT_A_TIME = 5000
+_WRITTEN_AT_ONCE = 500
 _log = logging.getLogger(__name__)
 _new_tuple = tuple.__new__
 
@@ -59,6 +60,7 @@ class ProducerState:
     """The producers of one partition."""
 
     __slots__ = (
+        "_later",
         "_ongoing",
         "_undo",
         "_undo_transactions",
@@ -87,6 +89,7 @@ class ProducerState:
         self._undo: list[tuple[int, ProducerEntry | None]] = []
         self._undo_transactions: tuple[dict[int, int], dict[int, int]] | None = None
         self.verifications = Verifications()
+        self._later: tuple[int, list[ProducerEntry]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -406,8 +409,33 @@ class ProducerState:
         self.snapshot_offset = self.end_offset
         return self.end_offset
 
+    def snapshot_later(self) -> None:
+        """Keep a snapshot of the end of the log, to be written by :meth:`write_later` in a thread.
+
+        A few producers are written here and now; what goes wrong with that is for the caller.
+        """
+        if len(self.entries) <= _WRITTEN_AT_ONCE or self.end_offset <= self.snapshot_offset:
+            self.take_snapshot(sync=False)
+            return
+        self._later = self.end_offset, list(self.entries.values())
+        self.snapshot_offset = self.end_offset
+
+    def write_later(self) -> None:
+        """Write the snapshot that :meth:`snapshot_later` has left to this thread, if there is one."""
+        later = self._later
+        if later is None or not self.snapshots.writing.acquire(blocking=False):
+            # Another thread is at it; a recovery that comes before it is there reads a little more.
+            return
+        try:
+            self.snapshots.write_in_thread(*later, lambda: self._later is later)
+        finally:
+            self.snapshots.writing.release()
+        if self._later is later:
+            self._later = None
+
     def reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Go back to the newest snapshot inside the log; what follows it must be replayed."""
+        self._forget_later()
         self.snapshots.delete_outside(log_start_offset, log_end_offset)
         if log_end_offset == self.end_offset:
             self.on_log_start_offset(log_start_offset)
@@ -436,11 +464,18 @@ class ProducerState:
 
     def restart_at(self, offset: int) -> None:
         """Forget everything, snapshots included: the log starts anew at ``offset``."""
+        self._forget_later()
         self._clear()
         for taken in list(self.snapshots.offsets):
             self.snapshots.delete(taken)
         self.snapshot_offset = 0
         self.end_offset = offset
+
+    def _forget_later(self) -> None:
+        """The log is cut: a snapshot that a thread is writing may be of records that are gone."""
+        if self._later is not None:
+            with self.snapshots.lock:
+                self._later = None
 
     def _clear(self) -> None:
         self.entries.clear()
