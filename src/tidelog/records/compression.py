@@ -64,11 +64,12 @@ LEVELS: Final[dict[Codec, tuple[int, int, int]]] = {
 }
 """Lowest, highest and default level of each codec that has levels (Kafka's bounds)."""
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_HEADER_BYTES: Final = len(_XERIAL_HEADER)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 # A snappy copy element of 3 bytes yields at most 64: a block that claims more is lying about its size.
-_SNAPPY_MAX_RATIO: Final = 64
+SNAPPY_MAX_RATIO: Final = 64
 _BLOCK_LENGTH: Final = struct.Struct(">I")
 
 _GZIP_WBITS: Final = 31
@@ -140,7 +141,7 @@ def _snappy(data: Buffer, _level: int | None) -> bytes:
 
 def _unsnappy(data: Buffer, max_size: int | None) -> bytes:
     view = memoryview(data)
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _unsnappy_block(view, max_size)
     if len(view) < len(_XERIAL_HEADER):
         raise EOFError("the xerial header is cut short")
@@ -148,7 +149,7 @@ def _unsnappy(data: Buffer, max_size: int | None) -> bytes:
     total = 0
     pos = len(_XERIAL_HEADER)
     while pos < len(view):
-        if bytes(view[pos : pos + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        if bytes(view[pos : pos + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             # Streams may be concatenated: Java's reader skips a header in the middle, and so must we.
             pos += len(_XERIAL_HEADER)
             continue
@@ -167,7 +168,7 @@ def _unsnappy_block(block: memoryview, max_size: int | None) -> bytes:
     size = cramjam.snappy.decompress_raw_len(block)
     if max_size is not None and size > max_size:
         raise _too_large(Codec.SNAPPY, max_size)
-    if not len(block) or size > len(block) * _SNAPPY_MAX_RATIO:
+    if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
         raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
     return bytes(cramjam.snappy.decompress_raw(block, size))
 
