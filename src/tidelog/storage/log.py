@@ -32,10 +32,11 @@ from tidelog.storage.files import (
 from tidelog.storage.log_append import AppendInfo, LogAppend
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loader import LoadedLog, LogLoader
-from tidelog.storage.log_reads import FetchSlice, Isolation, TimestampAndOffset
+from tidelog.storage.log_reads import FetchSlice, Isolation
 from tidelog.storage.partition_metadata import read_partition_metadata, write_partition_metadata
 from tidelog.storage.recovery_report import RecoveryReport
 from tidelog.storage.segment import Segment
+from tidelog.storage.timestamp_search import TimestampAndOffset, TimestampSearch
 
 # An enum's members are looked up at a price, which every fetch would pay several times.
 HIGH_WATERMARK, LOG_END, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.LOG_END, Isolation.TXN_COMMITTED
@@ -298,15 +299,18 @@ class Log(LogAppend):
         with offline_on_error(self.directory, "reading"):
             return self.disk.pread(found.fd, found.length, found.position)
 
+    def search_timestamp(self, timestamp: int | None) -> TimestampSearch:
+        """A search for the first record that is not older than ``timestamp``; with None, for the first that
+        has the highest timestamp of all."""
+        return TimestampSearch(self, timestamp)
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record that is not older than ``timestamp``, None if all are."""
-        with offline_on_error(self.directory, "reading"):
-            return log_reads.offset_for_timestamp(self, timestamp)
+        """The first record that is not older than ``timestamp``, None if all are; however long it takes."""
+        return self.search_timestamp(timestamp).finish()
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record that has the highest timestamp of all, None if no record has one."""
-        with offline_on_error(self.directory, "reading"):
-            return log_reads.offset_of_max_timestamp(self)
+        return self.search_timestamp(None).finish()
 
     # -- life cycle -----------------------------------------------------------------------------------
 
