@@ -13,6 +13,7 @@ module, except ``broker/process``, which runs it.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -22,6 +23,8 @@ from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.loop_watchdog import LoopWatchdog
+from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.network import Network
 from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
@@ -75,6 +78,7 @@ class Broker:
     clock: Clock
     store: MetadataStore
     image: MetadataImage
+    metadata_cache: MetadataCache
     dynamic_configs: DynamicConfigs
     controller: Controller | ClusterAdmin
     producer_ids: ProducerIds
@@ -97,6 +101,8 @@ class Broker:
         self.on_fatal: Callable[[str], None] = lambda reason: None
         """Told when the broker cannot go on: no log directory is left."""
         self._life = LifeCycle()
+        self.loop_watchdog: LoopWatchdog | None = None
+        """Counts the steps of the loop that took too long; unless ``tidelog.loop.step.warn.ms`` is 0."""
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
         self._coordinators: Coordinators | None = None
@@ -197,6 +203,7 @@ class Broker:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
+        self._watch_loop()
         if self._membership is None:
             self.network.start()
 
@@ -216,6 +223,7 @@ class Broker:
         else:
             await self._open_store(identity.broker_id, identity.cluster_id)
         self.image = self._feed.image
+        self.metadata_cache = MetadataCache(self.image)
         self.producer_ids = ProducerIds(self.store, config.node_id)
 
     async def _open_store(self, broker_id: int | None, known_cluster_id: str | None) -> None:
@@ -345,8 +353,16 @@ class Broker:
         )
         await self._feed.caught_up()
 
+    def _watch_loop(self) -> None:
+        limit_ms = self.config.int("tidelog.loop.step.warn.ms")
+        if limit_ms > 0:
+            self.loop_watchdog = LoopWatchdog(asyncio.get_running_loop(), limit_ms)
+            self.loop_watchdog.start()
+
     async def warm_up(self) -> None:
         """Load the coordinators and the handlers that no request has asked for yet, between requests."""
+        # Reading the modules takes long; a thread that does it gives the loop its turns in between.
+        await asyncio.to_thread(importlib.import_module, "tidelog.broker.coordinators")
         _ = self.coordinators
         await self._dispatcher.warm_up()
 
@@ -359,6 +375,8 @@ class Broker:
             await self._membership.leave()
         self.network.stop_requests()
         await self.network.drain(_DRAIN_S)
+        if self.loop_watchdog is not None:
+            self.loop_watchdog.stop()
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()

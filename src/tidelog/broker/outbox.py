@@ -4,8 +4,8 @@ Parts are ``bytes`` or ranges of log files. Neighbouring ``bytes`` leave in one 
 ranges leave with ``sendfile`` and never enter this process; small ones are read, which is cheaper than the
 system calls that sending them by themselves takes (measured: up to about 24 KB). A file range is only good
 for the turn of the loop in which it was made (its segment may be deleted and the descriptor used for
-another file), so what cannot be sent at once gets a descriptor of its own, and an answer that has to wait
-for others before it is read into memory.
+another file), so what cannot be sent at once, or has to wait for the answers before it, gets a descriptor of
+its own.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ class Outbox:
             else:
                 self._parts.append(piece[sent:])
                 sent = 0
+
+    def keep(self, answer: list[Part]) -> list[Part]:
+        """An answer that has to wait for others before it, made good for later turns of the loop.
+
+        Large files are not read: that would take as long as sending them, and their memory.
+        """
+        return [self._kept(part) for part in answer]
 
     def flush(self) -> bool:
         """Send what the socket takes; whether nothing is left. ``OSError`` means that the peer is gone."""
@@ -115,10 +122,20 @@ class Outbox:
 
     def _own_files(self) -> None:
         for index, part in enumerate(self._parts):
-            if isinstance(part, FileRange) and part.fd not in self._owned:
-                fd = os.dup(part.fd)
-                self._owned.add(fd)
-                self._parts[index] = FileRange(fd, part.position, part.length)
+            if isinstance(part, FileRange):
+                self._parts[index] = self._owned_range(part)
+
+    def _kept(self, part: Part) -> Part:
+        if isinstance(part, bytes) or part.length <= _READ_UP_TO:
+            return _as_bytes(part)
+        return self._owned_range(part)
+
+    def _owned_range(self, part: FileRange) -> FileRange:
+        if part.fd in self._owned:
+            return part
+        fd = os.dup(part.fd)
+        self._owned.add(fd)
+        return FileRange(fd, part.position, part.length)
 
 
 def read_if_small(parts: list[Part]) -> list[bytes] | None:
@@ -130,8 +147,15 @@ def read_if_small(parts: list[Part]) -> list[bytes] | None:
 
 
 def in_memory(parts: list[Part]) -> bytes:
-    """The parts of an answer as bytes, files read."""
+    """The parts of an answer as bytes, files read; for networks that are simulated."""
     return b"".join(map(_as_bytes, parts))
+
+
+def size_of(answer: Answer) -> int:
+    """How many bytes an answer will be on the wire."""
+    if isinstance(answer, bytes):
+        return len(answer)
+    return sum(part.length if isinstance(part, FileRange) else len(part) for part in answer)
 
 
 def _as_bytes(part: Part) -> bytes:

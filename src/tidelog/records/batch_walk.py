@@ -10,6 +10,7 @@ the batch holds. Called by ``storage``: validation, offsets by time, compaction.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptRecordError
@@ -26,7 +27,7 @@ _now_s = time.perf_counter
 
 
 class WalkLimits(NamedTuple):
-    """How much a batch may hold: bytes when unpacked, and records."""
+    """How much a batch may hold: bytes when unpacked, and records (``message.max.…`` of the broker)."""
 
     max_bytes: int
     max_records: int
@@ -38,22 +39,29 @@ DEFAULT_LIMITS: Final = WalkLimits(128 * 1024 * 1024, 4_000_000)
 class BatchWalk:
     """A walk in progress; ``walker`` has what it found so far."""
 
-    __slots__ = ("_stream", "walker")
+    __slots__ = ("_stream", "_write", "walker")
 
-    def __init__(self, stream: BodyStream, walker: RecordWalker) -> None:
+    def __init__(
+        self, stream: BodyStream, walker: RecordWalker, write: Callable[[Buffer], None] | None = None
+    ) -> None:
         self.walker = walker
         self._stream = stream
+        self._write = write
 
     def advance(self, seconds: float | None = None) -> bool:
         """Go on for so long, or to the end; gives whether it is there. Raises ``CorruptRecordError``.
 
-        A walk that looks for a record ends there, and what lies behind is not looked at.
+        A walk that looks for a record ends there, and what lies behind is not looked at. Whoever gave
+        ``write`` gets every piece.
         """
         stream, walker = self._stream, self.walker
         end_s = None if seconds is None else _now_s() + seconds
         piece_bytes = LARGE_PIECE_BYTES if seconds is None else PIECE_BYTES
         while True:
-            walker.feed(stream.read(piece_bytes))
+            piece = stream.read(piece_bytes)
+            walker.feed(piece)
+            if self._write is not None and piece:
+                self._write(piece)
             if walker.found:
                 return True
             if stream.finished:

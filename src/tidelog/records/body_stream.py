@@ -23,6 +23,8 @@ import lz4.frame
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.compression import (
+    GZIP_WBITS,
+    SNAPPY_BLOCK_LENGTH,
     SNAPPY_MAX_RATIO,
     XERIAL_HEADER_BYTES,
     XERIAL_MAGIC,
@@ -38,10 +40,8 @@ else:
 _INPUT_BYTES: Final = 16 * 1024
 # Java reads windows of up to 128 MB; memory for one is taken as it fills.
 _ZSTD_WINDOW: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_max: 27}
-_GZIP_WBITS: Final = 31
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
-_BLOCK_LENGTH: Final = struct.Struct(">I")
 
 BROKEN: Final = (zlib.error, zstd.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError, struct.error)
 """What the decoders raise for bytes that they cannot read."""
@@ -148,7 +148,7 @@ def _gzip(payload: memoryview) -> _Read:
         piece = decoder.decompress(data, max_bytes)
         return piece, decoder.unused_data if decoder.eof else decoder.unconsumed_tail
 
-    return _Frames(payload, lambda: zlib.decompressobj(_GZIP_WBITS), step, several=True).read
+    return _Frames(payload, lambda: zlib.decompressobj(GZIP_WBITS), step, several=True).read
 
 
 def _keeping(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
@@ -185,8 +185,8 @@ def _snappy(payload: memoryview) -> _Read:
                 raise EOFError("the xerial header is cut short")
             at += XERIAL_HEADER_BYTES
             return b""
-        (length,) = _BLOCK_LENGTH.unpack_from(payload, at)
-        at += _BLOCK_LENGTH.size
+        (length,) = SNAPPY_BLOCK_LENGTH.unpack_from(payload, at)
+        at += SNAPPY_BLOCK_LENGTH.size
         if length > len(payload) - at:
             raise EOFError(f"a block of {length} bytes has only {len(payload) - at} left")
         block = payload[at : at + length]

@@ -33,6 +33,7 @@ Py_buffer = Any
 PyBUF_SIMPLE: Any = None
 PyBuffer_Release: Any = None
 PyObject_GetBuffer: Any = None
+memcpy: Any = None
 
 
 def _unchanged(thing: _T) -> _T:

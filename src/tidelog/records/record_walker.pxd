@@ -16,6 +16,9 @@ cdef (long long, Py_ssize_t) _long_number(
     const unsigned char* source, Py_ssize_t at, Py_ssize_t end, Py_ssize_t bits
 ) noexcept nogil
 cdef long long _sum(long long one, long long other) noexcept nogil
+cdef Py_ssize_t _renumber(
+    const unsigned char* source, Py_ssize_t end, unsigned char* target, long long count, long long shift
+) noexcept nogil
 cdef long long _highest(
     const unsigned char* source, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp
 ) noexcept nogil
@@ -28,6 +31,8 @@ cdef class RecordWalker:
     cdef readonly long long index
     cdef readonly long long max_timestamp
     cdef readonly long long max_timestamp_delta
+    cdef readonly long long first_timestamp_delta
+    cdef readonly bint is_consecutive
     cdef readonly long long bad_count
     cdef readonly list bad_records
     cdef readonly long long found_timestamp

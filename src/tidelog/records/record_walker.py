@@ -37,8 +37,15 @@ if cython.compiled:
             PyBuffer_Release,
             PyObject_GetBuffer,
         )
+        from cython.cimports.libc.string import memcpy
 else:
-    from tidelog.records.cython_shim import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from tidelog.records.cython_shim import (
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+        memcpy,
+    )
 
 COMPILED: bool = cython.compiled
 """Whether this is the compiled module."""
@@ -154,7 +161,10 @@ class RecordWalker:
     With ``append_time`` all records have that timestamp, else their delta is added to ``base_timestamp``.
     ``index`` is the number of records walked over, ``max_timestamp`` the highest among them (-1 where there
     is none, lower ones do not count) and ``max_timestamp_delta`` the offset delta of the first that has it.
-    Records that are refused for what they say, not for how they are made, are in ``bad_records``.
+    ``is_consecutive`` says whether their offset deltas are 0, 1, 2 and so on. Records that are refused for
+    what they say, not for how they are made, are in ``bad_records``: timestamps that are not between
+    ``earliest`` and ``latest`` (-1 is none), no key where ``keys_required``, offsets with gaps where
+    ``consecutive``, or behind ``last_delta``.
     """
 
     def __init__(
@@ -174,6 +184,8 @@ class RecordWalker:
         self.index = 0
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_delta = -1
+        self.first_timestamp_delta = 0
+        self.is_consecutive = True
         self.bad_count = 0
         self.bad_records: list[BadRecord] = []
         self.found = False
@@ -306,6 +318,10 @@ class RecordWalker:
                     return at
                 self.index += 1
                 continue
+            if self.index == 0:
+                self.first_timestamp_delta = self._timestamp_delta
+            if self._offset_delta != self.index:
+                self.is_consecutive = False
             self.index += 1
             if self._judge():
                 self.bad_count += 1
@@ -326,11 +342,12 @@ class RecordWalker:
             return _OFFSET
         if self._keys_required and self._key_length < 0:
             return _KEY
+        timestamp = self._append_time
         if not self._has_append_time:
             timestamp = _sum(self._base_timestamp, self._timestamp_delta)
-            if timestamp != -1 and not self._earliest <= timestamp <= self._latest:
-                return _TIMESTAMP
-        return 0
+            if timestamp == -1:
+                return 0
+        return 0 if self._earliest <= timestamp <= self._latest else _TIMESTAMP
 
     @cython.cfunc
     @cython.nogil
@@ -547,6 +564,106 @@ def _highest_of(
             highest = _highest(source, start, end, count, base_timestamp)
     PyBuffer_Release(cython.address(buffer))
     return highest
+
+
+def renumbered(body: bytes, count: int, timestamp_shift: int) -> bytearray:
+    """Sound records, their offset deltas 0, 1, 2 and so on, timestamp deltas less by ``timestamp_shift``."""
+    # Each of the three numbers written anew, the length among them, may grow to its largest form.
+    target = bytearray(len(body) + 20 * count)
+    size: cython.Py_ssize_t
+    source: cython.p_const_uchar = body
+    place: cython.p_uchar = target
+    total: cython.Py_ssize_t = len(body)
+    records: cython.longlong = count
+    shift: cython.longlong = timestamp_shift
+    with cython.nogil:
+        size = _renumber(source, total, place, records, shift)
+    if size < 0:
+        raise CorruptRecordError("records that were walked over cannot be read again")
+    del target[size:]
+    return target
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _renumber(
+    source: cython.p_const_uchar,
+    end: cython.Py_ssize_t,
+    target: cython.p_uchar,
+    count: cython.longlong,
+    shift: cython.longlong,
+) -> cython.Py_ssize_t:
+    at: cython.Py_ssize_t = 0
+    put: cython.Py_ssize_t = 0
+    index: cython.longlong = 0
+    length: cython.longlong
+    delta: cython.longlong
+    _: cython.longlong
+    record_end: cython.Py_ssize_t
+    while index < count:
+        length, at = _number(source, at, end, 32)
+        if length < 6 or length > end - at:
+            return -1
+        record_end = at + length
+        delta, at = _number(source, at + 1, record_end, 64)
+        _, at = _number(source, at, record_end, 32)
+        if at > record_end:
+            return -1
+        delta = _sum(delta, -shift)
+        length = 1 + _number_size(delta) + _number_size(index) + record_end - at
+        put = _put_number(target, put, length)
+        target[put] = 0
+        put = _put_number(target, put + 1, delta)
+        put = _put_number(target, put, index)
+        if cython.compiled:
+            memcpy(cython.address(target[put]), cython.address(source[at]), record_end - at)
+        else:
+            target[put : put + record_end - at] = source[at:record_end]
+        put += record_end - at
+        at = record_end
+        index += 1
+    return put
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _zigzag(number: cython.longlong) -> cython.ulonglong:
+    if cython.compiled:
+        doubled: cython.ulonglong = cython.cast(cython.ulonglong, number) << 1
+        sign: cython.ulonglong = cython.cast(cython.ulonglong, number >> 63)
+        return doubled ^ sign
+    return (number << 1 ^ number >> 63) & _MASK_64
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _number_size(number: cython.longlong) -> cython.Py_ssize_t:
+    raw: cython.ulonglong = _zigzag(number)
+    size: cython.Py_ssize_t = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_number(target: cython.p_uchar, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
+    """Write a number; gives the position behind it."""
+    raw: cython.ulonglong = _zigzag(number)
+    while raw >= 0x80:
+        target[at] = (raw & 0x7F) | 0x80
+        raw >>= 7
+        at += 1
+    target[at] = raw
+    return at + 1
 
 
 @cython.cfunc

@@ -246,6 +246,11 @@ class Partition(Replica):
         if self.is_leader and not self.closed and self.advance_high_watermark():
             self._wake_soon()
 
+    def options_changed(self) -> None:
+        """The topic's options are other ones: with a lower ``min.insync.replicas`` more may be committed."""
+        if self.is_leader and not self.closed and self.advance_high_watermark():
+            self._wake_soon()
+
     def _propose(self, isr: tuple[int, ...]) -> None:
         self._in_sync.propose(isr)
         self._surroundings.isr_requests.submit(self, isr)

@@ -16,8 +16,9 @@ from tidelog.ids import NO_OFFSET
 from tidelog.records import record_walker
 from tidelog.records.batch import HEADER_SIZE, parse_header
 from tidelog.records.batch_walk import BatchWalk, WalkLimits, body_stream, search_walk
+from tidelog.records.body_compressor import BodyCompressor
 from tidelog.records.body_stream import BodyStream, BodyTooLargeError
-from tidelog.records.compression import Codec, compress
+from tidelog.records.compression import Codec, compress, decompress
 from tidelog.records.record import Record, batch_body, decode_batch, encode_batch
 from tidelog.records.record_walker import BAD_KEY, BAD_OFFSET, BAD_TIMESTAMP, MAX_BAD_RECORDS, RecordWalker
 from tidelog.records.varint import encode_varint
@@ -342,3 +343,51 @@ def test_a_batch_body_in_pieces_is_the_body() -> None:
     while not stream.finished:
         parts.append(bytes(stream.read(777)))
     assert b"".join(parts) == batch_body(batch, header)
+
+
+# -- renumbering and compressing ------------------------------------------------------------------------
+
+
+@given(
+    records=st.lists(record, min_size=1, max_size=20),
+    deltas=st.lists(st.integers(0, 1 << 30), min_size=20, max_size=20),
+    shift=st.integers(-(1 << 40), 1 << 40),
+)
+def test_renumbered_records_differ_in_their_numbers_alone(
+    records: list[Record], deltas: list[int], shift: int
+) -> None:
+    gapped = [each._replace(offset=delta) for each, delta in zip(records, deltas, strict=False)]
+    body = encode_batch([*gapped[:-1], gapped[-1]])[HEADER_SIZE:]
+    base = records[0].timestamp
+    expected = encode_batch([each._replace(timestamp=each.timestamp - shift) for each in records])
+    header = parse_header(expected)
+    for module in _both():
+        changed = bytes(module.renumbered(body, len(records), shift - (base - header.base_timestamp) + 0))
+        whole = bytes(expected[:HEADER_SIZE]) + changed
+        first = decode_batch(_resized(whole), verify_crc=False)
+        assert [each.offset for each in first] == list(range(len(records)))
+        assert [(each.key, each.value, tuple(each.headers)) for each in first] == [
+            (each.key, each.value, tuple(each.headers)) for each in records
+        ]
+        assert [each.timestamp - first[0].timestamp for each in first] == [
+            each.timestamp - base for each in records
+        ]
+
+
+def _resized(batch: bytes) -> bytes:
+    return batch[:8] + (len(batch) - 12).to_bytes(4, "big") + batch[12:]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda each: each.label)
+@given(data=st.binary(max_size=3000), times=st.integers(0, 60), piece=st.integers(1, 70_000))
+def test_what_is_compressed_in_pieces_is_read_in_one(
+    codec: Codec, data: bytes, times: int, piece: int
+) -> None:
+    whole = data * times
+    compressor = BodyCompressor(codec, None)
+    for start in range(0, len(whole), piece):
+        compressor.write(whole[start : start + piece])
+    compressed = compressor.finish()
+    assert compressor.size == len(compressed)
+    if codec is not Codec.SNAPPY or whole:
+        assert decompress(codec, compressed) == whole

@@ -128,6 +128,7 @@ class ProduceHandler:
             verified = asked.result()
         usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
         staged: list[Topic] = []
+        refused = False
         for name, topic_id, partitions in topics:
             entries: list[Entry] = []
             for index, records in partitions:
@@ -152,10 +153,11 @@ class ProduceHandler:
                     entries.append((index, partition, partition.stage(records, acks)))
                     self._staged[partition] = None
                 except Exception as error:
+                    refused = True
                     entries.append((index, partition, self._refusal(partition, name, index, error)))
             if entries:
                 staged.append((name, topic_id, entries))
-        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, staged)
+        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, staged, refused)
 
     def finish(
         self,
@@ -185,7 +187,7 @@ class ProduceHandler:
             (name, topic_id, [(index, None, refusal) for index, _ in partitions])
             for name, topic_id, partitions in topics
         ]
-        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, refused)
+        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, refused, True)
 
     def _find(self, name: str | None, topic_id: Uuid | None, index: int) -> Partition | None:
         return self._by_name.get((name, index)) if topic_id is None else self._by_id.get((topic_id, index))
@@ -257,7 +259,9 @@ class StagedProduce(StagedAnswer):
         acks: int,
         timeout_ms: int,
         topics: list[Topic],
+        refused: bool,
     ) -> None:
+        self.refused = refused
         self._handler = handler
         self._connection = connection
         self._version = version
@@ -283,12 +287,11 @@ class StagedProduce(StagedAnswer):
                 )
         answers: list[TopicAnswer] = []
         behind: list[WrittenBatch] = []
-        errors = False
         for name, topic_id, entries in topics:
             results: list[PartitionAnswer] = []
             for index, partition, info in entries:
                 if type(info) is not AppendInfo or partition is None or partition in failed:
-                    errors = True
+                    self.refused = True
                     results.append(self._refused(index, partition, info))
                     continue
                 if partition.log.high_watermark <= info.last_offset and (
@@ -309,10 +312,11 @@ class StagedProduce(StagedAnswer):
                 )
             answers.append((name, topic_id, results))
         if acks == 0:
-            return self._close() if errors else NO_ANSWER
+            return self._close() if self.refused else NO_ANSWER
         if behind:
-            return ProduceWait(acks, behind, lambda: self._encode(answers)).start(self._timeout_ms)
-        if errors:
+            wait = ProduceWait(acks, behind, lambda: self._encode(answers))
+            return wait.start(self._timeout_ms, refused=self.refused)
+        if self.refused:
             return self._encode(answers)
         return encode_produce_response(self._version, self._correlation_id, answers)
 
