@@ -1,7 +1,7 @@
 """Walking through the batches of a segment file, a bounded piece at a time.
 
-Every batch is checked: length, format, CRC. What fails raises :class:`CorruptRecordError`, which makes the
-log uncleanable until somebody has looked at it. Used by ``compaction``; knows nothing of indexes.
+Every batch is checked: length, format, CRC. What fails raises :class:`CorruptRecordError`: the log is not
+cleaned as long as that is there. Used by ``compaction``; knows nothing of indexes.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, batch_size, check_crc, iter_batches
 from tidelog.records.legacy import is_legacy
-
-MAX_BODY_BYTES: Final = 512 * 1024 * 1024
-"""No batch may unpack to more than this: a bomb must not take the machine's memory."""
 
 
 def read_batches(

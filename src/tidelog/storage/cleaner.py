@@ -28,7 +28,7 @@ from tidelog.storage.cleanable import DirtyLog, examine
 from tidelog.storage.cleaner_process import CleanerProcess, CompactionRunner, WorkerDied
 from tidelog.storage.cleaner_worker import CompactionFailed
 from tidelog.storage.cleaning_pass import CleaningPass, LogChanged
-from tidelog.storage.compaction import CompactionDone
+from tidelog.storage.compaction import BatchSkipped, CompactionDone
 from tidelog.storage.disk import log_dir_offline
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDir
@@ -37,6 +37,7 @@ from tidelog.storage.log_dirs_options import CleanerOptions
 _MAX_DEATHS: Final = 3
 _RETRY_MS: Final = 60 * 60_000
 _LOGS_AT_A_TIME: Final = 50
+_MAX_SKIPPED: Final = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Cleaner:
         self._deaths: Counter[TopicPartition] = Counter()
         self._retry_ms: dict[TopicPartition, float] = {}
         self._why: dict[TopicPartition, str] = {}
+        self._skipped: set[tuple[TopicPartition, int]] = set()
         self._current: CleaningPass | None = None
         self._closed = False
 
@@ -223,6 +225,8 @@ class Cleaner:
                         self._failed(cleaning, event)
                     elif isinstance(event, CompactionDone):
                         done = event
+                    elif isinstance(event, BatchSkipped):
+                        self._name_skipped(partition, event)
                     else:
                         await cleaning.take(event)
         except LogChanged as change:
@@ -267,6 +271,19 @@ class Cleaner:
             self._fail(log, OSError(failure.message))
         else:
             self._give_up(log.topic_partition, failure.message)
+
+    def _name_skipped(self, partition: TopicPartition, skipped: BatchSkipped) -> None:
+        if (partition, skipped.offset) in self._skipped:
+            return
+        if len(self._skipped) >= _MAX_SKIPPED:
+            self._skipped.clear()
+        self._skipped.add((partition, skipped.offset))
+        _log.warning(
+            "the batch at offset %d of %s cannot be compacted and stays as it is: %s",
+            skipped.offset,
+            partition,
+            skipped.reason,
+        )
 
     def _died(self, cleaning: CleaningPass, death: WorkerDied) -> None:
         partition = cleaning.log.topic_partition

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, Literal
 import msgspec
 
 from tidelog.errors import StorageError
-from tidelog.storage.compaction import CleanedGroup, CompactionDone, CompactionJob, compact
+from tidelog.storage.compaction import BatchSkipped, CleanedGroup, CompactionDone, CompactionJob, compact
 
 _NICENESS: Final = 5
 _MIN_PAUSE_S: Final = 0.01
@@ -34,7 +34,7 @@ class CompactionFailed(msgspec.Struct, frozen=True, tag="failed", kw_only=True):
     message: str
 
 
-CompactionEvent = CleanedGroup | CompactionDone | CompactionFailed
+CompactionEvent = CleanedGroup | BatchSkipped | CompactionDone | CompactionFailed
 
 _job_decoder: Final = msgspec.json.Decoder(CompactionJob)
 event_decoder: Final = msgspec.json.Decoder(CompactionEvent)
