@@ -1,10 +1,10 @@
 """The records of one batch for compaction, read piece by piece, as often as needed.
 
-A batch of a few kilobytes may unpack to gigabytes, so its records are never in memory as a whole: each walk over
-them unpacks the batch anew and has one piece, and one record, at a time.
+A batch of a few kilobytes may unpack to gigabytes, so its records are never in memory as a whole: each walk
+over them unpacks the batch anew and has one piece, and one record, at a time.
 
-:meth:`BatchRecords.check` says before anything is decided whether a batch can be read at all: compiled, without
-making objects. Afterwards the walks need not look twice at what they read. A record of more than
+:meth:`BatchRecords.check` says before anything is decided whether a batch can be read at all: compiled,
+without making objects. Afterwards the walks need not look twice at what they read. A record of more than
 :data:`MAX_RECORD_BYTES` counts as unreadable. Used by ``compaction`` and ``record_filter``, in the cleaner's
 process.
 """

@@ -4,11 +4,11 @@ One log at a time. The worker process reads segments and writes ``.cleaned`` fil
 finished group is swapped in, which costs a few renames. Nothing is owed to the worker: it may be killed at
 any moment, and is, when the log that it works on is truncated, deleted or moved.
 
-A batch whose records cannot be read is stepped over: it stays as it is, is named once in the broker's log, and
-the rest of its partition is compacted. A log that cannot be cleaned at all (a batch that fails its checksum,
-an old format) is named once, too, and tried again every hour: by then retention may have taken the trouble
-away. (Kafka leaves it alone until it is restarted.) A disk error takes the log directory offline. Owned by
-``log_dirs``.
+A batch whose records cannot be read is stepped over: it stays as it is, is named once in the broker's log,
+and the rest of its partition is compacted. A log that cannot be cleaned at all (a batch that fails its
+checksum, an old format) is named once, too, and tried again every hour: by then retention may have taken the
+trouble away. (Kafka leaves it alone until it is restarted.) A disk error takes the log directory offline.
+Owned by ``log_dirs``.
 """
 
 from __future__ import annotations
@@ -269,6 +269,8 @@ class Cleaner:
             return
         if failure.cause == "disk":
             self._fail(log, OSError(failure.message))
+        elif failure.cause == "files":
+            _log.warning("%s is compacted later: %s", log.topic_partition, failure.message)
         else:
             self._give_up(log.topic_partition, failure.message)
 

@@ -10,9 +10,9 @@ A tombstone (null value) that survives gives its batch a *delete horizon*, now +
 the place of the base timestamp (attribute bit 6); a pass after that time drops it. Markers of transactions
 that are gone are treated alike.
 
-A batch whose records cannot be read (whatever its header and its CRC say) is stepped over: it stays as it is and
-its keys do not count, so that no older record of them is lost. So does a batch with more keys than there is
-memory for.
+A batch whose records cannot be read (whatever its header and its CRC say) is stepped over: it stays as it is
+and its keys do not count, so that no older record of them is lost. So does a batch with more keys than there
+is memory for.
 
 Invariant: a pass reads live segments and writes ``.cleaned`` files only, so it may be killed at any moment;
 the broker alone swaps the results in (``cleaner``). Everything a pass must know is in its

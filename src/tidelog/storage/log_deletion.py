@@ -1,8 +1,9 @@
 """Making a log shorter: retention at its start, truncation at its end, replacement in the middle.
 
 Retention never deletes a segment that reaches behind the high watermark, and never the last one unless a new
-one takes its place; with many segments it goes in steps (:func:`retention_steps`). The log start offset moves before the segments go, so that no reader is sent to a file
-that is not there. Functions over ``Log``, which calls them.
+one takes its place; with many segments it goes in steps (:func:`retention_steps`). The log start offset moves
+before the segments go, so that no reader is sent to a file that is not there. Functions over ``Log``, which
+calls them.
 """
 
 from __future__ import annotations

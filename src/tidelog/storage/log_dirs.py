@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, LogDirOfflineError, StorageError
@@ -24,7 +26,7 @@ from tidelog.ids import TopicPartition, Uuid
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.cleaner_process import CompactionRunner
 from tidelog.storage.deletion import DelayedDeletion
-from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.disk import REAL_DISK, Disk, is_out_of_files
 from tidelog.storage.files import STRAY_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -34,6 +36,12 @@ from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.storage.log_moves import LogMoves
 from tidelog.storage.meta_properties import Identity, MetaProperties, agreed_identity, settled
 from tidelog.storage.upkeep import Upkeep
+
+_TELL_OF_FILES_EVERY_MS: Final = 60_000
+_CLOSED_AT_ONCE: Final = 500
+_FILES_PER_SEGMENT: Final = 3
+# What is kept for connections, and for the broker itself, when files are counted.
+_CONNECTIONS: Final = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +89,7 @@ class LogDirs:
         self.upkeep = Upkeep(self)
         self.moves = LogMoves(self)
         self._preferred: dict[TopicPartition, Path] = {}
+        self._told_of_files_ms: float | None = None
 
     # -- opening --------------------------------------------------------------------------------------
 
@@ -199,6 +208,8 @@ class LogDirs:
                     # Half-made, it would be found beside the one that is made elsewhere now.
                     shutil.rmtree(directory, ignore_errors=True)
                 self.mark_offline(path, error)
+                if is_out_of_files(error):
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
                 continue
             self._preferred.pop(partition, None)
             self.offline_partitions.discard(partition)
@@ -337,8 +348,14 @@ class LogDirs:
     # -- losing a directory ---------------------------------------------------------------------------
 
     def mark_offline(self, path: Path, error: Exception) -> None:
-        """Stop using a directory after a disk error; its logs are gone until the next start."""
+        """Stop using a directory after a disk error; its logs are gone until the next start.
+
+        That the process may not open any more files is none, and costs no directory.
+        """
         if path in self.offline_dirs:
+            return
+        if is_out_of_files(error):
+            self._out_of_files(error)
             return
         if path not in self.paths:
             _log.error("a disk error belongs to none of the log directories: %s", error)
@@ -366,6 +383,35 @@ class LogDirs:
             self.on_offline(path, lost)
         if self.all_offline and self.on_all_offline is not None:
             self.on_all_offline(reason)
+
+    def _out_of_files(self, error: Exception) -> None:
+        """Say what to raise, once in a while, and let go of some files that are not written to."""
+        now_ms = self.clock.monotonic_ms()
+        if self._told_of_files_ms is None or now_ms - self._told_of_files_ms >= _TELL_OF_FILES_EVERY_MS:
+            self._told_of_files_ms = now_ms
+            allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            _log.error(
+                "the broker may open no more than %d files, and its %d segments and its connections need up "
+                "to %d: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit) and start it again; "
+                "until then some requests fail and are tried again (%s)",
+                allowed,
+                sum(len(log.segments) for log in self.all_logs()),
+                self.files_needed(),
+                error,
+            )
+        closed = 0
+        for log in self.all_logs():
+            for segment in log.segments:
+                if segment is not log.segments.active and segment.is_open:
+                    segment.close_handles()
+                    closed += 1
+            if closed >= _CLOSED_AT_ONCE:
+                break
+
+    def files_needed(self, connections: int = _CONNECTIONS) -> int:
+        """About how many files a broker may come to have open: three for a segment, one for a connection."""
+        segments = sum(len(log.segments) for log in self.all_logs())
+        return segments * _FILES_PER_SEGMENT + connections
 
     # -- closing --------------------------------------------------------------------------------------
 

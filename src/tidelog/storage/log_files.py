@@ -9,13 +9,14 @@ from them. What a crash leaves is for ``recovery``. Built upon by ``log_append``
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition
-from tidelog.storage.disk import Disk, log_dir_offline
+from tidelog.storage.disk import Disk, is_out_of_files, log_dir_offline
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producer_state import ProducerState
@@ -25,6 +26,9 @@ from tidelog.storage.segments import Segments
 
 # So many segments are closed and renamed in less than a millisecond.
 _RENAMED_AT_ONCE = 8
+# For ten seconds a sync waits for files that it may open.
+_SYNC_ATTEMPTS = 100
+_SYNC_PAUSE_S = 0.1
 
 
 class LogFiles:
@@ -137,13 +141,19 @@ class LogFiles:
         start = self.recovery_point
         if offset <= start and not include_empty:
             return
-        try:
-            self._sync(start, offset + include_empty)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and not directory.exists():
-                # The partition is being deleted, or renamed for that: nothing of it needs to last.
-                return
-            raise self._offline("syncing", error) from error
+        for attempt in range(_SYNC_ATTEMPTS, -1, -1):
+            try:
+                self._sync(start, offset + include_empty)
+                break
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and not directory.exists():
+                    # The partition is being deleted, or renamed for that: nothing of it needs to last.
+                    return
+                if attempt and is_out_of_files(error):
+                    # Nothing has been synced and nothing has failed to be: others may close some soon.
+                    time.sleep(_SYNC_PAUSE_S)
+                    continue
+                raise self._offline("syncing", error) from error
         with self._recovery_lock:
             if truncations == self._truncations and offset > self.recovery_point:
                 self.recovery_point = offset

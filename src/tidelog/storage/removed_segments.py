@@ -53,7 +53,7 @@ class RemovedSegments:
             with self._lock:
                 if not self._waiting:
                     break
-                # It waits until it is renamed: whoever asks whether anything does is not to be told too early.
+                # It waits until it is renamed: whoever asks whether anything waits is not told too early.
                 renamed += self._rename(*self._waiting[0])
                 self._waiting.popleft()
         return renamed

@@ -93,6 +93,11 @@ class SegmentFiles:
         return self._file
 
     @property
+    def is_open(self) -> bool:
+        """Whether any of its files is."""
+        return self._file is not None or self._offset_index is not None or self._time_index is not None
+
+    @property
     def offset_index(self) -> OffsetIndex:
         if self._offset_index is None:
             self._open_indexes()

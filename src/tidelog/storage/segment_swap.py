@@ -9,7 +9,8 @@ the first; the old ones become ``.deleted``; the new ones lose their suffix. At 
   new ones lose their suffix;
 - ``.deleted`` files go.
 
-Called by ``log_deletion`` (:func:`name_swapped`, :func:`name_finally`) and by ``log_loader`` (:func:`finish_interrupted_swap`).
+Called by ``log_deletion`` (:func:`name_swapped`, :func:`name_finally`) and by ``log_loader``
+(:func:`finish_interrupted_swap`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Finding a record by its time, in steps: what may take long is done beside the loop.
 
-A search goes through the segments whose highest timestamp is high enough, begins where the time index says, looks
-at batch headers, and walks over the records of each batch that may hold what is sought. None of that has a bound
-that a client could not stretch: ten thousand segments, a gigabyte of headers, a batch that unpacks to a gigabyte.
-So the first few headers and small batches are looked at where the request is handled; everything else goes on in
-a thread, in which the decoders and the walker let go of the interpreter lock. Memory holds one batch as it is
-stored and one piece of its records.
+A search goes through the segments whose highest timestamp is high enough, begins where the time index says,
+looks at batch headers, and walks over the records of each batch that may hold what is sought. None of that
+has a bound that a client could not stretch: ten thousand segments, a gigabyte of headers, a batch that
+unpacks to a gigabyte. So the first few headers and small batches are looked at where the request is handled;
+everything else goes on in a thread, in which the decoders and the walker let go of the interpreter lock.
+Memory holds one batch as it is stored and one piece of its records.
 
-Records that cannot be read are stepped over, and their batch is named once in the log. Whatever becomes of the
-segments meanwhile, a search reads the files that it has begun with. Made by ``log``, awaited by
+Records that cannot be read are stepped over, and their batch is named once in the log. Whatever becomes of
+the segments meanwhile, a search reads the files that it has begun with. Made by ``log``, awaited by
 ``handlers/list_offsets``.
 """
 
@@ -32,8 +32,8 @@ from tidelog.storage.segment import Segment
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
 
-# What one turn of the loop may see: small files to be opened, segments to be looked at, headers, and the bytes of
-# a batch.
+# What one turn of the loop may see: small files to be opened, segments to be looked at, headers, and the
+# bytes of a batch.
 _TIMESTAMPS_AT_A_TIME: Final = 32
 _SEGMENTS_AT_A_TIME: Final = 2000
 _HEADERS_AT_A_TIME: Final = 64
@@ -160,7 +160,7 @@ class TimestampSearch:
 
 
 class _RangeSearch:
-    """The search in one segment from ``position`` on; needs nothing but its file, so that a thread may do it."""
+    """The search in one segment from ``position`` on; needs its file alone, so that a thread may do it."""
 
     def __init__(self, log: Log, segment: Segment, position: int, timestamp: int, start_offset: int) -> None:
         self.found: TimestampAndOffset | None = None

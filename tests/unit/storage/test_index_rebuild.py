@@ -1,4 +1,4 @@
-"""Indexes that are found to be wrong or missing when they are first used: they are rebuilt beside the loop."""
+"""Indexes that are found wrong or missing when they are first used: they are rebuilt beside the loop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Logs that hold batches with a right header and a right checksum, and records that cannot be read: compaction
-steps over them, names them once, and does the rest."""
+"""Batches with a right header and a right checksum, and records that cannot be read: compaction steps over
+them, names them once, and does the rest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-
 from tests.unit.storage.test_compaction import COMPACT, CompactedLog
+
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import CONTROL_BIT, parse_header
 from tidelog.records.compression import Codec, compress

@@ -1,4 +1,4 @@
-"""Looking records up by time: what may take long goes on in a thread, in little memory, and steps over damage."""
+"""Records looked up by time: what may take long goes on in a thread, in little memory, past damage."""
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
 Timestamps below zero have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (since
 version 7), -4 earliest local (8), -5 latest tiered (9), -6 earliest pending upload (11); a later version's
-meaning, and any other negative number, is UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable
-offset for readers of committed records and the high watermark for others; what a timestamp finds beyond
-that is not told. A new leader whose high watermark has not come to where its epoch began answers
-OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) to consumers that ask for the end, or for what is
-beyond it: it could name an older offset than its predecessor did. Only leaders answer, but for replica id -2,
-the one of debugging tools. There is no tiered storage: earliest local is earliest, and the offsets of -5 and
--6 are -1. Partitions named twice are INVALID_REQUEST. A search by time that takes longer goes on in a thread and
-holds back the requests behind it on its connection.
+meaning, and any other negative number, is UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable offset
+for readers of committed records and the high watermark for others; what a timestamp finds beyond that is not
+told. A new leader whose high watermark has not come to where its epoch began answers OFFSET_NOT_AVAILABLE
+(before version 5 LEADER_NOT_AVAILABLE) to consumers that ask for the end, or for what is beyond it: it could
+name an older offset than its predecessor did. Only leaders answer, but for replica id -2, the one of
+debugging tools. There is no tiered storage: earliest local is earliest, and the offsets of -5 and -6 are -1.
+Partitions named twice are INVALID_REQUEST. A search by time that takes longer goes on in a thread and holds
+back the requests behind it on its connection.
 """
 
 from __future__ import annotations
