@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidelog.errors import CorruptRecordError
-from tidelog.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, batch_size, check_crc, iter_batches
+from tidelog.records.batch import (
+    HEADER_SIZE,
+    MAGIC_V2,
+    BatchHeader,
+    batch_size,
+    check_crc,
+    iter_batches,
+    parse_header,
+)
 from tidelog.records.legacy import is_legacy
+from tidelog.storage.large_batches import LARGE_BATCH_BYTES, passes_crc
 
 
 def read_batches(
@@ -20,6 +29,10 @@ def read_batches(
 ) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """``(buffer, position in it, header)`` of each batch in the first ``size_bytes`` of the file."""
     fd = os.open(path, os.O_RDONLY)
+
+    def read(at: int, size: int) -> bytes:
+        return os.pread(fd, size, at)
+
     try:
         position = 0
         wanted = buffer_bytes
@@ -37,6 +50,8 @@ def read_batches(
                 wanted = batch_size(data) if len(data) >= HEADER_SIZE else HEADER_SIZE
                 if wanted <= len(data) or wanted > size_bytes - position:
                     raise CorruptRecordError(f"{path} ends in the middle of the batch at {position}")
+                if wanted > LARGE_BATCH_BYTES and not passes_crc(read, position, parse_header(data)):
+                    raise CorruptRecordError(f"{path} has a batch that fails its CRC at {position}")
             position += consumed
     finally:
         os.close(fd)
