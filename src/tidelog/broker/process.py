@@ -139,6 +139,24 @@ def _greet(broker: Broker, announce: Callable[[str], None]) -> None:
             "--no-deps tidelog)"
         )
     announce(_address(broker.advertised[0]))
+    _warn_of_too_few_files(broker)
+
+
+def _warn_of_too_few_files(broker: Broker) -> None:
+    """Say at start, and not when the first request fails, that the limit of open files is too low."""
+    allowed, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = broker.log_dirs.files_needed()
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        logger.warning(
+            "The broker may open %d files, and its logs and connections may come to need %d (three for each "
+            "segment, and one for each connection): start it after `ulimit -n %d`, or with LimitNOFILE=%d "
+            "in its systemd unit%s",
+            allowed,
+            needed,
+            needed,
+            needed,
+            "" if hard == resource.RLIM_INFINITY or hard >= needed else f"; the hard limit is {hard}",
+        )
 
 
 async def _settle(broker: Broker) -> None:

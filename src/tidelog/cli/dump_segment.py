@@ -5,11 +5,12 @@ FLAGS: T transactional, C control, A the broker's append time, H delete horizon 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tidelog.cli.dump_internal import internal_json, internal_text
-from tidelog.cli.output import RowStream, print_json, time_text
+from tidelog.cli.output import RowStream, print_json, print_json_stream, time_text
 from tidelog.cli.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.cli.segment_scan import ScannedBatch, TornTail, base_offset_of, map_file, records_of, scan
 from tidelog.errors import CorruptRecordError
@@ -48,7 +49,7 @@ def dump_segment(path: Path, *, with_records: bool, json: bool, schemas: RecordS
             if isinstance(item, TornTail):
                 _print_tail(item, rows)
             elif rows is None:
-                print_json(_batch_json(data, item, with_records, schemas), indent=None)
+                _print_batch_json(data, item, with_records, schemas)
             else:
                 _print_batch(data, item, rows, with_records, schemas)
     return damaged
@@ -137,9 +138,25 @@ def _record_text(record: Record, control: bool, schemas: RecordSchemas | None) -
     return f"{text}  [{headers}]" if headers else text
 
 
-def _batch_json(
+def _print_batch_json(
     data: memoryview, batch: ScannedBatch, with_records: bool, schemas: RecordSchemas | None
-) -> dict[str, Any]:
+) -> None:
+    """Print a batch on one line; its records are written as they are read, which may be many."""
+    fields = _batch_fields(batch)
+    records: Iterator[Record] | None = None
+    if with_records:
+        try:
+            records = records_of(data, batch)
+        except CorruptRecordError as error:
+            fields["records_problem"] = str(error)
+    if records is None:
+        print_json(fields, indent=None)
+        return
+    readable_as = None if _is_control(batch) else schemas
+    print_json_stream(fields, "records", (_record_json(record, readable_as) for record in records))
+
+
+def _batch_fields(batch: ScannedBatch) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "type": "batch",
         "base_offset": batch.base_offset,
@@ -168,12 +185,6 @@ def _batch_json(
             "control": header.is_control,
             "delete_horizon_ms": header.delete_horizon_ms,
         }
-    if with_records:
-        readable_as = None if _is_control(batch) else schemas
-        try:
-            fields["records"] = [_record_json(record, readable_as) for record in records_of(data, batch)]
-        except CorruptRecordError as error:
-            fields["records_problem"] = str(error)
     return fields
 
 

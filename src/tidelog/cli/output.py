@@ -94,6 +94,18 @@ def print_json(value: object, *, indent: int | None = 2) -> None:
     sys.stdout.buffer.write(encoded + b"\n")
 
 
+def print_json_stream(fields: dict[str, object], name: str, elements: Iterable[object]) -> None:
+    """Print one object on one line, whose last field ``name`` is an array that is never held as a whole."""
+    out = sys.stdout.buffer
+    out.write(msgspec.json.encode(fields)[:-1])
+    out.write((b"," if fields else b"") + msgspec.json.encode(name) + b":[")
+    for count, element in enumerate(elements):
+        if count:
+            out.write(b",")
+        out.write(msgspec.json.encode(element))
+    out.write(b"]}\n")
+
+
 def remark(sentence: str) -> None:
     """Tell a person something that is not the result, on stderr, after the results so far."""
     sys.stdout.flush()

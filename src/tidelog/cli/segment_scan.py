@@ -15,6 +15,7 @@ from pathlib import Path
 from tidelog.cli.failure import Failure
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import (
+    CODEC_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_AT,
@@ -25,7 +26,8 @@ from tidelog.records.batch import (
     parse_header,
 )
 from tidelog.records.legacy import LegacyMessage, parse_legacy, unwrap_legacy
-from tidelog.records.record import Record, decode_batch
+from tidelog.records.record import Record, assemble_batch, decode_batch
+from tidelog.storage.batch_records import BatchRecords, scan_sound
 
 _BYTES_TO_MAGIC = MAGIC_AT + 1
 _SMALLEST_LEGACY = LOG_OVERHEAD + 14
@@ -90,12 +92,27 @@ def scan(data: memoryview, expected: int, position: int = 0) -> Iterator[Scanned
         position += batch.size_bytes
 
 
-def records_of(data: memoryview, batch: ScannedBatch) -> list[Record]:
-    """The records of ``batch``; raises ``CorruptRecordError`` where they cannot be read."""
-    if isinstance(batch.header, BatchHeader):
-        return decode_batch(data, batch.position, verify_crc=False)
-    messages = unwrap_legacy(batch.header)
-    return [Record(message.offset, message.timestamp, message.key, message.value) for message in messages]
+def records_of(data: memoryview, batch: ScannedBatch) -> Iterator[Record]:
+    """The records of ``batch``, a few of them in memory at a time, however much it unpacks to.
+
+    Raises ``CorruptRecordError`` before the first if they cannot be read.
+    """
+    header = batch.header
+    if isinstance(header, BatchHeader):
+        records = BatchRecords(data, batch.position, header)
+        records.check()
+        return _decoded(header, records)
+    messages = unwrap_legacy(header)
+    return iter(
+        [Record(message.offset, message.timestamp, message.key, message.value) for message in messages]
+    )
+
+
+def _decoded(header: BatchHeader, records: BatchRecords) -> Iterator[Record]:
+    for piece in records.pieces():
+        count = sum(1 for _ in scan_sound(piece))
+        plain = header._replace(attributes=header.attributes & ~CODEC_MASK, record_count=count)
+        yield from decode_batch(assemble_batch(plain, piece), verify_crc=False)
 
 
 def _length_problem(data: memoryview, position: int) -> str | None:

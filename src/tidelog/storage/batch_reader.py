@@ -1,7 +1,7 @@
 """Walking through the batches of a segment file, a bounded piece at a time.
 
-Every batch is checked: length, format, CRC. What fails raises :class:`CorruptRecordError`, which makes the
-log uncleanable until somebody has looked at it. Used by ``compaction``; knows nothing of indexes.
+Every batch is checked: length, format, CRC. What fails raises :class:`CorruptRecordError`: the log is not
+cleaned as long as that is there. Used by ``compaction``; knows nothing of indexes.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 from tidelog.errors import CorruptRecordError
-from tidelog.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, batch_size, check_crc, iter_batches
+from tidelog.records.batch import (
+    HEADER_SIZE,
+    MAGIC_V2,
+    BatchHeader,
+    batch_size,
+    check_crc,
+    iter_batches,
+    parse_header,
+)
 from tidelog.records.legacy import is_legacy
-
-MAX_BODY_BYTES: Final = 512 * 1024 * 1024
-"""No batch may unpack to more than this: a bomb must not take the machine's memory."""
+from tidelog.storage.large_batches import LARGE_BATCH_BYTES, passes_crc
 
 
 def read_batches(
@@ -24,6 +29,10 @@ def read_batches(
 ) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """``(buffer, position in it, header)`` of each batch in the first ``size_bytes`` of the file."""
     fd = os.open(path, os.O_RDONLY)
+
+    def read(at: int, size: int) -> bytes:
+        return os.pread(fd, size, at)
+
     try:
         position = 0
         wanted = buffer_bytes
@@ -41,6 +50,8 @@ def read_batches(
                 wanted = batch_size(data) if len(data) >= HEADER_SIZE else HEADER_SIZE
                 if wanted <= len(data) or wanted > size_bytes - position:
                     raise CorruptRecordError(f"{path} ends in the middle of the batch at {position}")
+                if wanted > LARGE_BATCH_BYTES and not passes_crc(read, position, parse_header(data)):
+                    raise CorruptRecordError(f"{path} has a batch that fails its CRC at {position}")
             position += consumed
     finally:
         os.close(fd)

@@ -39,13 +39,14 @@ _VERSION: Final = "0"
 class OffsetCheckpoint:
     """One checkpoint file. Writing what it already holds does nothing. May be used from any thread."""
 
-    __slots__ = ("_disk", "_lock", "_offsets", "path")
+    __slots__ = ("_disk", "_lock", "_offsets", "_underway", "path")
 
     def __init__(self, path: Path, disk: Disk = REAL_DISK) -> None:
         self.path = path
         self._disk = disk
         self._lock = threading.Lock()
         self._offsets: dict[TopicPartition, int] | None = None
+        self._underway: Mapping[TopicPartition, int] = {}
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets in the file, none if it does not exist; :class:`StorageError` if it is malformed."""
@@ -86,7 +87,13 @@ class OffsetCheckpoint:
             self._replace(offsets)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Take one partition out of the file, if it is in there; waits for a write that is under way."""
+        """Take one partition out of the file, if it is in there.
+
+        That is seldom so: a partition that is deleted is soon left out by the next write. Only a write that
+        is under way and has it must be waited for, so that a new partition does not wait for the disk.
+        """
+        if partition not in self._underway and partition not in (self._offsets or ()):
+            return
         with self._lock:
             offsets = self._offsets
             if offsets is not None and partition in offsets:
@@ -95,10 +102,14 @@ class OffsetCheckpoint:
     def _replace(self, offsets: Mapping[TopicPartition, int]) -> None:
         if offsets == self._offsets:
             return
-        lines = [_VERSION, str(len(offsets))]
-        lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-        self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("utf-8"))
-        self._offsets = dict(offsets)
+        self._underway = offsets
+        try:
+            lines = [_VERSION, str(len(offsets))]
+            lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+            self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("utf-8"))
+            self._offsets = dict(offsets)
+        finally:
+            self._underway = {}
 
     def _malformed(self, why: str) -> StorageError:
         return StorageError(

@@ -11,11 +11,16 @@ once for the rewriting.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import BatchHeader, Buffer
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.record import batch_body, scan_records
 from tidelog.storage.transaction_index import AbortedTxn
+
+# A marker takes a few bytes.
+_MAX_MARKER_BYTES: Final = 64 * 1024
 
 
 class CleanedTransactions:
@@ -47,9 +52,13 @@ class CleanedTransactions:
         if not header.record_count:
             # An earlier pass has emptied it and kept it for its producer's sake only.
             return True
-        body = batch_body(buf, header, pos)
-        span = next(scan_records(body, header.record_count))
-        control_type = parse_control_type(body[span.key_at : span.key_at + max(span.key_length, 0)])
+        try:
+            body = batch_body(buf, header, pos, max_size=_MAX_MARKER_BYTES)
+            span = next(scan_records(body, header.record_count))
+            control_type = parse_control_type(body[span.key_at : span.key_at + max(span.key_length, 0)])
+        except CorruptRecordError:
+            # Whatever it ends stays open; the batch is kept, and named, as any other that cannot be read.
+            return False
         if control_type is ControlType.COMMIT:
             seen = header.producer_id in self._ongoing_committed
             self._ongoing_committed.discard(header.producer_id)

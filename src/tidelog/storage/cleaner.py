@@ -4,8 +4,11 @@ One log at a time. The worker process reads segments and writes ``.cleaned`` fil
 finished group is swapped in, which costs a few renames. Nothing is owed to the worker: it may be killed at
 any moment, and is, when the log that it works on is truncated, deleted or moved.
 
-A log that cannot be cleaned (a corrupt batch, an old format) is named once in the broker's log and then left
-alone until the next start, as in Kafka. A disk error takes the log directory offline. Owned by ``log_dirs``.
+A batch whose records cannot be read is stepped over: it stays as it is, is named once in the broker's log,
+and the rest of its partition is compacted. A log that cannot be cleaned at all (a batch that fails its
+checksum, an old format) is named once, too, and tried again every hour: by then retention may have taken the
+trouble away. (Kafka leaves it alone until it is restarted.) A disk error takes the log directory offline.
+Owned by ``log_dirs``.
 """
 
 from __future__ import annotations
@@ -14,24 +17,27 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Final
 
 from tidelog.clock import Clock
-from tidelog.errors import LogDirOfflineError, StorageError
+from tidelog.errors import KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.storage.cleanable import DirtyLog, examine
 from tidelog.storage.cleaner_process import CleanerProcess, CompactionRunner, WorkerDied
 from tidelog.storage.cleaner_worker import CompactionFailed
 from tidelog.storage.cleaning_pass import CleaningPass, LogChanged
-from tidelog.storage.compaction import CompactionDone
+from tidelog.storage.compaction import BatchSkipped, CompactionDone
 from tidelog.storage.disk import log_dir_offline
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDir
 from tidelog.storage.log_dirs_options import CleanerOptions
 
 _MAX_DEATHS: Final = 3
+_RETRY_MS: Final = 60 * 60_000
+_LOGS_AT_A_TIME: Final = 50
+_MAX_SKIPPED: Final = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +65,9 @@ class Cleaner:
         self._runner: CompactionRunner = runner or CleanerProcess()
         self._paused: Counter[TopicPartition] = Counter()
         self._deaths: Counter[TopicPartition] = Counter()
+        self._retry_ms: dict[TopicPartition, float] = {}
+        self._why: dict[TopicPartition, str] = {}
+        self._skipped: set[tuple[TopicPartition, int]] = set()
         self._current: CleaningPass | None = None
         self._closed = False
 
@@ -86,7 +95,7 @@ class Cleaner:
     def truncated(self, log: Log) -> None:
         """``log`` was cut: what is written there from now on is dirty."""
         self.abort(log.topic_partition)
-        log_dir = self._log_dirs.get(log.directory.parent)
+        log_dir = self._log_dirs.get(log.log_dir)
         end = log.segments.active.base_offset
         if log_dir is not None and log_dir.cleaned_offsets.get(log.topic_partition, 0) > end:
             log_dir.cleaned_offsets[log.topic_partition] = end
@@ -100,25 +109,67 @@ class Cleaner:
 
     def choose(self) -> DirtyLog | None:
         """The dirtiest of the logs that are worth a pass now."""
+        choosing = self._choosing()
+        while True:
+            try:
+                next(choosing)
+            except StopIteration as chosen:
+                found: DirtyLog | None = chosen.value
+                return found
+
+    async def _choose(self) -> DirtyLog | None:
+        """The same, giving way after every few logs."""
+        choosing = self._choosing()
+        while True:
+            try:
+                next(choosing)
+            except StopIteration as chosen:
+                found: DirtyLog | None = chosen.value
+                break
+            await asyncio.sleep(0)
+        if found is None or not self._may_clean(found.log.topic_partition, found.log):
+            return None
+        # What was measured a while ago may have changed since.
+        return self._examine(found.log, self._clock.time_ms())
+
+    def _choosing(self) -> Generator[None, None, DirtyLog | None]:
         now_ms = self._clock.time_ms()
         dirtiest: DirtyLog | None = None
+        looked_at = 0
         for partition, log in list(self._logs.items()):
-            if not log.config.compact or partition in self.uncleanable or partition in self._paused:
+            if not log.config.compact or not self._may_clean(partition, log):
                 continue
-            log_dir = self._log_dirs.get(log.directory.parent)
-            if log_dir is None:
-                continue
-            try:
-                dirty = examine(log, log_dir.cleaned_offsets.get(partition), now_ms)
-            except OSError as error:
-                self._fail(log, error)
-                continue
-            except StorageError as error:
-                self._give_up(partition, str(error))
-                continue
-            if dirty.is_due and (dirtiest is None or dirty.ratio > dirtiest.ratio):
+            dirty = self._examine(log, now_ms)
+            if dirty is not None and (dirtiest is None or dirty.ratio > dirtiest.ratio):
                 dirtiest = dirty
+            looked_at += 1
+            if looked_at % _LOGS_AT_A_TIME == 0:
+                yield
         return dirtiest
+
+    def _may_clean(self, partition: TopicPartition, log: Log) -> bool:
+        if partition in self._paused or self._logs.get(partition) is not log:
+            return False
+        return partition not in self.uncleanable or self._clock.monotonic_ms() >= self._retry_ms[partition]
+
+    def _examine(self, log: Log, now_ms: int) -> DirtyLog | None:
+        """What a pass would find, if it is due."""
+        partition = log.topic_partition
+        log_dir = self._log_dirs.get(log.log_dir)
+        if log_dir is None:
+            return None
+        try:
+            dirty = examine(log, log_dir.cleaned_offsets.get(partition), now_ms)
+        except OSError as error:
+            self._fail(log, error)
+            return None
+        except KafkaError as error:
+            _log.info("%s is looked at again later: %s", partition, error)
+            return None
+        except StorageError as error:
+            self._give_up(partition, str(error))
+            return None
+        return dirty if dirty.is_due else None
 
     # -- cleaning -------------------------------------------------------------------------------------
 
@@ -140,7 +191,7 @@ class Cleaner:
     async def clean_dirtiest(self) -> bool:
         """One pass over the log that needs it most; False if none does or the pass failed."""
         self.uncleanable &= self._logs.keys()
-        dirty = None if self._closed else self.choose()
+        dirty = None if self._closed else await self._choose()
         return dirty is not None and await self._clean(dirty) is not None
 
     async def close(self) -> None:
@@ -154,9 +205,15 @@ class Cleaner:
     async def _clean(self, dirty: DirtyLog) -> CompactionDone | None:
         log, partition = dirty.log, dirty.log.topic_partition
         try:
-            cleaning = CleaningPass(dirty, self.options, self._clock)
+            cleaning = await CleaningPass.prepared(dirty, self.options, self._clock)
         except OSError as error:
-            self._fail(log, error)
+            if isinstance(error, FileNotFoundError):
+                # Retention has taken a segment away meanwhile; if not, those who read there will find out.
+                _log.warning("%s was changed before it could be compacted: %s", partition, error)
+            else:
+                self._fail(log, error)
+            return None
+        if self._closed or not self._may_clean(partition, log):
             return None
         self._current = cleaning
         started_ms = self._clock.monotonic_ms()
@@ -168,12 +225,14 @@ class Cleaner:
                         self._failed(cleaning, event)
                     elif isinstance(event, CompactionDone):
                         done = event
+                    elif isinstance(event, BatchSkipped):
+                        self._name_skipped(partition, event)
                     else:
-                        cleaning.take(event)
+                        await cleaning.take(event)
         except LogChanged as change:
             _log.info("%s; the pass is given up", change)
         except LogDirOfflineError as error:
-            self._on_disk_error(log.directory.parent, error)
+            self._on_disk_error(log.log_dir, error)
         except WorkerDied as death:
             self._died(cleaning, death)
         finally:
@@ -182,12 +241,13 @@ class Cleaner:
                 await asyncio.to_thread(cleaning.clean_up)
         if done is not None:
             self._deaths.pop(partition, None)
+            self.uncleanable.discard(partition)
             await self._note_clean(log, done.end_offset)
             _report(dirty, done, self._clock.monotonic_ms() - started_ms)
         return done
 
     async def _note_clean(self, log: Log, end_offset: int) -> None:
-        log_dir = self._log_dirs.get(log.directory.parent)
+        log_dir = self._log_dirs.get(log.log_dir)
         if log_dir is None or self._logs.get(log.topic_partition) is not log:
             return
         log_dir.cleaned_offsets[log.topic_partition] = end_offset
@@ -209,8 +269,23 @@ class Cleaner:
             return
         if failure.cause == "disk":
             self._fail(log, OSError(failure.message))
+        elif failure.cause == "files":
+            _log.warning("%s is compacted later: %s", log.topic_partition, failure.message)
         else:
             self._give_up(log.topic_partition, failure.message)
+
+    def _name_skipped(self, partition: TopicPartition, skipped: BatchSkipped) -> None:
+        if (partition, skipped.offset) in self._skipped:
+            return
+        if len(self._skipped) >= _MAX_SKIPPED:
+            self._skipped.clear()
+        self._skipped.add((partition, skipped.offset))
+        _log.warning(
+            "the batch at offset %d of %s cannot be compacted and stays as it is: %s",
+            skipped.offset,
+            partition,
+            skipped.reason,
+        )
 
     def _died(self, cleaning: CleaningPass, death: WorkerDied) -> None:
         partition = cleaning.log.topic_partition
@@ -223,11 +298,15 @@ class Cleaner:
             _log.warning("%s while compacting %s; it is tried again later", death, partition)
 
     def _give_up(self, partition: TopicPartition, why: str) -> None:
+        if self._why.get(partition) != why or partition not in self.uncleanable:
+            _log.error("%s is not compacted, and tried again in an hour: %s", partition, why)
+        self._deaths.pop(partition, None)
+        self._why[partition] = why
+        self._retry_ms[partition] = self._clock.monotonic_ms() + _RETRY_MS
         self.uncleanable.add(partition)
-        _log.error("%s is not compacted any more until the broker starts again: %s", partition, why)
 
     def _fail(self, log: Log, error: OSError) -> None:
-        self._on_disk_error(log.directory.parent, log_dir_offline(log.directory, "compacting", error))
+        self._on_disk_error(log.log_dir, log_dir_offline(log.directory, "compacting", error))
 
 
 def _report(dirty: DirtyLog, done: CompactionDone, elapsed_ms: float) -> None:

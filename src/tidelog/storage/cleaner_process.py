@@ -17,7 +17,7 @@ import msgspec
 
 from tidelog.errors import TidelogError
 from tidelog.storage.cleaner_worker import CompactionEvent, event_decoder, run_job
-from tidelog.storage.compaction import CleanedGroup, CompactionJob
+from tidelog.storage.compaction import BatchSkipped, CleanedGroup, CompactionJob
 
 _IDLE_S: Final = 60.0
 _LINE_LIMIT: Final = 16 * 1024 * 1024
@@ -91,7 +91,7 @@ class CleanerProcess:
                 if not line.endswith(b"\n"):
                     raise WorkerDied(await self._last_words(process))
                 event = event_decoder.decode(line)
-                finished = not isinstance(event, CleanedGroup)
+                finished = not isinstance(event, CleanedGroup | BatchSkipped)
                 yield event
         except (ConnectionError, msgspec.DecodeError) as error:
             self.kill()

@@ -21,20 +21,22 @@ from typing import BinaryIO, Final, Literal
 import msgspec
 
 from tidelog.errors import StorageError
-from tidelog.storage.compaction import CleanedGroup, CompactionDone, CompactionJob, compact
+from tidelog.storage.compaction import BatchSkipped, CleanedGroup, CompactionDone, CompactionJob, compact
+from tidelog.storage.disk import is_out_of_files
 
 _NICENESS: Final = 5
 _MIN_PAUSE_S: Final = 0.01
 
 
 class CompactionFailed(msgspec.Struct, frozen=True, tag="failed", kw_only=True):
-    """Why a job could not be finished: the ``log`` cannot be cleaned, or the ``disk`` does not let us."""
+    """Why a job could not be finished: the ``log`` cannot be cleaned, the ``disk`` does not let us, or the
+    process may open no more ``files``."""
 
-    cause: Literal["log", "disk"]
+    cause: Literal["log", "disk", "files"]
     message: str
 
 
-CompactionEvent = CleanedGroup | CompactionDone | CompactionFailed
+CompactionEvent = CleanedGroup | BatchSkipped | CompactionDone | CompactionFailed
 
 _job_decoder: Final = msgspec.json.Decoder(CompactionJob)
 event_decoder: Final = msgspec.json.Decoder(CompactionEvent)
@@ -63,7 +65,8 @@ def run_job(job: CompactionJob, send: Callable[[CompactionEvent], None]) -> None
         for event in compact(job, pace):
             send(event)
     except OSError as error:
-        send(CompactionFailed(cause="disk", message=str(error)))
+        cause: Literal["disk", "files"] = "files" if is_out_of_files(error) else "disk"
+        send(CompactionFailed(cause=cause, message=str(error)))
     except StorageError as error:
         send(CompactionFailed(cause="log", message=str(error)))
     except Exception as error:  # a fault of ours in one log must not stop the cleaning of the others

@@ -7,8 +7,10 @@ pass ends. Used by ``cleaner``; :func:`compact_now` does it all in one call, for
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.errors import TidelogError
@@ -19,8 +21,12 @@ from tidelog.storage.disk import offline_on_error
 from tidelog.storage.files import CLEANED_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from tidelog.storage.log import Log
 from tidelog.storage.log_dirs_options import CleanerOptions
+from tidelog.storage.producer_snapshots import ProducerEntry
 from tidelog.storage.record_filter import ActiveProducer
 from tidelog.storage.segment import Segment
+
+_RENAMED_AT_ONCE: Final = 8
+_RENAMED_AT_A_TIME: Final = 128
 
 _log = logging.getLogger(__name__)
 
@@ -33,12 +39,20 @@ class CleaningPass:
     """A pass over one log."""
 
     def __init__(self, dirty: DirtyLog, options: CleanerOptions, clock: Clock) -> None:
+        """Opens nothing, but asks for the sizes of many files: :meth:`prepared` does it in a thread."""
         self.log = dirty.log
-        self.job = _job(dirty, options, clock.time_ms())
         self._clock = clock
-        self._sources = {segment.base_offset: (segment, segment.size) for segment in dirty.segments()}
+        segments = dirty.segments()
+        self._sources = {segment.base_offset: (segment, segment.size) for segment in segments}
+        producers = list(dirty.log.producers.entries.values())
+        self.job = _job(dirty, segments, producers, options, clock.time_ms())
         self._taken: set[int] = set()
         self.is_stopped = False
+
+    @classmethod
+    async def prepared(cls, dirty: DirtyLog, options: CleanerOptions, clock: Clock) -> CleaningPass:
+        """A pass, got ready in a thread: a log may have ten thousand segments, and as many producers."""
+        return await asyncio.to_thread(cls, dirty, options, clock)
 
     def stop(self) -> None:
         """Take in nothing more."""
@@ -52,13 +66,35 @@ class CleaningPass:
             for segment, size in sources
         )
 
-    def take(self, group: CleanedGroup) -> None:
-        """Swap a finished group in; raises :class:`LogChanged` or ``LogDirOfflineError``."""
+    async def take(self, group: CleanedGroup) -> None:
+        """Swap a finished group in; raises :class:`LogChanged` or ``LogDirOfflineError``.
+
+        The files of the old segments, if they are many, are renamed in a thread. Readers find the new one
+        from the beginning; it has its name at the end.
+        """
+        if len(group.sources) <= _RENAMED_AT_ONCE:
+            self.take_now(group)
+            return
+        log = self.log
+        cleaned, old = self._opened(group)
+        with offline_on_error(log.directory, "taking in compacted segments"):
+            log.begin_replacement([cleaned], old)
+            while log.removed:
+                log.hand_over(await asyncio.to_thread(log.removed.rename, _RENAMED_AT_A_TIME))
+            log.finish_replacement([cleaned])
+
+    def take_now(self, group: CleanedGroup) -> None:
+        """The same, all of it here and now."""
+        log = self.log
+        cleaned, old = self._opened(group)
+        with offline_on_error(log.directory, "taking in compacted segments"):
+            log.replace_segments([cleaned], old)
+
+    def _opened(self, group: CleanedGroup) -> tuple[Segment, list[Segment]]:
         log = self.log
         if self.is_stopped or self.has_lost(group.sources):
             raise LogChanged(f"{log.topic_partition} was changed while it was compacted")
         self._taken.update(group.sources)
-        old = [self._sources[base_offset][0] for base_offset in group.sources]
         with offline_on_error(log.directory, "taking in compacted segments"):
             cleaned = Segment.open(
                 log.directory,
@@ -68,7 +104,7 @@ class CleaningPass:
                 disk=log.disk,
                 waiting=CLEANED_SUFFIX,
             )
-            log.replace_segments([cleaned], old)
+        return cleaned, [self._sources[base_offset][0] for base_offset in group.sources]
 
     @property
     def log_has_changed(self) -> bool:
@@ -95,23 +131,26 @@ def compact_now(
     for event in compact(cleaning.job):
         if isinstance(event, CompactionDone):
             return event
-        cleaning.take(event)
+        if isinstance(event, CleanedGroup):
+            cleaning.take_now(event)
     raise AssertionError("a pass ends with its end")
 
 
-def _job(dirty: DirtyLog, options: CleanerOptions, now_ms: int) -> CompactionJob:
+def _job(
+    dirty: DirtyLog,
+    segments: Sequence[Segment],
+    producers: Sequence[ProducerEntry],
+    options: CleanerOptions,
+    now_ms: int,
+) -> CompactionJob:
     log, config = dirty.log, dirty.log.config
-    segments = dirty.segments()
     return CompactionJob(
         directory=str(log.directory),
         segments=[_source(segment) for segment in segments],
         later_segments=[each.base_offset for each in log.segments if each.base_offset >= dirty.upper_bound],
         first_dirty_offset=dirty.first_dirty_offset,
         upper_bound=dirty.upper_bound,
-        producers=[
-            ActiveProducer(entry.producer_id, entry.epoch, entry.last_offset)
-            for entry in log.producers.entries.values()
-        ],
+        producers=[ActiveProducer(entry.producer_id, entry.epoch, entry.last_offset) for entry in producers],
         segment_bytes=config.segment_bytes,
         segment_index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,

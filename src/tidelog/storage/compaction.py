@@ -10,6 +10,10 @@ A tombstone (null value) that survives gives its batch a *delete horizon*, now +
 the place of the base timestamp (attribute bit 6); a pass after that time drops it. Markers of transactions
 that are gone are treated alike.
 
+A batch whose records cannot be read (whatever its header and its CRC say) is stepped over: it stays as it is
+and its keys do not count, so that no older record of them is lost. So does a batch with more keys than there
+is memory for.
+
 Invariant: a pass reads live segments and writes ``.cleaned`` files only, so it may be killed at any moment;
 the broker alone swaps the results in (``cleaner``). Everything a pass must know is in its
 :class:`CompactionJob`, which travels as JSON to the worker process.
@@ -23,16 +27,15 @@ from typing import Final
 
 import msgspec
 
-from tidelog.errors import StorageError
-from tidelog.records.batch import MAX_INT32
-from tidelog.records.record import batch_body, scan_records
-from tidelog.storage.batch_reader import MAX_BODY_BYTES, read_batches
+from tidelog.records.batch import MAX_INT32, BatchHeader
+from tidelog.storage.batch_reader import read_batches
+from tidelog.storage.batch_records import BatchRecords
 from tidelog.storage.cleaned_segment import CleanedSegment
 from tidelog.storage.cleaned_transactions import CleanedTransactions
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.files import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from tidelog.storage.offset_map import OffsetMap
-from tidelog.storage.record_filter import ActiveProducer, RecordFilter
+from tidelog.storage.record_filter import ActiveProducer, RecordFilter, SkippedBatches
 from tidelog.storage.transaction_index import AbortedTxn, TransactionIndex
 
 Pace = Callable[[int], None]
@@ -84,6 +87,13 @@ class CleanedGroup(msgspec.Struct, frozen=True, tag="group", kw_only=True):
     size_bytes: int
 
 
+class BatchSkipped(msgspec.Struct, frozen=True, tag="skipped", kw_only=True):
+    """A batch stays as it is, because its records cannot be compacted."""
+
+    offset: int
+    reason: str
+
+
 class CompactionDone(msgspec.Struct, frozen=True, tag="done", kw_only=True):
     """The end of a pass: the log is clean up to ``end_offset``."""
 
@@ -95,19 +105,18 @@ class CompactionDone(msgspec.Struct, frozen=True, tag="done", kw_only=True):
     keys: int
 
 
-def compact(job: CompactionJob, pace: Pace = lambda size: None) -> Iterator[CleanedGroup | CompactionDone]:
+def compact(
+    job: CompactionJob, pace: Pace = lambda size: None
+) -> Iterator[CleanedGroup | BatchSkipped | CompactionDone]:
     """Run a pass; each group is complete on disk when it is yielded. The last thing yielded is the end."""
+    skipped = SkippedBatches()
     offsets = OffsetMap(job.dedupe_bytes, job.load_factor, job.upper_bound - job.first_dirty_offset)
     aborted = _aborted_transactions(job)
     # Those that ended in the clean part are not met again: they would never be closed by their marker.
     open_in_dirty = [txn for txn in aborted if txn.last_offset >= job.first_dirty_offset]
-    dirty_bytes = _fill(offsets, job, open_in_dirty, pace)
+    dirty_bytes = _fill(offsets, job, open_in_dirty, skipped, pace)
     end_offset = offsets.latest_offset + 1
-    if end_offset <= job.first_dirty_offset:
-        raise StorageError(
-            f"the keys of one batch in {job.directory} do not fit the cleaner's memory; "
-            "raise log.cleaner.dedupe.buffer.size"
-        )
+    yield from _told(skipped)
     keep = RecordFilter(
         offsets,
         CleanedTransactions(aborted),
@@ -115,6 +124,7 @@ def compact(job: CompactionJob, pace: Pace = lambda size: None) -> Iterator[Clea
         now_ms=job.now_ms,
         delete_retention_ms=job.delete_retention_ms,
         upper_bound=job.upper_bound,
+        skipped=skipped,
     )
     bytes_written = clean_bytes = 0
     for group in group_segments(
@@ -124,6 +134,7 @@ def compact(job: CompactionJob, pace: Pace = lambda size: None) -> Iterator[Clea
         job.upper_bound,
     ):
         size = _clean_group(job, group, keep, pace)
+        yield from _told(skipped)
         clean_bytes += sum(segment.size_bytes for segment in group)
         bytes_written += size
         sources = [segment.base_offset for segment in group]
@@ -136,6 +147,11 @@ def compact(job: CompactionJob, pace: Pace = lambda size: None) -> Iterator[Clea
         records_kept=keep.records_kept,
         keys=offsets.size,
     )
+
+
+def _told(skipped: SkippedBatches) -> Iterator[BatchSkipped]:
+    for offset, reason in skipped.take_untold():
+        yield BatchSkipped(offset=offset, reason=reason)
 
 
 def group_segments(
@@ -160,7 +176,9 @@ def group_segments(
     return groups
 
 
-def _fill(offsets: OffsetMap, job: CompactionJob, aborted: Sequence[AbortedTxn], pace: Pace) -> int:
+def _fill(
+    offsets: OffsetMap, job: CompactionJob, aborted: Sequence[AbortedTxn], skipped: SkippedBatches, pace: Pace
+) -> int:
     """Note the last offset of each key in the dirty part, as far as there is room; gives back bytes read."""
     transactions = CleanedTransactions(aborted)
     bytes_read = 0
@@ -176,23 +194,32 @@ def _fill(offsets: OffsetMap, job: CompactionJob, aborted: Sequence[AbortedTxn],
             if header.is_control:
                 transactions.is_droppable_marker(data, pos, header)
             elif not transactions.is_aborted(header):
-                body = batch_body(data, header, pos, max_size=MAX_BODY_BYTES)
-                if not _note_keys(offsets, body, header.record_count, header.base_offset, job):
-                    return bytes_read
+                records = BatchRecords(data, pos, header)
+                before = offsets.size
+                if skipped.can_read(header, records) and not _note_keys(offsets, records, header, job):
+                    if before:
+                        return bytes_read
+                    # Not even alone. Going no further would leave the log as it is for ever.
+                    offsets.clear()
+                    skipped.add(
+                        header,
+                        f"its keys do not fit the cleaner's memory, which has room for {offsets.capacity}; "
+                        "raise log.cleaner.dedupe.buffer.size",
+                    )
             offsets.seen_up_to(header.last_offset)
         # Compacted logs have gaps: what follows the last batch is known to be nothing.
         offsets.seen_up_to(following - 1)
     return bytes_read
 
 
-def _note_keys(offsets: OffsetMap, body: bytes, count: int, base_offset: int, job: CompactionJob) -> bool:
+def _note_keys(offsets: OffsetMap, records: BatchRecords, header: BatchHeader, job: CompactionJob) -> bool:
     put = offsets.put
-    first_dirty = job.first_dirty_offset
-    for span in scan_records(body, count):
+    first_dirty, base_offset = job.first_dirty_offset, header.base_offset
+    for piece, span in records.spans():
         offset = base_offset + span.offset_delta
         if span.key_length < 0 or offset < first_dirty:
             continue
-        if not put(body[span.key_at : span.key_at + span.key_length], offset):
+        if not put(piece[span.key_at : span.key_at + span.key_length], offset):
             return False
     return True
 

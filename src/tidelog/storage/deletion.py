@@ -14,10 +14,29 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from tidelog.clock import Clock
 
+# So many are taken to the thread at once: a stop waits for them, a turn of the loop makes their paths.
+_AT_A_TIME: Final = 256
+
 _log = logging.getLogger(__name__)
+
+
+class _Batch:
+    """Things in one directory that fall due together."""
+
+    __slots__ = ("directory", "due_ms", "names", "order")
+
+    def __init__(self, due_ms: float, order: int, directory: Path) -> None:
+        self.due_ms = due_ms
+        self.order = order
+        self.directory = directory
+        self.names: list[str] = []
+
+    def __lt__(self, other: _Batch) -> bool:
+        return (self.due_ms, self.order) < (other.due_ms, other.order)
 
 
 class DelayedDeletion:
@@ -26,34 +45,44 @@ class DelayedDeletion:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._order = itertools.count()
-        self._waiting: list[tuple[float, int, Path]] = []
+        self._waiting: list[_Batch] = []
         self._added: asyncio.Event | None = None
         self._stopped = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(len(batch.names) for batch in self._waiting)
 
     def add(self, paths: Iterable[Path], delay_ms: int) -> None:
         """Remove ``paths`` in ``delay_ms``."""
-        due = self._clock.monotonic_ms() + delay_ms
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        batch: _Batch | None = None
         for path in paths:
-            heapq.heappush(self._waiting, (due, next(self._order), path))
+            directory = path.parent
+            if batch is None or batch.directory != directory:
+                batch = _Batch(due_ms, next(self._order), directory)
+                heapq.heappush(self._waiting, batch)
+            batch.names.append(path.name)
         if self._added is not None:
             self._added.set()
 
     def follow(self, old: Path, new: Path) -> None:
         """The directory ``old`` has been renamed to ``new``: what waits inside goes with it."""
-        self._waiting = [
-            (due, order, new / path.name if path.parent == old else path)
-            for due, order, path in self._waiting
-        ]
+        for batch in self._waiting:
+            if batch.directory == old:
+                batch.directory = new
 
-    def take_due(self) -> list[Path]:
-        """Everything whose time has come, oldest first; it no longer waits."""
-        now = self._clock.monotonic_ms()
+    def take_due(self, at_most: int | None = None) -> list[Path]:
+        """What has fallen due, oldest first, or so much of it; it no longer waits."""
+        now_ms = self._clock.monotonic_ms()
         due: list[Path] = []
-        while self._waiting and self._waiting[0][0] <= now:
-            due.append(heapq.heappop(self._waiting)[2])
+        while self._waiting and self._waiting[0].due_ms <= now_ms and (at_most is None or len(due) < at_most):
+            batch = self._waiting[0]
+            taken = batch.names if at_most is None else batch.names[: at_most - len(due)]
+            due += [batch.directory / name for name in taken]
+            if len(taken) == len(batch.names):
+                heapq.heappop(self._waiting)
+            else:
+                batch.names = batch.names[len(taken) :]
         return due
 
     async def run(self, on_error: Callable[[Path, OSError], None]) -> None:
@@ -67,7 +96,7 @@ class DelayedDeletion:
                 return
             timeout: float | None = None
             if self._waiting:
-                timeout = max(self._waiting[0][0] - self._clock.monotonic_ms(), 1.0) / 1000
+                timeout = max(self._waiting[0].due_ms - self._clock.monotonic_ms(), 1.0) / 1000
             try:
                 await asyncio.wait_for(self._added.wait(), timeout)
             except TimeoutError:
@@ -81,13 +110,25 @@ class DelayedDeletion:
 
     async def remove_due(self, on_error: Callable[[Path, OSError], None]) -> int:
         """Remove what is due, in a thread; gives back how many things went."""
-        due = self.take_due()
-        for path in due:
-            try:
-                await asyncio.to_thread(remove, path)
-            except OSError as error:
+        removed = 0
+        while due := self.take_due(_AT_A_TIME):
+            for path, error in await asyncio.to_thread(_remove_all, due):
                 on_error(path, error)
-        return len(due)
+            removed += len(due)
+            if self._stopped:
+                break
+        return removed
+
+
+def _remove_all(paths: list[Path]) -> list[tuple[Path, OSError]]:
+    """Remove what can be removed; gives back what cannot, and why."""
+    failures: list[tuple[Path, OSError]] = []
+    for path in paths:
+        try:
+            remove(path)
+        except OSError as error:
+            failures.append((path, error))
+    return failures
 
 
 def remove(path: Path) -> None:

@@ -8,6 +8,7 @@ not pass here; writes through them only touch pages that a ``pwrite`` has paid f
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,9 +100,33 @@ def offline_on_error(directory: Path, doing: str) -> Iterator[None]:
 
 
 def log_dir_offline(directory: Path, doing: str, error: OSError) -> LogDirOfflineError:
-    """The error that takes the log directory of the partition directory ``directory`` away."""
+    """The error that takes the log directory of the partition directory ``directory`` away.
+
+    Unless the process may not open any more files: then :class:`OutOfFilesError`, and the directory stays.
+    """
+    if is_out_of_files(error):
+        return OutOfFilesError(
+            f"{doing} in {directory} failed ({error.strerror or error}): raise the limit of open files "
+            "(ulimit -n)",
+            str(directory.parent),
+        )
     return LogDirOfflineError(
         f"{doing} in {directory} failed ({error.strerror or error}); the log directory {directory.parent} "
         "goes offline: mend the disk and start the broker again",
         str(directory.parent),
     )
+
+
+class OutOfFilesError(LogDirOfflineError):
+    """The process may not open any more files, which is no fault of the disk's.
+
+    Clients are told what they are told of a log directory that has failed, and try again; ``log_dirs`` lets
+    go of files instead of the directory.
+    """
+
+
+def is_out_of_files(error: BaseException) -> bool:
+    """Whether something failed because the process, or the machine, has as many files open as it may."""
+    if isinstance(error, OutOfFilesError):
+        return True
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

@@ -16,6 +16,7 @@ that fetch with an epoch, and followers, find out here where histories part. Cal
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left, bisect_right
 from pathlib import Path
@@ -38,7 +39,7 @@ class EpochEntry(NamedTuple):
 class LeaderEpochCache:
     """The epochs of one partition, in memory and in their file."""
 
-    __slots__ = ("_dirty", "_disk", "_lock", "entries", "latest_epoch", "path")
+    __slots__ = ("_dirty", "_disk", "_flushing", "_lock", "entries", "latest_epoch", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
@@ -46,8 +47,9 @@ class LeaderEpochCache:
         self.entries: list[EpochEntry] = []
         self.latest_epoch = NO_LEADER_EPOCH
         self._dirty = False
-        # The file is written by the loop and by flushes in threads.
+        # The file is written by the loop and by flushes in threads; these wait for each other alone.
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
 
     @classmethod
     def load(cls, path: Path, disk: Disk) -> LeaderEpochCache:
@@ -78,22 +80,42 @@ class LeaderEpochCache:
             before = self.entries
             self._set([*kept, EpochEntry(epoch, start_offset)])
             try:
-                self._write(sync=False)
+                self._write()
             except OSError:
                 self._set(before)
                 raise
 
     def flush(self) -> None:
         """Write and sync the file if it may be behind; may run in a thread."""
-        with self._lock:
-            if self._dirty:
-                self._write(sync=True)
+        with self._flushing:
+            while self._dirty and not self._flushed():
+                continue
 
-    def _write(self, *, sync: bool) -> None:
+    def _flushed(self) -> bool:
+        """Sync the entries as they are now, and put them into place if they are still the same then.
+
+        Without the lock that appends take: they would wait for the disk.
+        """
         entries = self.entries
-        lines = [_VERSION, str(len(entries)), *(f"{epoch} {offset}" for epoch, offset in entries)]
-        self._disk.write_atomically(self.path, ("\n".join(lines) + "\n").encode("ascii"), sync=sync)
-        self._dirty = not sync
+        path = self.path
+        temporary = path.with_name(path.name + ".flush.tmp")
+        fd = self._disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            self._disk.write_all(fd, _encode(entries), 0)
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+        with self._lock:
+            if self.entries is not entries:
+                return False
+            self._disk.replace(temporary, path)
+            self._dirty = False
+        self._disk.sync_path(path.parent)
+        return True
+
+    def _write(self) -> None:
+        self._disk.write_atomically(self.path, _encode(self.entries), sync=False)
+        self._dirty = True
 
     def restore(self, entries: list[EpochEntry]) -> None:
         """Go back to entries taken from :attr:`entries` earlier, after the append they were for failed."""
@@ -135,10 +157,15 @@ class LeaderEpochCache:
             self._dirty = True
 
     def clear(self) -> None:
-        """Forget every epoch, on disk as well."""
+        """Forget every epoch, in the file as well; synced with the next flush."""
         with self._lock:
             self._set([])
-            self._write(sync=True)
+            self._write()
+
+
+def _encode(entries: list[EpochEntry]) -> bytes:
+    lines = [_VERSION, str(len(entries)), *(f"{epoch} {offset}" for epoch, offset in entries)]
+    return ("\n".join(lines) + "\n").encode("ascii")
 
 
 def _epoch_of(entry: EpochEntry) -> int:

@@ -15,7 +15,7 @@ by ``storage/log_dirs`` and by the cleaner.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -32,10 +32,11 @@ from tidelog.storage.files import (
 from tidelog.storage.log_append import AppendInfo, LogAppend
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loader import LoadedLog, LogLoader
-from tidelog.storage.log_reads import FetchSlice, Isolation, TimestampAndOffset
+from tidelog.storage.log_reads import FetchSlice, Isolation
 from tidelog.storage.partition_metadata import read_partition_metadata, write_partition_metadata
 from tidelog.storage.recovery_report import RecoveryReport
 from tidelog.storage.segment import Segment
+from tidelog.storage.timestamp_search import TimestampAndOffset, TimestampSearch
 
 # An enum's members are looked up at a price, which every fetch would pay several times.
 HIGH_WATERMARK, LOG_END, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.LOG_END, Isolation.TXN_COMMITTED
@@ -298,15 +299,18 @@ class Log(LogAppend):
         with offline_on_error(self.directory, "reading"):
             return self.disk.pread(found.fd, found.length, found.position)
 
+    def search_timestamp(self, timestamp: int | None) -> TimestampSearch:
+        """A search for the first record that is not older than ``timestamp``; with None, for the first that
+        has the highest timestamp of all."""
+        return TimestampSearch(self, timestamp)
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """The first record that is not older than ``timestamp``, None if all are."""
-        with offline_on_error(self.directory, "reading"):
-            return log_reads.offset_for_timestamp(self, timestamp)
+        """The first record that is not older than ``timestamp``, None if all are; however long it takes."""
+        return self.search_timestamp(timestamp).finish()
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
         """The first record that has the highest timestamp of all, None if no record has one."""
-        with offline_on_error(self.directory, "reading"):
-            return log_reads.offset_of_max_timestamp(self)
+        return self.search_timestamp(None).finish()
 
     # -- life cycle -----------------------------------------------------------------------------------
 
@@ -328,6 +332,17 @@ class Log(LogAppend):
         with offline_on_error(self.directory, "deleting segments"):
             return log_deletion.delete_old_segments(self)
 
+    def retention_steps(self) -> Iterator[int]:
+        """The same in short steps, for the loop; each gives how many segments it has dropped."""
+        self.write_staged()
+        steps = log_deletion.retention_steps(self)
+        while True:
+            with offline_on_error(self.directory, "deleting segments"):
+                deleted = next(steps, None)
+            if deleted is None:
+                return
+            yield deleted
+
     def truncate_to(self, offset: int) -> bool:
         """Drop the batches that hold ``offset`` or later ones; False if there are none."""
         self._forget_staged()
@@ -346,6 +361,15 @@ class Log(LogAppend):
         with offline_on_error(self.directory, "replacing segments"):
             log_deletion.replace(self, new, old)
 
+    def begin_replacement(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """The first half of the same: ``old``, in :attr:`removed`, are to be renamed before the second."""
+        self.write_staged()
+        log_deletion.begin_replacement(self, new, old)
+
+    def finish_replacement(self, new: Sequence[Segment]) -> None:
+        """The second half."""
+        log_deletion.finish_replacement(self, new)
+
     def close(self, clean: bool = True) -> None:
         """Sync and trim everything, ready to be opened without a check; or, not ``clean``, just let go."""
         if self.closed:
@@ -354,6 +378,7 @@ class Log(LogAppend):
         if clean:
             self.write_staged()
             with offline_on_error(self.directory, "closing"):
+                self.hand_over(self.removed.rename())
                 self.producers.take_snapshot()
                 for segment in self.segments:
                     segment.close()
@@ -368,11 +393,11 @@ class Log(LogAppend):
     def rename(self, directory: Path) -> None:
         """Move the partition's directory."""
         with offline_on_error(self.directory, "renaming"):
-            self.disk.rename(self.directory, directory)
+            self.removed.rename_directory(self.directory, directory)
         self.directory = directory
+        self.log_dir = directory.parent
         for segment in self.segments:
             segment.move_to(directory)
-        self.producers.snapshots.move_to(directory)
         self.epochs.path = directory / LEADER_EPOCH_FILE
 
     def rename_for_delete(self) -> None:

@@ -1,26 +1,31 @@
 """Making a log shorter: retention at its start, truncation at its end, replacement in the middle.
 
 Retention never deletes a segment that reaches behind the high watermark, and never the last one unless a new
-one takes its place. The log start offset moves before the segments go, so that no reader is sent to a file
-that is not there. Functions over ``Log``, which calls them.
+one takes its place; with many segments it goes in steps (:func:`retention_steps`). The log start offset moves
+before the segments go, so that no reader is sent to a file that is not there. Functions over ``Log``, which
+calls them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Final
 
 from tidelog.storage.log_loader import rebuild_producers
 from tidelog.storage.segment import Segment
-from tidelog.storage.segment_swap import replace_segments
+from tidelog.storage.segment_swap import name_finally, name_swapped
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
 
 _log = logging.getLogger(__name__)
 _Breach = Callable[[Segment, Segment | None], bool]
+
+# What a step of the loop may take: some 100 µs for each timestamp, and a few for each segment that goes.
+_TIMESTAMPS_AT_A_TIME: Final = 32
+_SEGMENTS_AT_A_TIME: Final = 1000
 
 
 def note_start(log: Log, offset: int, reason: str) -> None:
@@ -35,11 +40,33 @@ def note_start(log: Log, offset: int, reason: str) -> None:
 
 def delete_old_segments(log: Log) -> int:
     """Drop what the topic's retention no longer keeps; gives back how many segments."""
-    deleted = _delete(log, _start_offset_breach(log), "before the log start offset")
+    return sum(retention_steps(log))
+
+
+def retention_steps(log: Log) -> Iterator[int]:
+    """The same in short steps, between which others may run; each gives how many segments it has dropped."""
+    yield from _delete(log, _start_offset_breach, "before the log start offset")
     if log.config.delete:
-        deleted += _delete(log, _size_breach(log), f"retention.bytes={log.config.retention_bytes}")
-        deleted += _delete(log, _time_breach(log), f"retention.ms={log.config.retention_ms}")
-    return deleted
+        yield from _delete(log, _size_breach, f"retention.bytes={log.config.retention_bytes}")
+        yield from _learn_timestamps(log)
+        yield from _delete(log, _time_breach, f"retention.ms={log.config.retention_ms}")
+
+
+def _learn_timestamps(log: Log) -> Iterator[int]:
+    """Have the timestamps read that retention goes by; for each segment two files are opened."""
+    if log.config.retention_ms < 0:
+        return
+    breached = _time_breach(log)
+    learnt = 0
+    for segment in list(log.segments):
+        if segment not in log.segments:
+            continue
+        learnt += not segment.knows_max_timestamp
+        if not breached(segment, None):
+            return
+        if learnt == _TIMESTAMPS_AT_A_TIME:
+            learnt = 0
+            yield 0
 
 
 def _start_offset_breach(log: Log) -> _Breach:
@@ -73,10 +100,20 @@ def _time_breach(log: Log) -> _Breach:
     return breached
 
 
-def _delete(log: Log, breached: _Breach, reason: str) -> int:
+def _delete(log: Log, breach: Callable[[Log], _Breach], reason: str) -> Iterator[int]:
+    """Drop segments from the start of the log for as long as the rule that ``breach`` makes is broken."""
+    while True:
+        deleted = _delete_some(log, breach(log), reason)
+        if deleted:
+            yield deleted
+        if deleted < _SEGMENTS_AT_A_TIME:
+            return
+
+
+def _delete_some(log: Log, breached: _Breach, reason: str) -> int:
     deletable: list[Segment] = []
     segments = list(log.segments)
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in islice(zip_longest(segments, segments[1:]), _SEGMENTS_AT_A_TIME):
         end_offset = log.log_end_offset if following is None else following.base_offset
         empty_last = following is None and segment.size == 0
         if empty_last or log.high_watermark < end_offset or not breached(segment, following):
@@ -105,7 +142,7 @@ def truncate_to(log: Log, offset: int) -> bool:
     if offset < log.segments.first.base_offset:
         truncate_fully(log, offset, None)
         return True
-    log.remove_segments([segment for segment in log.segments if segment.base_offset > offset])
+    log.remove_segments([segment for segment in log.segments if segment.base_offset > offset], at_once=True)
     log.segments.active.truncate_to(offset)
     log.set_end_offset(offset)
     log.epochs.truncate_from_end(offset)
@@ -118,9 +155,8 @@ def truncate_to(log: Log, offset: int) -> bool:
 
 def truncate_fully(log: Log, offset: int, log_start_offset: int | None) -> None:
     """Drop everything; the log goes on, empty, at ``offset``."""
-    old = list(log.segments)
-    log.remove_segments(old)
-    log.segments.add(Segment.create(log.directory, offset, log.config, clock=log.clock, disk=log.disk))
+    log.remove_segments(list(log.segments))
+    log.create_segment(offset)
     log.set_end_offset(offset)
     log.epochs.clear()
     log.producers.restart_at(offset)
@@ -130,13 +166,20 @@ def truncate_fully(log: Log, offset: int, log_start_offset: int | None) -> None:
 
 def replace(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
     """Swap cleaned segments in; snapshots of old ones that have no successor go with them."""
-    waiting: list[Path] = []
-    replace_segments(log.segments, new, old, lambda segment: waiting.extend(log.mark_deleted(segment)))
-    kept = {segment.base_offset for segment in new}
-    for segment in old:
-        if segment.base_offset not in kept:
-            snapshot = log.producers.snapshots.mark_deleted(segment.base_offset)
-            if snapshot is not None:
-                waiting.append(snapshot)
+    begin_replacement(log, new, old)
+    log.rename_removed(at_once=True)
+    finish_replacement(log, new)
+
+
+def begin_replacement(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+    """Let readers find ``new`` instead of ``old``, whose files are to be renamed then (``log.removed``)."""
+    replaced = [segment for segment in old if segment in log.segments]
+    name_swapped(new)
+    log.segments.replace(new, replaced)
+    log.removed.add(replaced, keep_snapshots={segment.base_offset for segment in new})
+
+
+def finish_replacement(log: Log, new: Sequence[Segment]) -> None:
+    """Give new segments their names, now that the old ones have theirs no more."""
+    name_finally(new)
     log.disk.sync_path(log.directory)
-    log.hand_over(waiting)

@@ -153,12 +153,15 @@ class LogDir:
         self.recovery_points.write({log.topic_partition: log.recovery_point for log in logs})
 
     def checkpoint_log_starts(self, logs: Iterable[Log]) -> None:
-        """Write where logs start that start inside a segment; may run in a thread."""
+        """Write where logs start that start inside a segment; may run in a thread.
+
+        And of those whose removed segments have their names yet: a crash would bring them back.
+        """
         self.log_starts.write(
             {
                 log.topic_partition: log.log_start_offset
                 for log in logs
-                if log.log_start_offset > log.segments[0].base_offset
+                if log.log_start_offset > log.segments[0].base_offset or log.removed
             }
         )
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, LogDirOfflineError, StorageError
@@ -24,7 +26,7 @@ from tidelog.ids import TopicPartition, Uuid
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.cleaner_process import CompactionRunner
 from tidelog.storage.deletion import DelayedDeletion
-from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.disk import REAL_DISK, Disk, is_out_of_files
 from tidelog.storage.files import STRAY_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -34,6 +36,12 @@ from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.storage.log_moves import LogMoves
 from tidelog.storage.meta_properties import Identity, MetaProperties, agreed_identity, settled
 from tidelog.storage.upkeep import Upkeep
+
+_TELL_OF_FILES_EVERY_MS: Final = 60_000
+_CLOSED_AT_ONCE: Final = 500
+_FILES_PER_SEGMENT: Final = 3
+# What is kept for connections, and for the broker itself, when files are counted.
+_CONNECTIONS: Final = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +89,7 @@ class LogDirs:
         self.upkeep = Upkeep(self)
         self.moves = LogMoves(self)
         self._preferred: dict[TopicPartition, Path] = {}
+        self._told_of_files_ms: float | None = None
 
     # -- opening --------------------------------------------------------------------------------------
 
@@ -200,6 +209,8 @@ class LogDirs:
                     # Half-made, it would be found beside the one that is made elsewhere now.
                     shutil.rmtree(directory, ignore_errors=True)
                 self.mark_offline(path, error)
+                if is_out_of_files(error):
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
                 continue
             self._preferred.pop(partition, None)
             self.offline_partitions.discard(partition)
@@ -214,7 +225,7 @@ class LogDirs:
         try:
             log.assign_topic_id(topic_id)
         except LogDirOfflineError as error:
-            self.mark_offline(log.directory.parent, error)
+            self.mark_offline(log.log_dir, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def open_log(
@@ -242,6 +253,7 @@ class LogDirs:
         )
         log.walk_limits = self.options.walk_limits
         log.on_segments_deleted = lambda paths: self.deletion.add(paths, log.config.file_delete_delay_ms)
+        log.on_many_removed = lambda: self.upkeep.rename_soon(log)
         return log
 
     def prefer(self, partition: TopicPartition, path: Path) -> None:
@@ -256,7 +268,7 @@ class LogDirs:
         if len(counts) == 1:
             return list(counts)
         for log in self.all_logs():
-            counts[log.directory.parent] += 1
+            counts[log.log_dir] += 1
         return sorted(counts, key=counts.__getitem__)
 
     def delete(self, partition: TopicPartition) -> None:
@@ -295,14 +307,14 @@ class LogDirs:
 
     def discard(self, log: Log) -> None:
         """Rename a log that is in no registry any more, and remove it after the delay."""
-        path = log.directory.parent
+        path = log.log_dir
         log_dir = self.online.get(path)
         try:
             log.rename_for_delete()
-            log.close_handles()
         except LogDirOfflineError as error:
             self.mark_offline(path, error)
             return
+        self.upkeep.let_go([log])
         self.deletion.add([log.directory], self.options.delete_delay_ms)
         _log.info("the log of %s waits for deletion as %s", log.topic_partition, log.directory)
         if log_dir is not None:
@@ -329,7 +341,7 @@ class LogDirs:
 
     def logs_in(self, path: Path) -> list[Log]:
         """The logs of one directory, those that are being moved there included."""
-        return [log for log in self.all_logs() if log.directory.parent == path]
+        return [log for log in self.all_logs() if log.log_dir == path]
 
     def all_logs(self) -> list[Log]:
         """Every log, those that are being moved twice."""
@@ -338,8 +350,14 @@ class LogDirs:
     # -- losing a directory ---------------------------------------------------------------------------
 
     def mark_offline(self, path: Path, error: Exception) -> None:
-        """Stop using a directory after a disk error; its logs are gone until the next start."""
+        """Stop using a directory after a disk error; its logs are gone until the next start.
+
+        That the process may not open any more files is none, and costs no directory.
+        """
         if path in self.offline_dirs:
+            return
+        if is_out_of_files(error):
+            self._out_of_files(error)
             return
         if path not in self.paths:
             _log.error("a disk error belongs to none of the log directories: %s", error)
@@ -347,12 +365,12 @@ class LogDirs:
         reason = str(error)
         self.offline_dirs[path] = reason
         log_dir = self.online.pop(path, None)
-        lost = [partition for partition, log in self.logs.items() if log.directory.parent == path]
+        lost = [partition for partition, log in self.logs.items() if log.log_dir == path]
         for partition in lost:
             self.cleaner.abort(partition)
             self.moves.interrupt(partition)
-            self.logs.pop(partition).close_handles()
-        for partition in [p for p, log in self.future_logs.items() if log.directory.parent == path]:
+        self.upkeep.let_go([self.logs.pop(partition) for partition in lost])
+        for partition in [p for p, log in self.future_logs.items() if log.log_dir == path]:
             self.moves.cancel(partition)
         self.offline_partitions.update(lost)
         if log_dir is not None:
@@ -367,6 +385,35 @@ class LogDirs:
             self.on_offline(path, lost)
         if self.all_offline and self.on_all_offline is not None:
             self.on_all_offline(reason)
+
+    def _out_of_files(self, error: Exception) -> None:
+        """Say what to raise, once in a while, and let go of some files that are not written to."""
+        now_ms = self.clock.monotonic_ms()
+        if self._told_of_files_ms is None or now_ms - self._told_of_files_ms >= _TELL_OF_FILES_EVERY_MS:
+            self._told_of_files_ms = now_ms
+            allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            _log.error(
+                "the broker may open no more than %d files, and its %d segments and its connections need up "
+                "to %d: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit) and start it again; "
+                "until then some requests fail and are tried again (%s)",
+                allowed,
+                sum(len(log.segments) for log in self.all_logs()),
+                self.files_needed(),
+                error,
+            )
+        closed = 0
+        for log in self.all_logs():
+            for segment in log.segments:
+                if segment is not log.segments.active and segment.is_open:
+                    segment.close_handles()
+                    closed += 1
+            if closed >= _CLOSED_AT_ONCE:
+                break
+
+    def files_needed(self, connections: int = _CONNECTIONS) -> int:
+        """About how many files a broker may come to have open: three for a segment, one for a connection."""
+        segments = sum(len(log.segments) for log in self.all_logs())
+        return segments * _FILES_PER_SEGMENT + connections
 
     # -- closing --------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
+from tidelog.storage.disk import is_out_of_files
 from tidelog.storage.files import (
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
@@ -98,6 +100,8 @@ class LogLoading:
             try:
                 self._load_dir(self._dirs.online[path], partitions)
             except (OSError, LogDirOfflineError) as error:
+                if is_out_of_files(error):
+                    raise _too_few_files(self._total) from error
                 self._dirs.mark_offline(path, error)
         self._report.elapsed_ms = self._dirs.clock.monotonic_ms() - started_ms
         if self._total:
@@ -192,6 +196,15 @@ class LogLoading:
         lost_something = recovery.bytes_truncated or recovery.segments_dropped or recovery.notes
         level = logging.WARNING if lost_something else logging.DEBUG
         _log.log(level, "recovered %s: %s", log.topic_partition, recovery)
+
+
+def _too_few_files(logs: int) -> StorageError:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return StorageError(
+        f"the broker may open {allowed} files, too few to load its {logs} logs: allow it three for each "
+        "segment and one for each connection, with `ulimit -n 100000` before it is started or "
+        "LimitNOFILE=100000 in its systemd unit"
+    )
 
 
 def _worse_of_twins(first: Log, second: Log) -> Log:

@@ -1,27 +1,34 @@
 """A log as files: its segments, rolling to a new one, syncing them, taking old ones away.
 
 Invariants: ``recovery_point`` is never behind what a crash could lose: everything before it was synced, with
-its indexes. Segments that go are first renamed ``.deleted`` and leave ``segments`` at once; the files go when
-:attr:`LogFiles.on_segments_deleted` says so, so that answers under way can still be sent from them. What a
-crash leaves is for ``recovery``. Built upon by ``log_append`` and ``log``.
+its indexes. Segments that go leave ``segments`` at once and are renamed ``.deleted`` (``removed_segments``);
+the files go when :attr:`LogFiles.on_segments_deleted` says so, so that answers under way can still be sent
+from them. What a crash leaves is for ``recovery``. Built upon by ``log_append`` and ``log``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidelog.clock import Clock
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition
-from tidelog.storage.disk import Disk, log_dir_offline
-from tidelog.storage.files import DELETED_SUFFIX
+from tidelog.storage.disk import Disk, is_out_of_files, log_dir_offline
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.removed_segments import RemovedSegments
 from tidelog.storage.segment import Segment
 from tidelog.storage.segments import Segments
+
+# So many segments are closed and renamed in less than a millisecond.
+_RENAMED_AT_ONCE = 8
+# For ten seconds a sync waits for files that it may open.
+_SYNC_ATTEMPTS = 100
+_SYNC_PAUSE_S = 0.1
 
 
 class LogFiles:
@@ -37,12 +44,15 @@ class LogFiles:
         "disk",
         "epochs",
         "last_flush_ms",
+        "log_dir",
         "log_end_offset",
         "log_start_offset",
+        "on_many_removed",
         "on_rolled",
         "on_segments_deleted",
         "producers",
         "recovery_point",
+        "removed",
         "segments",
         "topic_partition",
     )
@@ -63,6 +73,7 @@ class LogFiles:
         recovery_point: int,
     ) -> None:
         self.directory = directory
+        self.log_dir = directory.parent
         self.topic_partition = partition
         self.config = config
         self.segments = segments
@@ -74,6 +85,8 @@ class LogFiles:
         self.last_flush_ms = clock.time_ms()
         self.on_rolled: Callable[[int], None] | None = None
         self.on_segments_deleted: Callable[[list[Path]], None] | None = None
+        self.on_many_removed: Callable[[], None] | None = None
+        self.removed = RemovedSegments(producers.snapshots)
         self.clock = clock
         self.disk = disk
         self._active = segments.active
@@ -101,12 +114,10 @@ class LogFiles:
         if active.base_offset == base_offset and active.size == 0:
             return
         active.become_inactive()
-        segment = Segment.create(self.directory, base_offset, self.config, clock=self.clock, disk=self.disk)
-        self.segments.add(segment)
-        self._active = segment
+        self._active = self.create_segment(base_offset)
         # Taken at the new base offset, so that recovering the new segment need not read the one before.
         self.producers.end_offset = base_offset
-        self.producers.take_snapshot(sync=False)
+        self.producers.snapshot_later()
         if self.on_rolled is None:
             self.flush_up_to(base_offset)
         else:
@@ -130,13 +141,19 @@ class LogFiles:
         start = self.recovery_point
         if offset <= start and not include_empty:
             return
-        try:
-            self._sync(start, offset + include_empty)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and not directory.exists():
-                # The partition is being deleted, or renamed for that: nothing of it needs to last.
-                return
-            raise self._offline("syncing", error) from error
+        for attempt in range(_SYNC_ATTEMPTS, -1, -1):
+            try:
+                self._sync(start, offset + include_empty)
+                break
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and not directory.exists():
+                    # The partition is being deleted, or renamed for that: nothing of it needs to last.
+                    return
+                if attempt and is_out_of_files(error):
+                    # Nothing has been synced and nothing has failed to be: others may close some soon.
+                    time.sleep(_SYNC_PAUSE_S)
+                    continue
+                raise self._offline("syncing", error) from error
         with self._recovery_lock:
             if truncations == self._truncations and offset > self.recovery_point:
                 self.recovery_point = offset
@@ -151,6 +168,7 @@ class LogFiles:
                 if segment in self.segments:
                     raise
                 # Retention has taken it away since this flush began, which may be in a thread.
+        self.producers.write_later()
         new_segments = [segment for segment in segments if segment.base_offset >= start]
         for segment in new_segments:
             if segment.base_offset in self.producers.snapshots.offsets:
@@ -167,29 +185,37 @@ class LogFiles:
 
     # -- taking segments away -------------------------------------------------------------------------
 
-    def remove_segments(self, segments: Iterable[Segment]) -> None:
-        """Take segments out of the log and let their files, and their snapshots, wait for deletion."""
-        waiting: list[Path] = []
-        for segment in segments:
-            if segment in self.segments:
-                self.segments.remove(segment.base_offset)
-            waiting += self.mark_deleted(segment)
-            snapshot = self.producers.snapshots.mark_deleted(segment.base_offset)
-            if snapshot is not None:
-                waiting.append(snapshot)
-        self.hand_over(waiting)
+    def remove_segments(self, segments: Sequence[Segment], *, at_once: bool = False) -> None:
+        """Take segments out of the log and let their files, and their snapshots, wait for deletion.
 
-    def mark_deleted(self, segment: Segment) -> list[Path]:
-        """Rename the files of a segment nobody may read any more; gives back their new paths."""
-        segment.close_handles()
-        segment.rename(DELETED_SUFFIX)
-        return segment.existing_paths()
+        Many are renamed later, in a thread, where there is one, unless it must be done ``at_once``: then the
+        last goes first, so that a crash leaves no hole.
+        """
+        if not segments:
+            return
+        self.segments.replace((), segments)
+        self.removed.add(reversed(segments) if at_once else segments)
+        self.rename_removed(at_once=at_once)
+
+    def rename_removed(self, *, at_once: bool = False) -> None:
+        """See to the segments in :attr:`removed`: a few here and now, many in a thread."""
+        if self.on_many_removed is not None and not at_once and len(self.removed) > _RENAMED_AT_ONCE:
+            self.on_many_removed()
+        else:
+            self.hand_over(self.removed.rename())
 
     def set_end_offset(self, offset: int) -> None:
         """Note that the log was cut to ``offset``."""
         self._active = self.segments.active
         self.log_end_offset = offset
         self._lower_recovery_point(offset)
+
+    def create_segment(self, base_offset: int) -> Segment:
+        """Make an empty segment and put it at the end of the log."""
+        self.hand_over(self.removed.free(base_offset))
+        segment = Segment.create(self.directory, base_offset, self.config, clock=self.clock, disk=self.disk)
+        self.segments.add(segment)
+        return segment
 
     def hand_over(self, paths: list[Path]) -> None:
         """Have files that wait for deletion deleted in time."""

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
+from tidelog.records.batch import iter_batches
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log import Isolation, Log
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from tidelog.storage.log_dirs import LogDirs
 
 _CHUNK_BYTES: Final = 1024 * 1024
+# What is appended in one turn of the loop: a batch of its own costs more than its bytes.
+_APPENDED_BYTES: Final = 256 * 1024
+_APPENDED_BATCHES: Final = 100
 # The loop also serves clients: copying may take a part of its time, not all.
 _REST_PER_WORK: Final = 2.0
 _LOOK_S: Final = 0.5
@@ -44,6 +49,8 @@ class LogMoves:
     def __init__(self, dirs: LogDirs) -> None:
         self._dirs = dirs
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+        # As many moves copy at a time as there are directories, as in Kafka; the others wait for their turn.
+        self._turns = asyncio.Semaphore(max(len(dirs.paths), 1))
 
     def begin(self, partition: TopicPartition, target: Path) -> None:
         """Move ``partition`` to the log directory ``target``; raises ``KafkaError``. Needs a running loop."""
@@ -62,10 +69,10 @@ class LogMoves:
             dirs.prefer(partition, target)
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"Partition {partition} is not available")
         future = dirs.future_logs.get(partition)
-        if future is not None and future.directory.parent == target:
+        if future is not None and future.log_dir == target:
             return
         self.cancel(partition)
-        if log.directory.parent == target:
+        if log.log_dir == target:
             return
         try:
             future = dirs.open_log(
@@ -90,7 +97,7 @@ class LogMoves:
                         "%s is half of a move whose source is gone; it is left alone", future.directory
                     )
                 continue
-            if log.directory.parent == future.directory.parent:
+            if log.log_dir == future.log_dir:
                 self.cancel(partition)
                 continue
             self._start(partition)
@@ -104,7 +111,7 @@ class LogMoves:
         self.interrupt(partition)
         future = self._dirs.future_logs.pop(partition, None)
         if future is not None:
-            if future.directory.parent in self._dirs.online:
+            if future.log_dir in self._dirs.online:
                 self._dirs.discard(future)
             else:
                 future.close_handles()
@@ -129,21 +136,22 @@ class LogMoves:
     async def _move(self, partition: TopicPartition) -> None:
         dirs = self._dirs
         log, future = dirs.logs[partition], dirs.future_logs[partition]
-        _log.info("moving %s from %s to %s", partition, log.directory.parent, future.directory.parent)
+        _log.info("moving %s from %s to %s", partition, log.log_dir, future.log_dir)
         dirs.cleaner.pause(partition)
         try:
-            await self._copy(log, future)
-            await asyncio.to_thread(future.flush)
-            while future.log_end_offset < log.log_end_offset:
-                self._copy_chunk(log, future)
-            self._tasks.pop(partition, None)
-            self._switch(partition, log, future)
+            async with self._turns:
+                await self._copy(log, future)
+                await asyncio.to_thread(future.flush)
+                while not self._has_all(log, future):
+                    await self._copy_chunk(log, future)
+                self._tasks.pop(partition, None)
+                self._switch(partition, log, future)
         except _SourceLost:
             _log.info("the move of %s waits for its source to come back", partition)
         except LogDirOfflineError as error:
-            dirs.mark_offline(future.directory.parent, error)
+            dirs.mark_offline(future.log_dir, error)
         except Exception:  # the partition stays where it is, and somebody should know why
-            _log.exception("moving %s to %s failed", partition, future.directory.parent)
+            _log.exception("moving %s to %s failed", partition, future.log_dir)
             self._tasks.pop(partition, None)
             self.cancel(partition)
         finally:
@@ -153,8 +161,7 @@ class LogMoves:
         loop = asyncio.get_running_loop()
         while future.log_end_offset < log.log_end_offset:
             started = loop.time()
-            copied = self._copy_chunk(log, future)
-            await asyncio.sleep((loop.time() - started) * _REST_PER_WORK)
+            copied = await self._copy_chunk(log, future)
             await self._rest(copied, started)
 
     async def _rest(self, copied: int, started_s: float) -> None:
@@ -167,22 +174,56 @@ class LogMoves:
             # Looked at again now and then: the rate may be changed meanwhile.
             await asyncio.sleep(min(early_s, _LOOK_S))
 
-    def _copy_chunk(self, log: Log, future: Log) -> int:
-        """Copy a little; returns how much."""
+    async def _copy_chunk(self, log: Log, future: Log) -> int:
+        """Copy a little, read in a thread and appended piece by piece; returns how much."""
+        loop = asyncio.get_running_loop()
         if future.log_end_offset < log.log_start_offset:
             future.truncate_fully_and_start_at(log.log_start_offset)
-        try:
-            records = log.read_bytes(future.log_end_offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
-        except LogDirOfflineError as error:
-            self._dirs.mark_offline(log.directory.parent, error)
-            raise _SourceLost from error
-        if future.append_as_follower(records) is None:
+        records = await self._read(log, future.log_end_offset)
+        copied = 0
+        for piece in _pieces(records):
+            started = loop.time()
+            if future.append_as_follower(piece) is None:
+                break
+            copied += len(piece)
+            await asyncio.sleep((loop.time() - started) * _REST_PER_WORK)
+        if not copied:
             raise StorageError(f"{log.topic_partition} has no records at offset {future.log_end_offset}")
-        return len(records)
+        return copied
+
+    def _has_all(self, log: Log, future: Log) -> bool:
+        """Whether nothing is missing, after a little that came last has been copied here and now.
+
+        In one turn of the loop with what follows: otherwise a log that is always written to would never be
+        moved.
+        """
+        while future.log_end_offset < log.log_end_offset:
+            try:
+                found = log.read(future.log_end_offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
+                if found.length > _APPENDED_BYTES:
+                    return False
+                pieces = list(_pieces(log.disk.pread(found.fd, found.length, found.position)))
+            except (OSError, LogDirOfflineError) as error:
+                self._dirs.mark_offline(log.log_dir, error)
+                raise _SourceLost from error
+            if len(pieces) != 1 or future.append_as_follower(pieces[0]) is None:
+                return False
+        return True
+
+    async def _read(self, log: Log, offset: int) -> bytes:
+        try:
+            found = log.read(offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
+            if found.file is None:
+                return b""
+            # The range holds its file open, whatever becomes of the segment meanwhile.
+            return await asyncio.to_thread(log.disk.pread, found.fd, found.length, found.position)
+        except (OSError, LogDirOfflineError) as error:
+            self._dirs.mark_offline(log.log_dir, error)
+            raise _SourceLost from error
 
     def _switch(self, partition: TopicPartition, log: Log, future: Log) -> None:
         dirs = self._dirs
-        source, target = dirs.online.get(log.directory.parent), dirs.online[future.directory.parent]
+        source, target = dirs.online.get(log.log_dir), dirs.online[future.log_dir]
         before = future.directory
         future.rename(target.path / str(partition))
         dirs.deletion.follow(before, future.directory)
@@ -197,3 +238,17 @@ class LogMoves:
         dirs.discard(log)
         dirs.upkeep.checkpoint_soon(target)
         _log.info("moved %s to %s", partition, target.path)
+
+
+def _pieces(records: bytes) -> Iterator[memoryview]:
+    """Whole batches, as many as may be appended in one turn of the loop."""
+    view = memoryview(records)
+    start = end = count = 0
+    for position, header in iter_batches(records):
+        if count and (count == _APPENDED_BATCHES or position + header.size_bytes - start > _APPENDED_BYTES):
+            yield view[start:end]
+            start, count = end, 0
+        end = position + header.size_bytes
+        count += 1
+    if count:
+        yield view[start:end]

@@ -1,4 +1,4 @@
-"""Finding things in a log: byte ranges for fetches, offsets for timestamps, aborted transactions.
+"""Finding things in a log: byte ranges for fetches and aborted transactions.
 
 A fetch is answered with a range of a segment's file; nothing is copied, and of the data only the headers are
 read that lie between an index entry and the batch sought. A reader at the end of the log costs not even
@@ -12,9 +12,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import BatchHeader
-from tidelog.records.record import Record, decode_batch
 from tidelog.storage.disk import LogFile
 from tidelog.storage.segment import Segment
 
@@ -51,14 +48,6 @@ class FetchSlice(NamedTuple):
     """Whether ``max_bytes`` cuts off the first batch, so that a reader can do nothing with the bytes."""
 
 
-class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
 def out_of_range(log: Log, offset: int) -> KafkaError:
     """The refusal of an offset that the log does not have."""
     return KafkaError(
@@ -85,47 +74,3 @@ def aborted_transactions(
         if complete:
             break
     return found
-
-
-def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
-    """The first record that is not older than ``timestamp``, None if all are."""
-    for segment in log.segments:
-        if segment.largest_timestamp >= timestamp:
-            found = _search_segment(segment, timestamp, log.log_start_offset)
-            if found is not None:
-                return found
-            # All that is young enough here lies before the log start offset: a later segment may have more.
-    return None
-
-
-def _search_segment(segment: Segment, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-    indexed = segment.time_index.lookup(timestamp)
-    start = segment.position_of(max(indexed.offset, start_offset))
-    if start is None:
-        return None
-    for position, header in segment.scan(start):
-        if header.max_timestamp < timestamp:
-            continue
-        for record in _records(segment, position, header):
-            if record.timestamp >= timestamp and record.offset >= start_offset:
-                return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-    return None
-
-
-def offset_of_max_timestamp(log: Log) -> TimestampAndOffset | None:
-    """The first record that has the highest timestamp of all, None if no record has one."""
-    segment = max(log.segments, key=lambda one: one.max_timestamp.timestamp)
-    highest = segment.max_timestamp
-    if highest.timestamp == NO_TIMESTAMP:
-        return None
-    for position, header in segment.scan(segment.position_of(highest.offset) or 0):
-        if header.max_timestamp != highest.timestamp:
-            continue
-        for record in _records(segment, position, header):
-            if record.timestamp == highest.timestamp:
-                return TimestampAndOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-    return None
-
-
-def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
-    return decode_batch(segment.read_bytes(position, header.size_bytes))

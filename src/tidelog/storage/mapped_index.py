@@ -43,14 +43,21 @@ class MappedIndex:
     def __init__(self, path: Path, base_offset: int, max_bytes: int, disk: Disk) -> None:
         self.path = path
         self.base_offset = base_offset
-        # segment.index.bytes may be as small as 4; with room for less than two entries, one of them kept for
-        # the roll, a time index would be full before its first append.
-        self.max_bytes = max(max_bytes - max_bytes % self.ENTRY_SIZE, 2 * self.ENTRY_SIZE)
+        self.max_bytes = self.max_entries_in(max_bytes) * self.ENTRY_SIZE
         self._disk = disk
         self._map: mmap.mmap | None = None
         self._writable = False
         self._reserved = 0
         self.entries = self._count_entries()
+
+    @classmethod
+    def max_entries_in(cls, max_bytes: int) -> int:
+        """How many entries a file of ``max_bytes`` takes.
+
+        ``segment.index.bytes`` may be as small as 4; with room for less than two entries, one of them kept
+        for the roll, a time index would be full before its first append.
+        """
+        return max(max_bytes // cls.ENTRY_SIZE, 2)
 
     def _count_entries(self) -> int:
         size = self.path.stat().st_size

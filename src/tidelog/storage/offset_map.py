@@ -76,6 +76,13 @@ class OffsetMap:
                 return NO_OFFSET
             slot = slot + 1 if slot + 1 < slots else 0
 
+    def clear(self) -> None:
+        """Forget every key, in the same memory."""
+        # Let go of before it is allocated again.
+        self._digests = bytearray()
+        self._digests = bytearray(self.slots * _DIGEST_BYTES)
+        self.size = 0
+
     def seen_up_to(self, offset: int) -> None:
         """Note that every record up to ``offset`` has been put, whether it had a key or not."""
         self.latest_offset = max(self.latest_offset, offset)

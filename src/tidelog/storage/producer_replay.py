@@ -6,24 +6,43 @@ leader has judged it. Only control batches need their bytes. Called by ``log_app
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
-from tidelog.records.batch import BatchHeader, Buffer
+from tidelog.errors import CorruptRecordError
+from tidelog.records.batch import BatchHeader, Buffer, parse_header
 from tidelog.records.control import ControlType, EndTxnMarker, parse_control_type, parse_end_txn_marker
 from tidelog.records.record import decode_batch
 from tidelog.storage.producer_state import AppendOrigin, CompletedTxn, ProducerState
 from tidelog.storage.transaction_index import AbortedTxn
 
+# A marker takes a few bytes.
+_MAX_MARKER_BYTES: Final = 64 * 1024
+_log = logging.getLogger(__name__)
+
 _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
 def read_marker(batch: Buffer) -> EndTxnMarker | None:
-    """The end of a transaction in a control batch, None for other control records and emptied batches."""
-    records = decode_batch(batch, verify_crc=False)
-    if not records or parse_control_type(records[0].key) not in _ENDS:
+    """The end of a transaction in a control batch, None for other control records and emptied batches.
+
+    And for one that cannot be read: it is in the log already, and must not keep the rest from being loaded.
+    """
+    try:
+        records = decode_batch(batch, verify_crc=False, max_size=_MAX_MARKER_BYTES)
+        if not records or parse_control_type(records[0].key) not in _ENDS:
+            return None
+        return parse_end_txn_marker(records[0])
+    except CorruptRecordError as error:
+        header = parse_header(batch)
+        _log.warning(
+            "the control batch at offset %d, of producer %d, is passed over: %s",
+            header.base_offset,
+            header.producer_id,
+            error,
+        )
         return None
-    return parse_end_txn_marker(records[0])
 
 
 def replay_batch(

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 import struct
-from bisect import bisect_left, insort
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ _VERSION = 1
 _HEAD = struct.Struct(">hIi")
 _CRC_END = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
+_PACKED_AT_A_TIME = 500
 
 
 class CorruptSnapshotError(StorageError):
@@ -70,12 +72,15 @@ class ProducerEntry(NamedTuple):
 class ProducerSnapshots:
     """The snapshot files of one partition directory."""
 
-    __slots__ = ("_directory", "_disk", "offsets")
+    __slots__ = ("_directory", "disk", "lock", "offsets", "writing")
 
     def __init__(self, directory: Path, disk: Disk, names: Iterable[str] = ()) -> None:
         self._directory = directory
-        self._disk = disk
+        self.disk = disk
         self.offsets: list[int] = []
+        # Held while a snapshot written in a thread appears, or is found to be of no use any more.
+        self.lock = threading.Lock()
+        self.writing = threading.Lock()
         self.scan(names)
 
     def scan(self, names: Iterable[str]) -> None:
@@ -92,16 +97,43 @@ class ProducerSnapshots:
 
     def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
         """Write the snapshot of ``offset``; without ``sync`` the caller sees to it later."""
+        self._write(self.path(offset), encode_snapshot(entries), sync=sync)
+        self._note(offset)
+
+    def write_in_thread(
+        self, offset: int, entries: Sequence[ProducerEntry], still_wanted: Callable[[], bool]
+    ) -> None:
+        """Write a large one and sync it, beside the loop; unless it is ``still_wanted`` then, it goes again.
+
+        The interpreter lock is let go of now and then: a loop that waits for it waits for little.
+        """
         path = self.path(offset)
-        fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        temporary = path.with_name(path.name + ".tmp")
+        packed: list[bytes] = []
+        for start in range(0, len(entries), _PACKED_AT_A_TIME):
+            packed.append(_pack(entries[start : start + _PACKED_AT_A_TIME]))
+            time.sleep(0)
+        self._write(temporary, _with_head(len(entries), packed), sync=True)
+        with self.lock:
+            if still_wanted():
+                self.disk.replace(temporary, path)
+                self._note(offset)
+            else:
+                self.disk.unlink(temporary)
+
+    def _write(self, path: Path, data: bytes, *, sync: bool) -> None:
+        fd = self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            self._disk.write_all(fd, encode_snapshot(entries), 0)
+            self.disk.write_all(fd, data, 0)
             if sync:
-                self._disk.fsync(fd)
+                self.disk.fsync(fd)
         finally:
-            self._disk.close(fd)
+            self.disk.close(fd)
+
+    def _note(self, offset: int) -> None:
         if offset not in self.offsets:
-            insort(self.offsets, offset)
+            # Replaced and not changed: a flush in a thread may be looking.
+            self.offsets = sorted([*self.offsets, offset])
 
     def read(self, offset: int) -> list[ProducerEntry]:
         """The entries of one snapshot; raises ``CorruptSnapshotError``."""
@@ -132,15 +164,18 @@ class ProducerSnapshots:
         for offset in strays:
             self.delete(offset)
 
-    def mark_deleted(self, offset: int) -> Path | None:
-        """Rename one so that it waits for deletion with its segment; None if it is not there."""
-        slot = bisect_left(self.offsets, offset)
-        if slot == len(self.offsets) or self.offsets[slot] != offset:
-            return None
-        del self.offsets[slot]
+    def take(self, offsets: Set[int]) -> set[int]:
+        """Know some no more, whose files are about to be renamed; gives back those that there were."""
+        taken = offsets & set(self.offsets)
+        if taken:
+            self.offsets = [offset for offset in self.offsets if offset not in taken]
+        return set(taken)
+
+    def rename_deleted(self, offset: int) -> Path | None:
+        """Rename the file of one that was taken, so that it waits for deletion; None if it is gone."""
         target = self._directory / file_name(offset, SNAPSHOT_SUFFIX, DELETED_SUFFIX)
         try:
-            self._disk.rename(self.path(offset), target)
+            self.disk.rename(self.path(offset), target)
         except FileNotFoundError:
             return None
         return target
@@ -152,7 +187,12 @@ class ProducerSnapshots:
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The bytes of a snapshot file."""
-    packed = [
+    every = list(entries)
+    return _with_head(len(every), [_pack(every)])
+
+
+def _pack(entries: Iterable[ProducerEntry]) -> bytes:
+    return b"".join(
         _ENTRY.pack(
             entry.producer_id,
             entry.epoch,
@@ -164,9 +204,13 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
             entry.txn_first_offset,
         )
         for entry in entries
-    ]
-    raw = bytearray(_HEAD.pack(_VERSION, 0, len(packed)))
-    raw += b"".join(packed)
+    )
+
+
+def _with_head(count: int, packed: Iterable[bytes]) -> bytes:
+    raw = bytearray(_HEAD.pack(_VERSION, 0, count))
+    for part in packed:
+        raw += part
     struct.pack_into(">I", raw, 2, crc32c(memoryview(raw)[_CRC_END:]))
     return bytes(raw)
 

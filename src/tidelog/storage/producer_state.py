@@ -13,7 +13,9 @@ only the last one is known for producers that have written nothing since the new
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -31,6 +33,8 @@ from tidelog.storage.producer_verification import Verification, Verifications
 REMEMBERED_BATCHES = 5
 _LAST_EPOCH = 0x7FFF
 _EPOCH_PER_TRANSACTION = 2
+_LOOKED_AT_A_TIME = 5000
+_WRITTEN_AT_ONCE = 500
 _log = logging.getLogger(__name__)
 _new_tuple = tuple.__new__
 
@@ -56,6 +60,7 @@ class ProducerState:
     """The producers of one partition."""
 
     __slots__ = (
+        "_later",
         "_ongoing",
         "_undo",
         "_undo_transactions",
@@ -84,6 +89,7 @@ class ProducerState:
         self._undo: list[tuple[int, ProducerEntry | None]] = []
         self._undo_transactions: tuple[dict[int, int], dict[int, int]] | None = None
         self.verifications = Verifications()
+        self._later: tuple[int, list[ProducerEntry]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -379,11 +385,21 @@ class ProducerState:
 
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that have been silent too long; gives back how many."""
-        expired = [entry.producer_id for entry in self.entries.values() if self.is_expired(entry, now_ms)]
-        for producer_id in expired:
-            del self.entries[producer_id]
+        return sum(self.expiry_steps(now_ms))
+
+    def expiry_steps(self, now_ms: int) -> Iterator[int]:
+        """The same in short steps, between which others may run; each gives how many are forgotten."""
         self.verifications.remove_expired(now_ms - self.expiration_ms)
-        return len(expired)
+        known = iter(list(self.entries))
+        while looked_at := list(islice(known, _LOOKED_AT_A_TIME)):
+            expired = 0
+            for producer_id in looked_at:
+                entry = self.entries.get(producer_id)
+                if entry is not None and self.is_expired(entry, now_ms):
+                    del self.entries[producer_id]
+                    expired += 1
+            if expired or len(looked_at) == _LOOKED_AT_A_TIME:
+                yield expired
 
     def take_snapshot(self, *, sync: bool = True) -> int | None:
         """Write a snapshot at the end of the log, if it has grown since the last; gives back its offset."""
@@ -393,8 +409,33 @@ class ProducerState:
         self.snapshot_offset = self.end_offset
         return self.end_offset
 
+    def snapshot_later(self) -> None:
+        """Keep a snapshot of the end of the log, to be written by :meth:`write_later` in a thread.
+
+        A few producers are written here and now; what goes wrong with that is for the caller.
+        """
+        if len(self.entries) <= _WRITTEN_AT_ONCE or self.end_offset <= self.snapshot_offset:
+            self.take_snapshot(sync=False)
+            return
+        self._later = self.end_offset, list(self.entries.values())
+        self.snapshot_offset = self.end_offset
+
+    def write_later(self) -> None:
+        """Write the snapshot that :meth:`snapshot_later` has left to this thread, if there is one."""
+        later = self._later
+        if later is None or not self.snapshots.writing.acquire(blocking=False):
+            # Another thread is at it; a recovery that comes before it is there reads a little more.
+            return
+        try:
+            self.snapshots.write_in_thread(*later, lambda: self._later is later)
+        finally:
+            self.snapshots.writing.release()
+        if self._later is later:
+            self._later = None
+
     def reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Go back to the newest snapshot inside the log; what follows it must be replayed."""
+        self._forget_later()
         self.snapshots.delete_outside(log_start_offset, log_end_offset)
         if log_end_offset == self.end_offset:
             self.on_log_start_offset(log_start_offset)
@@ -423,11 +464,18 @@ class ProducerState:
 
     def restart_at(self, offset: int) -> None:
         """Forget everything, snapshots included: the log starts anew at ``offset``."""
+        self._forget_later()
         self._clear()
         for taken in list(self.snapshots.offsets):
             self.snapshots.delete(taken)
         self.snapshot_offset = 0
         self.end_offset = offset
+
+    def _forget_later(self) -> None:
+        """The log is cut: a snapshot that a thread is writing may be of records that are gone."""
+        if self._later is not None:
+            with self.snapshots.lock:
+                self._later = None
 
     def _clear(self) -> None:
         self.entries.clear()

@@ -2,30 +2,39 @@
 
 Invariant: the result has the same base and last offset, leader epoch and producer fields as the original;
 records that stay are copied as they are, unless a delete horizon moves the base timestamp, which their
-timestamp deltas then follow. Used by ``compaction``.
+timestamp deltas then follow. A batch that cannot be read stays as it is, and is told of
+(:class:`SkippedBatches`). Memory holds a piece of a batch's records, never all of them. Used by
+``compaction``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_OFFSET, NO_TIMESTAMP
 from tidelog.records.batch import (
     CONTROL_BIT,
     CREATE_TIME,
     DELETE_HORIZON_BIT,
+    HEADER_SIZE,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
+    pack_header,
 )
-from tidelog.records.record import RecordSpan, assemble_batch, batch_body, rebase_record, scan_records
-from tidelog.storage.batch_reader import MAX_BODY_BYTES
+from tidelog.records.body_compressor import BodyCompressor
+from tidelog.records.compression import Codec
+from tidelog.records.record import assemble_batch, rebase_record
+from tidelog.storage.batch_records import BatchRecords, scan_sound
 from tidelog.storage.cleaned_transactions import CleanedTransactions
 from tidelog.storage.offset_map import OffsetMap
 
+_MAX_TOLD: Final = 1000
 _EMPTY_ATTRIBUTES = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
@@ -35,6 +44,54 @@ class ActiveProducer(msgspec.Struct, frozen=True, array_like=True):
     producer_id: int
     epoch: int
     last_offset: int
+
+
+class SkippedBatches:
+    """The batches that are kept as they are because their records cannot be compacted, and why.
+
+    Their keys do not count. Each is told once in a pass, up to :data:`_MAX_TOLD` of them.
+    """
+
+    def __init__(self) -> None:
+        self._untold: list[tuple[int, str]] = []
+        self._offsets: set[int] = set()
+        self._told = 0
+
+    def add(self, header: BatchHeader, why: str) -> None:
+        """Leave a batch as it is."""
+        if header.base_offset not in self._offsets:
+            self._offsets.add(header.base_offset)
+            self._told += 1
+            if self._told <= _MAX_TOLD:
+                self._untold.append((header.base_offset, why))
+
+    def can_read(self, header: BatchHeader, records: BatchRecords) -> bool:
+        """Whether a batch is to be compacted; one that cannot be read is skipped from now on."""
+        if header.base_offset in self._offsets:
+            return False
+        try:
+            records.check()
+        except CorruptRecordError as error:
+            self.add(header, str(error))
+            return False
+        return True
+
+    def take_untold(self) -> list[tuple[int, str]]:
+        """Offsets and reasons since the last call."""
+        untold, self._untold = self._untold, []
+        return untold
+
+
+class _Kept:
+    """Which records of a batch stay: one byte for each, and what their batch must say of them."""
+
+    __slots__ = ("count", "first_timestamp_delta", "max_timestamp_delta", "tombstones", "verdicts")
+
+    def __init__(self) -> None:
+        self.verdicts = bytearray()
+        self.count = 0
+        self.first_timestamp_delta = self.max_timestamp_delta = 0
+        self.tombstones = False
 
 
 class RecordFilter:
@@ -49,8 +106,10 @@ class RecordFilter:
         now_ms: int,
         delete_retention_ms: int,
         upper_bound: int,
+        skipped: SkippedBatches,
     ) -> None:
         self.transactions = transactions
+        self._skipped = skipped
         self.records_read = 0
         self.records_kept = 0
         self._offsets = offsets
@@ -71,69 +130,84 @@ class RecordFilter:
             droppable = False
         if drop_all or not header.record_count:
             return self._empty(header)
-        body = batch_body(buf, header, pos, max_size=MAX_BODY_BYTES)
-        if header.is_control:
-            kept, tombstones = list(scan_records(body, header.record_count)), False
-        else:
-            kept, tombstones = self._latest(body, header)
-        if not kept:
-            return self._empty(header)
-        self.records_kept += len(kept)
-        needs_horizon = (tombstones or droppable) and horizon is None
-        if len(kept) == header.record_count and not needs_horizon:
+        records = BatchRecords(buf, pos, header)
+        if not self._skipped.can_read(header, records):
+            self.records_kept += header.record_count
             return memoryview(buf)[pos : pos + header.size_bytes]
-        return self._rebuilt(header, body, kept, needs_horizon)
+        kept = self._kept(records, header)
+        if not kept.count:
+            return self._empty(header)
+        self.records_kept += kept.count
+        needs_horizon = (kept.tombstones or droppable) and horizon is None
+        if kept.count == header.record_count and not needs_horizon:
+            return memoryview(buf)[pos : pos + header.size_bytes]
+        return self._rebuilt(header, records, kept, needs_horizon)
 
-    def _latest(self, body: bytes, header: BatchHeader) -> tuple[list[RecordSpan], bool]:
-        """The records that no later one replaces, and whether a tombstone is among them."""
+    def _kept(self, records: BatchRecords, header: BatchHeader) -> _Kept:
+        """Which records no later one replaces; of a control batch all."""
         horizon = header.delete_horizon_ms
         keeps_tombstones = horizon is None or self._now_ms < horizon
-        base_offset = header.base_offset
+        base_offset, is_control = header.base_offset, header.is_control
         mapped_up_to = self._offsets.latest_offset
         last_offset_of = self._offsets.get
-        kept: list[RecordSpan] = []
-        tombstones = False
-        for span in scan_records(body, header.record_count):
+        kept = _Kept()
+        verdicts = kept.verdicts
+        for piece, span in records.spans():
             offset = base_offset + span.offset_delta
-            if offset <= mapped_up_to:
+            if offset <= mapped_up_to and not is_control:
                 if span.key_length < 0 or (span.value_length < 0 and not keeps_tombstones):
+                    verdicts.append(0)
                     continue
-                if last_offset_of(body[span.key_at : span.key_at + span.key_length]) > offset:
+                if last_offset_of(piece[span.key_at : span.key_at + span.key_length]) > offset:
+                    verdicts.append(0)
                     continue
-            if span.value_length < 0:
-                tombstones = True
-            kept.append(span)
-        return kept, tombstones
+            if span.value_length < 0 and not is_control:
+                kept.tombstones = True
+            verdicts.append(1)
+            if not kept.count or span.timestamp_delta > kept.max_timestamp_delta:
+                kept.max_timestamp_delta = span.timestamp_delta
+            if not kept.count:
+                kept.first_timestamp_delta = span.timestamp_delta
+            kept.count += 1
+        return kept
 
     def _rebuilt(
-        self, header: BatchHeader, body: bytes, kept: Sequence[RecordSpan], needs_horizon: bool
+        self, header: BatchHeader, records: BatchRecords, kept: _Kept, needs_horizon: bool
     ) -> bytearray:
         old_base, attributes = header.base_timestamp, header.attributes
-        if header.timestamp_type == CREATE_TIME:
-            timestamps = [old_base + span.timestamp_delta for span in kept]
-        else:
-            timestamps = [header.max_timestamp] * len(kept)
+        has_own_times = header.timestamp_type == CREATE_TIME
+        first = old_base + kept.first_timestamp_delta if has_own_times else header.max_timestamp
         if needs_horizon:
             base_timestamp, attributes = self._new_horizon_ms, attributes | DELETE_HORIZON_BIT
         elif header.delete_horizon_ms is not None:
             base_timestamp = old_base
         else:
-            base_timestamp = timestamps[0]
-        max_timestamp = max(timestamps)
-        records = [
-            body[span.start : span.end]
-            if timestamp - base_timestamp == span.timestamp_delta
-            else rebase_record(body, span, timestamp - base_timestamp)
-            for span, timestamp in zip(kept, timestamps, strict=True)
-        ]
-        return assemble_batch(
+            base_timestamp = first
+        max_timestamp = old_base + kept.max_timestamp_delta if has_own_times else header.max_timestamp
+        compressor = BodyCompressor(Codec(header.codec), None)
+        verdicts = iter(kept.verdicts)
+        for piece in records.pieces():
+            parts: list[bytes] = []
+            for span in scan_sound(piece):
+                if not next(verdicts):
+                    continue
+                timestamp = old_base + span.timestamp_delta if has_own_times else header.max_timestamp
+                delta = timestamp - base_timestamp
+                parts.append(
+                    piece[span.start : span.end]
+                    if delta == span.timestamp_delta
+                    else rebase_record(piece, span, delta)
+                )
+            if parts:
+                compressor.write(b"".join(parts))
+        return with_header(
             header._replace(
                 attributes=attributes,
                 base_timestamp=base_timestamp,
                 max_timestamp=max_timestamp,
-                record_count=len(kept),
+                record_count=kept.count,
             ),
-            b"".join(records),
+            compressor.finish(),
         )
 
     def _empty(self, header: BatchHeader) -> bytearray | None:
@@ -156,3 +230,25 @@ class RecordFilter:
         if producer.last_offset != NO_OFFSET:
             return header.last_offset == producer.last_offset
         return header.is_control and header.producer_epoch == producer.epoch
+
+
+def with_header(header: BatchHeader, payload: bytes) -> bytearray:
+    """A batch of compressed records and the fields of ``header``; its size and CRC are computed anew."""
+    batch = bytearray(HEADER_SIZE)
+    batch += payload
+    pack_header(
+        batch,
+        0,
+        len(batch),
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        attributes=header.attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )
+    return batch

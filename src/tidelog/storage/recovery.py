@@ -25,6 +25,7 @@ from tidelog.records.batch import (
     parse_header,
 )
 from tidelog.storage.batch_scan import legacy_format
+from tidelog.storage.large_batches import LARGE_BATCH_BYTES, passes_crc
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.producer_replay import aborted_entry, replay_batch
 from tidelog.storage.producer_state import ProducerState
@@ -115,11 +116,17 @@ def _sound_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryv
         if at + HEADER_SIZE > len(chunk):
             chunk, chunk_at, at = memoryview(segment.read_bytes(position, _CHUNK)), position, 0
         header = _header(segment, chunk, at, position)
-        if at + header.size_bytes > len(chunk):
+        is_large = header.size_bytes > LARGE_BATCH_BYTES
+        if at + header.size_bytes > len(chunk) and not is_large:
             wanted = max(header.size_bytes, _CHUNK)
             chunk, chunk_at, at = memoryview(segment.read_bytes(position, wanted)), position, 0
+        # Of a large batch, which is no marker of a transaction, the beginning will do.
         batch = chunk[at : at + header.size_bytes]
-        _check(segment, header, batch, position, expected)
+        if is_large:
+            sound = passes_crc(segment.read_bytes, position, header)
+        else:
+            sound = len(batch) == header.size_bytes and check_crc(batch, 0, header.size_bytes)
+        _check(segment, header, sound, position, expected)
         yield position, header, batch
         position += header.size_bytes
         expected = header.next_offset
@@ -142,8 +149,8 @@ def _header(segment: Segment, chunk: memoryview, at: int, position: int) -> Batc
     return header
 
 
-def _check(segment: Segment, header: BatchHeader, batch: memoryview, position: int, expected: int) -> None:
-    if len(batch) != header.size_bytes or not check_crc(batch, 0, header.size_bytes):
+def _check(segment: Segment, header: BatchHeader, sound: bool, position: int, expected: int) -> None:
+    if not sound:
         raise _Stop(position, f"the batch at offset {header.base_offset} fails its checksum")
     if header.base_offset < expected or header.last_offset_delta < 0:
         raise _Stop(position, f"offset {header.base_offset} cannot come where {expected} is next")
@@ -162,7 +169,8 @@ def _refuse_legacy(segment: Segment, position: int, left: int) -> None:
     size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
     if not _LEGACY_CRC_END < size <= left:
         return
-    message = segment.read_bytes(position, size)
-    crc = int.from_bytes(message[_LEGACY_CRC_AT:_LEGACY_CRC_END], "big")
-    if zlib.crc32(memoryview(message)[_LEGACY_CRC_END:]) == crc:
+    crc = 0
+    for at in range(position + _LEGACY_CRC_END, position + size, _CHUNK):
+        crc = zlib.crc32(segment.read_bytes(at, min(_CHUNK, position + size - at)), crc)
+    if crc == int.from_bytes(head[_LEGACY_CRC_AT:_LEGACY_CRC_END], "big"):
         raise legacy_format(segment.path(), position, head[_LEGACY_CRC_END])

@@ -12,20 +12,37 @@ Called by ``log`` and, for segments still named ``.cleaned``, by the cleaner.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.clock import Clock
+from tidelog.errors import StorageError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
 from tidelog.storage.disk import REAL_DISK, Disk
-from tidelog.storage.files import LOG_SUFFIX, segment_path
+from tidelog.storage.files import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_path,
+)
+from tidelog.storage.index_rebuild import (
+    INLINE_BYTES,
+    REBUILT_SUFFIX,
+    IndexBounds,
+    IndexesNotReady,
+    RebuiltIndexes,
+    read_headers,
+)
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.mapped_index import CorruptIndexError
+from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.segment_reads import REMEMBERED_POSITIONS, SegmentReads
-from tidelog.storage.time_index import TimestampOffset
+from tidelog.storage.time_index import TimeIndex, TimestampOffset
 
 _log = logging.getLogger(__name__)
 _MAX_BUFFERS = 1024
@@ -56,11 +73,13 @@ class Segment(SegmentReads):
     """The batches from ``base_offset`` on, up to the next segment."""
 
     __slots__ = (
+        "_damage",
         "_fd",
         "_first_timestamp",
         "_highest",
         "_highest_offset",
         "_pwrite",
+        "_rebuilding",
         "_reserved_entries",
         "bytes_since_index",
         "created_ms",
@@ -98,6 +117,8 @@ class Segment(SegmentReads):
         self._highest = _UNREAD
         self._highest_offset = base_offset
         self._first_timestamp: int | None = None
+        self._rebuilding: asyncio.Future[None] | None = None
+        self._damage: StorageError | None = None
 
     @classmethod
     def create(
@@ -145,6 +166,11 @@ class Segment(SegmentReads):
         return f"Segment({self.path(LOG_SUFFIX)}, {self.size} bytes)"
 
     # -- timestamps -----------------------------------------------------------------------------------
+
+    @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether the highest timestamp is in memory already."""
+        return self._highest != _UNREAD
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -305,22 +331,79 @@ class Segment(SegmentReads):
     # -- indexes --------------------------------------------------------------------------------------
 
     def _open_indexes(self) -> None:
+        if self._rebuilding is not None:
+            raise IndexesNotReady(self.path(), self._rebuilding)
         try:
             super()._open_indexes()
             self.offset_index.check(self.size)
             self.time_index.check()
         except CorruptIndexError as error:
+            self.close_indexes()
             _log.warning("%s; both indexes are rebuilt from the log", error)
+            self._rebuild_indexes()
+        except FileNotFoundError as error:
+            self.close_indexes()
+            if not self.path().exists():
+                raise
+            _log.warning("%s is missing; both indexes are rebuilt from the log", error.filename)
             self._rebuild_indexes()
 
     def _rebuild_indexes(self) -> None:
-        """Read the headers of all batches and index them anew."""
+        """Read the headers of all batches and index them anew; on the loop of a broker only if they are few.
+
+        Otherwise a thread does, and :class:`IndexesNotReady` is raised. Indexes that are open stay so until
+        then: appends go on writing to them.
+        """
+        if self._rebuilding is not None:
+            raise IndexesNotReady(self.path(), self._rebuilding)
+        if self._damage is not None:
+            raise self._damage
+        loop = _running_loop()
+        bounds = IndexBounds(
+            self.base_offset,
+            self.index_interval,
+            OffsetIndex.max_entries_in(self.index_bytes),
+            TimeIndex.max_entries_in(self.index_bytes),
+        )
+        paths = self.path(OFFSET_INDEX_SUFFIX), self.path(TIME_INDEX_SUFFIX)
+        file, size, path = self.file, self.size, self.path()
+
+        def build() -> RebuiltIndexes:
+            rebuilt = read_headers(self._disk.pread, file.fd, size, bounds, path)
+            rebuilt.write(self._disk, *paths)
+            return rebuilt
+
+        if loop is None or size <= INLINE_BYTES:
+            self._take_rebuilt(build())
+            return
+        ready = self._rebuilding = loop.create_future()
+        building = loop.run_in_executor(None, build)
+        building.add_done_callback(lambda built: self._finish_rebuilding(built, ready))
+        raise IndexesNotReady(path, ready)
+
+    def _finish_rebuilding(self, built: asyncio.Future[RebuiltIndexes], ready: asyncio.Future[None]) -> None:
+        self._rebuilding = None
+        try:
+            if self.waiting != DELETED_SUFFIX:
+                self._take_rebuilt(built.result())
+        except (OSError, StorageError) as error:
+            # Whoever needs them next is told that the log is damaged, or tries again.
+            _log.error("the indexes of %s cannot be rebuilt: %s", self.path(), error)
+            self._damage = error if isinstance(error, StorageError) else None
+        finally:
+            if not ready.done():
+                ready.set_result(None)
+
+    def _take_rebuilt(self, rebuilt: RebuiltIndexes) -> None:
+        """Put rebuilt indexes in the place of the old ones, and add what has been appended since."""
         self.close_indexes()
-        self.make_indexes()
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = self.path(suffix)
+            self._disk.replace(path.with_name(path.name + REBUILT_SUFFIX), path)
         super()._open_indexes()
-        highest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        last_entry_at = 0
-        for position, header in self.scan():
+        highest = rebuilt.highest
+        last_entry_at = self.offset_index.last_position
+        for position, header in self.scan(rebuilt.size):
             if header.max_timestamp > highest.timestamp:
                 highest = TimestampOffset(header.max_timestamp, header.last_offset)
             if position - last_entry_at > self.index_interval and self.index_room > 0:
@@ -360,6 +443,7 @@ class Segment(SegmentReads):
         if position is not None:
             self._disk.ftruncate(self.file.fd, position)
             self.size = position
+            self._damage = None
         if self.size == 0:
             self._first_timestamp = None
         self.bytes_since_index = 0
@@ -396,3 +480,10 @@ class Segment(SegmentReads):
         super().close_handles()
         self._fd = -1
         self._reserved_entries = 0
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

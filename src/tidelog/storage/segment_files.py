@@ -93,6 +93,11 @@ class SegmentFiles:
         return self._file
 
     @property
+    def is_open(self) -> bool:
+        """Whether any of its files is."""
+        return self._file is not None or self._offset_index is not None or self._time_index is not None
+
+    @property
     def offset_index(self) -> OffsetIndex:
         if self._offset_index is None:
             self._open_indexes()
@@ -118,12 +123,13 @@ class SegmentFiles:
         """The files that it has."""
         return [path for path in map(self.path, SEGMENT_SUFFIXES) if path.exists()]
 
-    def rename(self, waiting: str) -> None:
-        """Give all its files another second suffix (``.swap``, ``.deleted``, none).
+    def rename(self, waiting: str) -> list[Path]:
+        """Give all its files another second suffix (``.swap``, ``.deleted``, none); their new paths.
 
         The ``.log`` file goes first: whatever a crash leaves unrenamed is an index, which loading either
         renames after it (``.swap``) or removes as an orphan.
         """
+        renamed: list[Path] = []
         for suffix in SEGMENT_SUFFIXES:
             source = self.path(suffix)
             target = segment_path(self.directory, self.base_offset, suffix, waiting)
@@ -132,16 +138,19 @@ class SegmentFiles:
             except FileNotFoundError:
                 if suffix == LOG_SUFFIX:
                     raise
+            else:
+                renamed.append(target)
         self.waiting = waiting
+        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
         self._follow()
+        return renamed
 
     def move_to(self, directory: Path) -> None:
         """Follow the partition's directory, which has been renamed."""
-        self.directory = directory
+        self.directory = self.txn_index.directory = directory
         self._follow()
 
     def _follow(self) -> None:
-        self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
         if self._offset_index is not None:
             self._offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
         if self._time_index is not None:

@@ -76,10 +76,11 @@ class SegmentReads(SegmentFiles):
         except CorruptRecordError as error:
             if start == 0:
                 raise
-            # Only if the log is sound from its beginning is it the index that is not.
-            found = self._find(offset, 0)
+            # Only if the log is sound from its beginning, which rebuilding finds out, is it the index that is
+            # not. In a large segment that takes a while, and whoever asks is told so.
             _log.warning("%s; both indexes are rebuilt from the log", error)
             self._rebuild_indexes()
+            found = self._find(offset, self.position_near(offset))
         return None if found is None else self._remember(offset, found)
 
     def _remember(self, offset: int, found: tuple[int, int]) -> int:

@@ -9,13 +9,14 @@ the first; the old ones become ``.deleted``; the new ones lose their suffix. At 
   new ones lose their suffix;
 - ``.deleted`` files go.
 
-Called by ``log`` (:func:`replace_segments`) and by ``log_loader`` (:func:`finish_interrupted_swap`).
+Called by ``log_deletion`` (:func:`name_swapped`, :func:`name_finally`) and by ``log_loader``
+(:func:`finish_interrupted_swap`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -32,30 +33,21 @@ from tidelog.storage.files import (
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.recovery_report import RecoveryReport
 from tidelog.storage.segment import Segment
-from tidelog.storage.segments import Segments
 
 _KRAFT_SNAPSHOT = ".checkpoint" + DELETED_SUFFIX
 
 
-def replace_segments(
-    segments: Segments,
-    new: Iterable[Segment],
-    old: Iterable[Segment],
-    mark_deleted: Callable[[Segment], None],
-) -> None:
-    """Swap ``new`` (named ``.cleaned``) in for ``old``; ``mark_deleted`` renames an old one's files."""
-    new_ones = sorted(new, key=lambda segment: segment.base_offset)
-    old_ones = sorted(
-        (segment for segment in old if segment in segments), key=lambda segment: segment.base_offset
-    )
-    for segment in reversed(new_ones):
+def name_swapped(new: Iterable[Segment]) -> None:
+    """Name cleaned segments ``.swap``: from now on they are the ones that count."""
+    for segment in sorted(new, key=lambda segment: segment.base_offset, reverse=True):
         segment.rename(SWAP_SUFFIX)
-    for segment in old_ones:
-        segments.remove(segment.base_offset)
-        mark_deleted(segment)
-    for segment in new_ones:
-        segment.rename("")
-        segments.add(segment)
+
+
+def name_finally(new: Iterable[Segment]) -> None:
+    """Give swapped segments their own names, but for one that has been removed meanwhile."""
+    for segment in sorted(new, key=lambda segment: segment.base_offset):
+        if segment.waiting == SWAP_SUFFIX:
+            segment.rename("")
 
 
 def finish_interrupted_swap(

@@ -19,11 +19,8 @@ class Segments:
     __slots__ = ("_state",)
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
-        self._put({segment.base_offset: segment for segment in segments})
-
-    def _put(self, by_base: dict[int, Segment]) -> None:
-        bases = sorted(by_base)
-        self._state = bases, [by_base[base] for base in bases]
+        self._state: tuple[list[int], list[Segment]] = [], []
+        self.replace(segments, ())
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._state[1])
@@ -83,13 +80,26 @@ class Segments:
 
     def add(self, segment: Segment) -> None:
         """Put a segment in its place, over one with the same base offset."""
-        self._put({**self._by_base(), segment.base_offset: segment})
+        self.replace((segment,), ())
 
     def remove(self, base_offset: int) -> None:
         """Take a segment out; its files are the caller's business."""
-        by_base = self._by_base()
-        by_base.pop(base_offset, None)
-        self._put(by_base)
+        found = self.get(base_offset)
+        if found is not None:
+            self.replace((), (found,))
 
-    def _by_base(self) -> dict[int, Segment]:
-        return dict(zip(*self._state, strict=True))
+    def replace(self, new: Iterable[Segment], old: Iterable[Segment]) -> None:
+        """Put ``new`` in the place of ``old``, at once, however many they are."""
+        gone = {id(segment) for segment in old}
+        added = {segment.base_offset: segment for segment in new}
+        kept = [
+            segment
+            for segment in self._state[1]
+            if id(segment) not in gone and segment.base_offset not in added
+        ]
+        segments = sorted([*kept, *added.values()], key=_base_offset_of)
+        self._state = [segment.base_offset for segment in segments], segments
+
+
+def _base_offset_of(segment: Segment) -> int:
+    return segment.base_offset

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_left
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +46,7 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, read from disk when somebody asks."""
 
-    __slots__ = ("_disk", "_entries", "base_offset", "path")
+    __slots__ = ("_disk", "_entries", "_name", "base_offset", "directory")
 
     def __init__(self, path: Path, base_offset: int, disk: Disk, *, exists: bool | None = None) -> None:
         self.path = path
@@ -52,6 +54,16 @@ class TransactionIndex:
         self._disk = disk
         there = path.exists() if exists is None else exists
         self._entries: list[AbortedTxn] | None = None if there else []
+
+    @property
+    def path(self) -> Path:
+        """The file, which there need not be."""
+        return self.directory / self._name
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        # In two parts: a directory with ten thousand segments is renamed at once, and few have such a file.
+        self.directory, self._name = path.parent, path.name
 
     @property
     def entries(self) -> list[AbortedTxn]:
@@ -103,8 +115,10 @@ class TransactionIndex:
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
         """What overlaps ``[fetch_offset, upper_bound)``, and whether later segments can add nothing."""
         found: list[AbortedTxn] = []
-        for entry in self.entries:
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+        entries = self.entries
+        # They ascend by their markers: those that ended before the fetch need not be looked at.
+        for entry in islice(entries, bisect_left(entries, fetch_offset, key=_last_offset_of), None):
+            if entry.first_offset < upper_bound:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound:
                 return found, True
@@ -124,3 +138,7 @@ class TransactionIndex:
         if self._entries is None or self._entries:
             self._disk.truncate(self.path, 0)
             self._entries = []
+
+
+def _last_offset_of(entry: AbortedTxn) -> int:
+    return entry.last_offset

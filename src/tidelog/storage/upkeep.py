@@ -4,6 +4,7 @@
 what                 when                                                                   where
 ===================  =====================================================================  ===========
 old segments         ``log.retention.check.interval.ms``; compacted logs with the cleaner   on the loop
+renaming them        at once                                                                in a thread
 flush by time        every second, by each topic's ``flush.ms``                             in a thread
 flush after a roll   at once                                                                in a thread
 recovery points      ``log.flush.offset.checkpoint.interval.ms``                            in a thread
@@ -22,10 +23,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.errors import LogDirOfflineError, StorageError
+from tidelog.errors import KafkaError, LogDirOfflineError, StorageError
+from tidelog.storage.disk import log_dir_offline
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import MAX_INT64
 from tidelog.storage.log_dir import LogDir
@@ -39,6 +41,8 @@ _FLUSH_LOOK_MS: Final = 1000
 _CLOCK_STEP_MS: Final = 1000
 _LONGEST_WAIT_MS: Final = 24 * 60 * 60 * 1000
 _LOGS_AT_A_TIME: Final = 50
+_RENAMED_AT_A_TIME: Final = 128
+_CLOSED_AT_ONCE: Final = 64
 
 _log = logging.getLogger(__name__)
 
@@ -52,9 +56,12 @@ class Upkeep:
         self._stop = asyncio.Event()
         self._rolled: dict[Log, int] = {}
         self._has_rolled = asyncio.Event()
+        self._shortened: dict[Log, None] = {}
+        self._has_shortened = asyncio.Event()
         self._due: set[LogDir] = set()
         self._checkpoints: set[asyncio.Task[None]] = set()
         self._wall_ahead_ms = self._wall_ahead_now_ms()
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def is_running(self) -> bool:
@@ -73,6 +80,7 @@ class Upkeep:
             self._every("producer_expiration_check_interval_ms", self.expire_producers),
             self._every("clock_check_interval_ms", self.watch_clock),
             self._flush_rolled(),
+            self._rename_removed(),
             dirs.deletion.run(lambda path, error: dirs.mark_offline(dirs.dir_of(path), error)),
             dirs.cleaner.run(self._stop),
         ]
@@ -82,8 +90,9 @@ class Upkeep:
         """Let what is under way finish, and end."""
         self._stop.set()
         self._has_rolled.set()
+        self._has_shortened.set()
         self._dirs.deletion.stop()
-        await asyncio.gather(*self._tasks, *self._checkpoints)
+        await asyncio.gather(*self._tasks, *self._checkpoints, *self._closing)
         self._tasks = []
 
     async def _every(
@@ -124,24 +133,67 @@ class Upkeep:
     async def _delete_in(self, logs: Iterable[Log]) -> int:
         deleted = 0
 
-        def work(log: Log) -> None:
+        def work(log: Log) -> Iterator[None]:
             nonlocal deleted
-            deleted += log.delete_old_segments()
-            future = self._dirs.future_logs.get(log.topic_partition)
-            if future is not None:
-                deleted += future.delete_old_segments()
+            for each in (log, self._dirs.future_logs.get(log.topic_partition)):
+                if each is None:
+                    continue
+                for count in each.retention_steps():
+                    deleted += count
+                    yield
 
         await self._for_each(logs, work)
         return deleted
+
+    def let_go(self, logs: Sequence[Log]) -> None:
+        """Close the files of logs that nobody can find any more: here and now, or in a thread if many."""
+        if not self.is_running or sum(len(log.segments) for log in logs) <= _CLOSED_AT_ONCE:
+            _close_handles(logs)
+            return
+        task = asyncio.create_task(asyncio.to_thread(_close_handles, logs))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def rename_soon(self, log: Log) -> None:
+        """Close and rename what retention has taken out of ``log``, which may be much."""
+        if not self.is_running:
+            log.rename_removed(at_once=True)
+            return
+        self._shortened[log] = None
+        self._has_shortened.set()
+
+    async def _rename_removed(self) -> None:
+        while not self._stop.is_set():
+            await self._has_shortened.wait()
+            self._has_shortened.clear()
+            while self._shortened and not self._stop.is_set():
+                log, _ = self._shortened.popitem()
+                while log.removed and not self._stop.is_set():
+                    await self._rename_some(log)
+
+    async def _rename_some(self, log: Log) -> None:
+        directory = log.directory
+        try:
+            log.hand_over(await asyncio.to_thread(log.removed.rename, _RENAMED_AT_A_TIME))
+        except OSError as error:
+            log.removed.clear()
+            if isinstance(error, FileNotFoundError) and not directory.exists():
+                # The partition has been deleted meanwhile, and these with it.
+                return
+            self._dirs.mark_offline(
+                log.log_dir, log_dir_offline(directory, "renaming deleted segments", error)
+            )
 
     async def expire_producers(self) -> int:
         """Forget producers that have been silent for too long; gives back how many."""
         expired = 0
         now_ms = self._dirs.clock.time_ms()
 
-        def work(log: Log) -> None:
+        def work(log: Log) -> Iterator[None]:
             nonlocal expired
-            expired += log.producers.remove_expired(now_ms)
+            for count in log.producers.expiry_steps(now_ms):
+                expired += count
+                yield
 
         await self._for_each(self._dirs.logs.values(), work)
         return expired
@@ -166,15 +218,19 @@ class Upkeep:
         clock = self._dirs.clock
         return clock.time_ms() - clock.monotonic_ms()
 
-    async def _for_each(self, logs: Iterable[Log], work: Callable[[Log], None]) -> None:
+    async def _for_each(self, logs: Iterable[Log], work: Callable[[Log], Iterator[None]]) -> None:
+        """Do ``work`` for each log, giving way between the steps of one and after every few logs."""
         for count, log in enumerate(list(logs), 1):
-            if self._dirs.logs.get(log.topic_partition) is not log:
-                continue
             try:
-                work(log)
+                steps = work(log)
+                while self._dirs.logs.get(log.topic_partition) is log:
+                    next(steps)
+                    await asyncio.sleep(0)
+            except StopIteration:
+                pass
             except LogDirOfflineError as error:
-                self._dirs.mark_offline(log.directory.parent, error)
-            except StorageError as error:
+                self._dirs.mark_offline(log.log_dir, error)
+            except (StorageError, KafkaError) as error:
                 # A damaged segment is its own log's trouble: the others have theirs seen to.
                 _log.error("the upkeep of %s is held up: %s", log.topic_partition, error)
             if count % _LOGS_AT_A_TIME == 0:
@@ -214,7 +270,7 @@ class Upkeep:
         try:
             await asyncio.to_thread(work, *args)
         except LogDirOfflineError as error:
-            self._dirs.mark_offline(log.directory.parent, error)
+            self._dirs.mark_offline(log.log_dir, error)
         except Exception:  # one log's trouble must not keep the others from being flushed
             _log.exception("flushing %s failed", log.topic_partition)
 
@@ -270,3 +326,9 @@ class Upkeep:
             await asyncio.to_thread(write, log_dir, self._dirs.logs_in(log_dir.path))
         except OSError as error:
             self._dirs.mark_offline(log_dir.path, error)
+
+
+def _close_handles(logs: Sequence[Log]) -> None:
+    for log in logs:
+        log.close_handles()
+        log.removed.clear()

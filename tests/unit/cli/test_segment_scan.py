@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -100,3 +101,21 @@ def test_an_empty_file_is_an_empty_segment(tmp_path: Path) -> None:
 def test_a_file_without_an_offset_in_its_name_is_refused() -> None:
     with pytest.raises(Failure, match="must start with the base offset"):
         base_offset_of(Path("some.log"))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_records_of_a_batch_that_unpacks_to_much_are_read_a_few_at_a_time(codec: Codec) -> None:
+    size = 48 * 1024 * 1024
+    records = [Record(timestamp=1, key=b"k", value=bytes(size // 24)) for _ in range(24)]
+    data = memoryview(encode_batch(records, codec=codec))
+    (batch,) = scan(data, 0)
+    assert isinstance(batch, ScannedBatch)
+    del records
+    tracemalloc.start()
+    try:
+        offsets = [record.offset for record in records_of(data, batch)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert offsets == list(range(24))
+    assert peak < size // 2

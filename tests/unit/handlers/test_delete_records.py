@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -98,3 +99,23 @@ def test_the_new_start_survives_a_restart(run: Run) -> None:
 
     run(before)
     run(after)
+
+
+def test_records_of_many_partitions_are_deleted_in_several_turns_of_the_loop(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t", 250)])
+        for index in (0, 249):
+            await broker.produce("t", index, 10)
+        wanted = [DeleteRecordsPartition(partition_index=index, offset=-1) for index in range(250)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)])
+        task = asyncio.ensure_future(broker.call("delete_records", request, 2))
+        turns = 0
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        partitions = task.result().topics[0].partitions
+        assert [each.partition_index for each in partitions] == list(range(250))
+        assert [each.low_watermark for each in partitions] == [10, *[0] * 248, 10]
+        assert turns >= 3
+
+    run(body)

@@ -117,3 +117,33 @@ def test_moves_that_cannot_be_are_refused(run: Run) -> None:
         assert offline is ErrorCode.KAFKA_STORAGE_ERROR
 
     run(body, TWO_DIRS)
+
+
+async def _turns_of(work: Any) -> tuple[Any, int]:
+    """What ``work`` comes to, and how often others had their turn meanwhile."""
+    task = asyncio.ensure_future(work)
+    turns = 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    return task.result(), turns
+
+
+def test_many_partitions_are_described_and_moved_in_several_turns_of_the_loop(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t", 450)])
+        response, turns = await _turns_of(_describe(broker, None))
+        described = [
+            each.partition_index for result in response.results for each in result.topics[0].partitions
+        ]
+        assert sorted(described) == list(range(450))
+        assert turns >= 3
+        target = next(str(path) for path in broker.config.log_dirs)
+        wanted = AlterReplicaLogDirTopic(name="t", partitions=list(range(30)))
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=[wanted])])
+        response, turns = await _turns_of(broker.call("alter_replica_log_dirs", request, 2))
+        assert [each.error_code for each in response.results[0].partitions] == [0] * 30
+        assert turns >= 7
+        await broker.log_dirs.moves.close()
+
+    run(body, TWO_DIRS)

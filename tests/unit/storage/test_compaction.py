@@ -443,7 +443,7 @@ def test_a_log_that_was_truncated_meanwhile_does_not_take_the_result(compacted: 
     assert isinstance(group, CleanedGroup)
     compacted.log.truncate_to(4)
     with pytest.raises(LogChanged):
-        cleaning.take(group)
+        cleaning.take_now(group)
     cleaning.clean_up()
     assert set(compacted.table()) == {0, 1, 2, 3}
     assert not list(compacted.log.directory.glob("*.cleaned"))

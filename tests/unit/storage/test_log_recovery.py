@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.records.batch import MAX_INT32, iter_batches, set_base_offset, set_leader_epoch
+from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log import Isolation, Log
@@ -446,3 +448,47 @@ def test_a_directory_that_cannot_be_read_takes_its_log_directory_offline(
     disk.fail_next("open")
     with pytest.raises(LogDirOfflineError, match="goes offline"):
         open_log()
+
+
+def test_a_length_that_rot_has_made_is_not_read_into_memory(open_log: OpenLog, tmp_path: Path) -> None:
+    size = 40 * 1024 * 1024
+    log = open_log(max_message_bytes=2 * size)
+    log.append_as_leader(bytearray(encode_batch([Record(timestamp=NOW, value=b"v")])), 0)
+    log.append_as_leader(bytearray(encode_batch([Record(timestamp=NOW, value=bytes(size))])), 0)
+    log.close()
+    path = tmp_path / "orders-0" / "00000000000000000000.log"
+    good = path.stat().st_size
+    tracemalloc.start()
+    try:
+        assert open_log(clean=False).log_end_offset == 2
+        with path.open("r+b") as file:
+            file.seek(-1, 2)
+            file.write(b"\x01")
+        assert open_log(clean=False).log_end_offset == 1
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size // 2
+    assert path.stat().st_size < good - size
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_marker_that_cannot_be_read_does_not_keep_a_log_from_being_recovered(
+    open_log: OpenLog, codec: Codec
+) -> None:
+    log = open_log()
+    batch = bytearray(
+        encode_batch(
+            [Record(timestamp=NOW, key=b"no marker")],
+            codec=codec,
+            control=True,
+            transactional=True,
+            producer_id=7,
+            producer_epoch=0,
+        )
+    )
+    log.append_as_follower(batch)
+    log.close(clean=False)
+    again = open_log(clean=False)
+    assert again.log_end_offset == 1
+    assert again.append_as_leader(bytearray(encode_batch([Record(timestamp=NOW)])), 0).first_offset == 1

@@ -120,7 +120,8 @@ def test_snapshots_outside_the_log_go(tmp_path: Path) -> None:
 
 def test_a_snapshot_waits_for_deletion_with_its_segment(tmp_path: Path) -> None:
     found = snapshots(tmp_path, 5, 10)
-    assert found.mark_deleted(5) == tmp_path / "00000000000000000005.snapshot.deleted"
-    assert found.mark_deleted(7) is None
+    assert found.take({5, 7}) == {5}
+    assert found.rename_deleted(5) == tmp_path / "00000000000000000005.snapshot.deleted"
+    assert found.rename_deleted(7) is None
     assert found.offsets == [10]
     assert names(tmp_path) == ["10.snapshot", "5.snapshot.deleted"]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -171,12 +172,12 @@ def test_a_round_that_fails_is_logged_and_the_next_one_comes(
         dirs.get_or_create(T0, None, LogConfig(), is_new=True)
         rounds = 0
 
-        def fail(state: ProducerState, now_ms: int) -> int:
+        def fail(state: ProducerState, now_ms: int) -> Iterator[int]:
             nonlocal rounds
             rounds += 1
             raise RuntimeError("a fault of ours")
 
-        monkeypatch.setattr(ProducerState, "remove_expired", fail)
+        monkeypatch.setattr(ProducerState, "expiry_steps", fail)
         dirs.start()
         await wait_until(lambda: rounds >= 2)
         await dirs.close()

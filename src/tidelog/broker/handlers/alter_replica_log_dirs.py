@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
@@ -28,12 +29,18 @@ VERSIONS = (1, 2)
 
 MAX_DIRECTORY_NAME = 255
 
+# Each makes a log, which takes about a millisecond.
+_AT_A_TIME = 4
+
 log = logging.getLogger(__name__)
 
 
-def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """Begin the moves, and answer for each partition once: the last directory named for it counts."""
-    return _response({target: _begin(context, *target, path) for target, path in _targets(request).items()})
+    outcomes: dict[TopicPartition, ErrorCode] = {}
+    async for target, path in in_turns(_targets(request).items(), _AT_A_TIME):
+        outcomes[target] = _begin(context, *target, path)
+    return _response(outcomes)
 
 
 def refuse(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterReplicaLogDirsResponse:

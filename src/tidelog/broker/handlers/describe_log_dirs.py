@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Awaitable
 from pathlib import Path
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.storage.log import Log
@@ -31,21 +33,65 @@ VERSIONS = (1, 5)
 
 UNKNOWN_LAG = -1
 
+# Each takes some 10 µs, more where it has many segments.
+_AT_A_TIME = 200
+
 log = logging.getLogger(__name__)
 
 
-def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
     """Describe directory by directory."""
     wanted = None
     if request.topics is not None:
         wanted = {
             TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
         }
-    log_dirs = context.broker.log_dirs
-    return DescribeLogDirsResponse(results=[_describe(log_dirs, path, wanted) for path in log_dirs.paths])
+    description = _Description(context.broker.log_dirs)
+    logs = context.broker.log_dirs.all_logs()
+    if len(logs) > _AT_A_TIME:
+        return _describe_many(description, logs, wanted)
+    for each in logs:
+        if wanted is None or each.topic_partition in wanted:
+            description.add(each)
+    return description.response
 
 
-def _describe(log_dirs: LogDirs, path: Path, wanted: set[TopicPartition] | None) -> DescribeLogDirsResult:
+async def _describe_many(
+    description: _Description, logs: list[Log], wanted: set[TopicPartition] | None
+) -> DescribeLogDirsResponse:
+    """The same for more logs than one turn of the loop should see to."""
+    async for each in in_turns(logs, _AT_A_TIME):
+        if wanted is None or each.topic_partition in wanted:
+            description.add(each)
+    return description.response
+
+
+class _Description:
+    """The response in the making: directories, and the logs in them."""
+
+    def __init__(self, log_dirs: LogDirs) -> None:
+        self._log_dirs = log_dirs
+        self._results = {path: _directory(log_dirs, path) for path in log_dirs.paths}
+        self._topics: dict[tuple[Path, str], DescribeLogDirsTopic] = {}
+        self.response = DescribeLogDirsResponse(results=list(self._results.values()))
+
+    def add(self, each: Log) -> None:
+        """Describe a log, unless its directory cannot be."""
+        result = self._results.get(each.log_dir)
+        if result is None or result.error_code != ErrorCode.NONE:
+            return
+        name, index = each.topic_partition
+        topic = self._topics.get((each.log_dir, name))
+        if topic is None:
+            topic = self._topics[each.log_dir, name] = DescribeLogDirsTopic(name=name)
+            result.topics.append(topic)
+        topic.partitions.append(_partition(self._log_dirs, each, index))
+
+
+def _directory(log_dirs: LogDirs, path: Path) -> DescribeLogDirsResult:
+    """A directory, without its logs."""
     offline = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
     if path not in log_dirs.online:
         return offline
@@ -54,15 +100,8 @@ def _describe(log_dirs: LogDirs, path: Path, wanted: set[TopicPartition] | None)
     except OSError as error:
         log.warning("log directory %s cannot be described: %s", path, error)
         return offline
-    topics: dict[str, DescribeLogDirsTopic] = {}
-    for each in log_dirs.logs_in(path):
-        name, index = each.topic_partition
-        if wanted is None or each.topic_partition in wanted:
-            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
-            topic.partitions.append(_partition(log_dirs, each, index))
     return DescribeLogDirsResult(
         log_dir=str(path),
-        topics=list(topics.values()),
         total_bytes=space.f_frsize * space.f_blocks,
         usable_bytes=space.f_frsize * space.f_bavail,
     )

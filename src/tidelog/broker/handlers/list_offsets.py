@@ -2,26 +2,30 @@
 
 Timestamps below zero have meanings: -1 latest, -2 earliest, -3 the record with the highest timestamp (since
 version 7), -4 earliest local (8), -5 latest tiered (9), -6 earliest pending upload (11); a later version's
-meaning, and any other negative number, is UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable
-offset for readers of committed records and the high watermark for others; what a timestamp finds beyond
-that is not told. A new leader whose high watermark has not come to where its epoch began answers
-OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) to consumers that ask for the end, or for what is
-beyond it: it could name an older offset than its predecessor did. Only leaders answer, but for replica id -2,
-the one of debugging tools. There is no tiered storage: earliest local is earliest, and the offsets of -5 and
--6 are -1. Partitions named twice are INVALID_REQUEST.
+meaning, and any other negative number, is UNSUPPORTED_VERSION, as in Kafka. Latest is the last stable offset
+for readers of committed records and the high watermark for others; what a timestamp finds beyond that is not
+told. A new leader whose high watermark has not come to where its epoch began answers OFFSET_NOT_AVAILABLE
+(before version 5 LEADER_NOT_AVAILABLE) to consumers that ask for the end, or for what is beyond it: it could
+name an older offset than its predecessor did. Only leaders answer, but for replica id -2, the one of
+debugging tools. There is no tiered storage: earliest local is earliest, and the offsets of -5 and -6 are -1.
+Partitions named twice are INVALID_REQUEST. A search by time that takes longer goes on in a thread and holds
+back the requests behind it on its connection.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Iterator
+from itertools import islice
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.partition_errors import error_code
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import TimestampAndOffset
+from tidelog.storage.index_rebuild import IndexesNotReady
+from tidelog.storage.timestamp_search import TimestampAndOffset, TimestampSearch
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -37,30 +41,75 @@ VERSIONS = (1, 11)
 # Which version knows which special timestamp.
 _SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 _LATEST = -1
+_MAX_TIMESTAMP = -3
 _TIERED = (-5, -6)
 _READ_COMMITTED = 1
 _CONSUMER = -1
 _DEBUGGER = -2
 _NOT_AVAILABLE_SINCE = 5
 
+# How many partitions one turn of the loop looks up; by time some headers and a batch may have to be read.
+_AT_A_TIME = 500
+_SEARCHES_AT_A_TIME = 10
+
 _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
 
 
-def handle(context: RequestContext, request: ListOffsetsRequest) -> Work[ListOffsetsResponse]:
+def handle(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up, partition by partition."""
+    if sum(len(topic.partitions) for topic in request.topics) > _AT_A_TIME:
+        return _look_up_many(context, request)
+    named = Counter(_names(request))
+    lookups = list(_lookups(context, request, named))
+    if len(lookups) > _SEARCHES_AT_A_TIME and any(lookup.is_search for lookup in lookups):
+        return _look_up(request, lookups)
+    for lookup in lookups:
+        lookup.begin()
+    if all(lookup.answer is not None for lookup in lookups):
+        return _response(request, lookups)
+    return _look_up(request, lookups)
+
+
+async def _look_up_many(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """The same for so many partitions that naming them takes long."""
     named: Counter[tuple[str, int]] = Counter()
+    async for name in in_turns(_names(request), _AT_A_TIME):
+        named[name] += 1
+    lookups = [lookup async for lookup in in_turns(_lookups(context, request, named), _AT_A_TIME)]
+    return await _look_up(request, lookups)
+
+
+async def _look_up(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:
+    """The same where it takes longer: many partitions, or records that are far to find."""
+    searches = any(lookup.is_search for lookup in lookups)
+    async for lookup in in_turns(lookups, _SEARCHES_AT_A_TIME if searches else _AT_A_TIME):
+        await lookup.finish()
+    return _response(request, lookups)
+
+
+def _names(request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
+    return ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+
+
+def _lookups(
+    context: RequestContext, request: ListOffsetsRequest, named: Counter[tuple[str, int]]
+) -> Iterator[_Lookup]:
     for topic in request.topics:
-        named.update((topic.name, each.partition_index) for each in topic.partitions)
-        yield
-    response = ListOffsetsResponse()
-    for topic in request.topics:
-        answers: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
             twice = named[topic.name, wanted.partition_index] > 1
-            answers.append(_answer(context, request, topic.name, wanted, twice=twice))
-            yield
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return response
+            yield _Lookup(context, request, topic.name, wanted, twice=twice)
+
+
+def _response(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:
+    answers = iter([lookup.answer for lookup in lookups if lookup.answer is not None])
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(answers, len(topic.partitions))))
+            for topic in request.topics
+        ]
+    )
 
 
 def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
@@ -76,40 +125,107 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     )
 
 
-def _answer(
-    context: RequestContext,
-    request: ListOffsetsRequest,
-    topic: str,
-    wanted: ListOffsetsPartition,
-    *,
-    twice: bool,
-) -> ListOffsetsPartitionResponse:
-    index = wanted.partition_index
-    if twice:
-        return _error(index, ErrorCode.INVALID_REQUEST)
-    if wanted.timestamp < 0 and _SINCE.get(wanted.timestamp, context.version + 1) > context.version:
-        return _error(index, ErrorCode.UNSUPPORTED_VERSION)
-    try:
-        partition = context.broker.partitions.get(topic, index)
-        if request.replica_id == _DEBUGGER:
-            partition.check_epoch(wanted.current_leader_epoch)
-        else:
-            partition.check_leader(wanted.current_leader_epoch)
-        found = _find(partition, wanted.timestamp, _end(partition, request))
-        if (
-            request.replica_id == _CONSUMER
-            and partition.is_behind_epoch
-            and (wanted.timestamp == _LATEST or (found is _NOTHING and wanted.timestamp not in _TIERED))
-        ):
-            return _error(index, _not_available(context.version))
-    except Exception as error:
-        return _error(index, error_code(context.broker, error, "listing offsets of", f"{topic}-{index}"))
-    response = ListOffsetsPartitionResponse(
-        partition_index=index, timestamp=found.timestamp, offset=found.offset
+class _Lookup:
+    """One partition of a request; ``answer`` is there when its offset is."""
+
+    __slots__ = (
+        "_context",
+        "_request",
+        "_search",
+        "_topic",
+        "_twice",
+        "_wanted",
+        "answer",
     )
-    if context.version >= 4:
-        response.leader_epoch = found.leader_epoch
-    return response
+
+    def __init__(
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        topic: str,
+        wanted: ListOffsetsPartition,
+        *,
+        twice: bool,
+    ) -> None:
+        self.answer: ListOffsetsPartitionResponse | None = None
+        self._context = context
+        self._request = request
+        self._topic = topic
+        self._wanted = wanted
+        self._twice = twice
+        self._search: TimestampSearch | None = None
+
+    @property
+    def is_search(self) -> bool:
+        """Whether records may have to be looked at."""
+        return self._wanted.timestamp >= 0 or self._wanted.timestamp == _MAX_TIMESTAMP
+
+    def begin(self) -> None:
+        """Look the offset up as far as one turn of the loop allows."""
+        timestamp = self._wanted.timestamp
+        if self._twice:
+            self.answer = _error(self._wanted.partition_index, ErrorCode.INVALID_REQUEST)
+            return
+        version = self._context.version
+        if timestamp < 0 and _SINCE.get(timestamp, version + 1) > version:
+            self.answer = _error(self._wanted.partition_index, ErrorCode.UNSUPPORTED_VERSION)
+            return
+        try:
+            partition = self._check()
+            end = _end(partition, self._request)
+            if self.is_search:
+                self._search = partition.log.search_timestamp(timestamp if timestamp >= 0 else None)
+                if not self._search.advance():
+                    return
+                found = _seen(self._search.result, end)
+            else:
+                found = _by_position(partition, timestamp, end)
+            self._settle(partition, found)
+        except IndexesNotReady:
+            return
+        except Exception as error:
+            self._fail(error)
+
+    async def finish(self) -> None:
+        """Look it up to the end; the partition may be another one then."""
+        if self._search is None and self.answer is None:
+            self.begin()
+        if self._search is None or self.answer is not None:
+            return
+        try:
+            found = await self._search.run()
+            partition = self._check()
+            self._settle(partition, _seen(found, _end(partition, self._request)))
+        except Exception as error:
+            self._fail(error)
+
+    def _check(self) -> Partition:
+        partition = self._context.broker.partitions.get(self._topic, self._wanted.partition_index)
+        if self._request.replica_id == _DEBUGGER:
+            partition.check_epoch(self._wanted.current_leader_epoch)
+        else:
+            partition.check_leader(self._wanted.current_leader_epoch)
+        return partition
+
+    def _settle(self, partition: Partition, found: TimestampAndOffset) -> None:
+        index, timestamp = self._wanted.partition_index, self._wanted.timestamp
+        if (
+            self._request.replica_id == _CONSUMER
+            and partition.is_behind_epoch
+            and (timestamp == _LATEST or (found is _NOTHING and timestamp not in _TIERED))
+        ):
+            self.answer = _error(index, _not_available(self._context.version))
+            return
+        self.answer = ListOffsetsPartitionResponse(
+            partition_index=index, timestamp=found.timestamp, offset=found.offset
+        )
+        if self._context.version >= 4:
+            self.answer.leader_epoch = found.leader_epoch
+
+    def _fail(self, error: Exception) -> None:
+        name = f"{self._topic}-{self._wanted.partition_index}"
+        code = error_code(self._context.broker, error, "listing offsets of", name)
+        self.answer = _error(self._wanted.partition_index, code)
 
 
 def _not_available(version: int) -> ErrorCode:
@@ -127,7 +243,7 @@ def _end(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.log.high_watermark
 
 
-def _find(partition: Partition, timestamp: int, end: int) -> TimestampAndOffset:
+def _by_position(partition: Partition, timestamp: int, end: int) -> TimestampAndOffset:
     log = partition.log
     match timestamp:
         case -1:
@@ -136,12 +252,11 @@ def _find(partition: Partition, timestamp: int, end: int) -> TimestampAndOffset:
             if log.log_start_offset == log.log_end_offset:
                 return TimestampAndOffset(NO_TIMESTAMP, log.log_start_offset, partition.leader_epoch)
             return log.earliest
-        case -5 | -6:
-            return _NOTHING
-        case -3:
-            found = log.offset_of_max_timestamp()
-        case _:
-            found = log.offset_for_timestamp(timestamp)
+    return _NOTHING
+
+
+def _seen(found: TimestampAndOffset | None, end: int) -> TimestampAndOffset:
+    """What was found, if the client may see it."""
     return found if found is not None and found.offset < end else _NOTHING
 
 
