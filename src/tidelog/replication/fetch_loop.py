@@ -99,7 +99,7 @@ class FetchLoop:
         followed = self._followed[partition.topic_partition] = Followed(partition)
         if partition.log.epochs.latest_epoch == NO_LEADER_EPOCH:
             # Without epochs nobody can tell where histories part; what is committed is common to all.
-            self._guarded(followed, lambda: partition.truncate_to(partition.log.high_watermark))
+            self._guarded(followed, partition.truncate_to, partition.log.high_watermark)
         self._more.set()
 
     def remove(self, partition: TopicPartition) -> None:
@@ -124,21 +124,27 @@ class FetchLoop:
     async def _round(self) -> None:
         now_ms = self._clock.monotonic_ms()
         ready = [each for each in self._followed.values() if each.until_ms <= now_ms]
-        if self._throttle is not None:
-            ready = [each for each in ready if not self._held_back(self._throttle, each)]
+        throttle = self._throttle
+        if throttle is not None and throttle.is_in_use:
+            ready = [each for each in ready if not self._held_back(throttle, each)]
         if not ready:
             await self._wait_for_work(now_ms)
             return
-        if any(each.partition.needs_sync for each in ready):
-            await self._sync(ready)
-            return
-        positions = {each.partition.topic_partition: self._position(each) for each in ready}
+        positions: dict[TopicPartition, FollowerPosition] = {}
+        for each in ready:
+            if each.partition.needs_sync:
+                await self._sync(ready)
+                return
+            positions[each.partition.topic_partition] = self._position(each)
         answers = await self._endpoint.fetch(positions)
         for topic_partition, answer in answers.items():
             followed = self._followed.get(topic_partition)
             position = positions.get(topic_partition)
             if followed is not None and position is not None and self._is_current(followed, position):
-                await self._take(followed, position, answer)
+                if answer.error_code or answer.diverging_epoch is not None:
+                    await self._take(followed, position, answer)
+                else:
+                    self._guarded(followed, self._append, followed, answer)
 
     async def _sync(self, followed: list[Followed]) -> None:
         """Bring to the disk what topics with ``flush.messages`` want there before the leader counts on it."""
@@ -198,12 +204,11 @@ class FetchLoop:
     # Answers
 
     async def _take(self, followed: Followed, position: FollowerPosition, answer: FetchedPartition) -> None:
+        """An answer that is not just more records, or none."""
         code = answer.error_code
         if code == ErrorCode.NONE:
             if answer.diverging_epoch is not None:
                 self._truncate(followed, *answer.diverging_epoch)
-            else:
-                self._guarded(followed, lambda: self._append(followed, answer))
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_again(followed, position)
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -226,8 +231,9 @@ class FetchLoop:
             if log.log_end_offset == log.log_start_offset:
                 _begin_with_whole_batch(log, answer.records)
             log.append_as_follower(answer.records)
-            if self._throttle is not None and self._throttle.applies_to(partition.topic_partition):
-                self._throttle.record(len(answer.records))
+            throttle = self._throttle
+            if throttle is not None and throttle.applies_to(partition.topic_partition):
+                throttle.record(len(answer.records))
         followed.caught_up = log.log_end_offset >= answer.high_watermark
         partition.follow(answer.high_watermark, answer.log_start_offset)
 
@@ -249,7 +255,7 @@ class FetchLoop:
                 offset,
                 log.high_watermark,
             )
-        self._guarded(followed, lambda: followed.partition.truncate_to(offset))
+        self._guarded(followed, followed.partition.truncate_to, offset)
 
     async def _start_again(self, followed: Followed, position: FollowerPosition) -> None:
         """This log ends where the leader's has nothing: behind its end, or before its start."""
@@ -265,19 +271,19 @@ class FetchLoop:
         if end < position.offset:
             # Only after an unclean election: the leader has less than this broker had.
             logger.warning("%s is cut back to its leader's end, offset %d", partition.topic_partition, end)
-            self._guarded(followed, lambda: partition.truncate_to(end))
+            self._guarded(followed, partition.truncate_to, end)
         elif start > position.offset:
-            self._guarded(followed, lambda: partition.start_again_at(start))
+            self._guarded(followed, partition.start_again_at, start)
         else:
             self._delay(followed)
 
     # Trouble
 
-    def _guarded(self, followed: Followed, work: Callable[[], object]) -> None:
+    def _guarded(self, followed: Followed, work: Callable[..., object], *args: object) -> None:
         """Change a log; what is wrong with it keeps the others from nothing."""
         partition = followed.partition
         try:
-            work()
+            work(*args)
         except LogDirOfflineError as error:
             self.remove(partition.topic_partition)
             self._on_offline(error)

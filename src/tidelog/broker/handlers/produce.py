@@ -314,7 +314,7 @@ class StagedProduce(StagedAnswer):
         if acks == 0:
             return self._close() if self.refused else NO_ANSWER
         if behind:
-            wait = ProduceWait(acks, behind, lambda: self._encode(answers))
+            wait = ProduceWait(acks, behind, lambda: self._encode(answers), self._handler.broker.deadlines)
             return wait.start(self._timeout_ms, refused=self.refused)
         if self.refused:
             return self._encode(answers)
