@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tidelog.broker.cluster.peer import Peer
+from tidelog.client.connection import Body
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition
+from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
 from tidelog.wire import follower_fetch
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import encode
@@ -26,6 +27,34 @@ _EARLIEST = -2
 _LATEST = -1
 _NO_SESSION = -1
 _NO_RECORDS = memoryview(b"")
+
+
+class _FetchAnswer:
+    """Takes the answer to a fetch in the turn of the loop in which it comes; an ``AnswerTaker``."""
+
+    __slots__ = ("_leader", "_on_answers", "_positions", "_version")
+
+    def __init__(
+        self, leader: RemoteLeader, version: int, positions: Positions, on_answers: OnAnswers
+    ) -> None:
+        self._leader = leader
+        self._version = version
+        self._positions = positions
+        self._on_answers = on_answers
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Body) -> None:
+        try:
+            answers = self._leader.read_answers(self._version, self._positions, result)
+        except Exception as error:
+            self._on_answers(error)
+        else:
+            self._on_answers(answers)
+
+    def set_exception(self, exception: Exception) -> None:
+        self._on_answers(exception)
 
 
 class RemoteLeader:
@@ -46,9 +75,7 @@ class RemoteLeader:
             config.int("replica.fetch.response.max.bytes"),
         )
 
-    async def fetch(
-        self, positions: Mapping[TopicPartition, FollowerPosition]
-    ) -> dict[TopicPartition, FetchedPartition]:
+    async def fetch(self, positions: Positions) -> Answers:
         timeout_ms = self._config.int("replica.socket.timeout.ms")
         connection = self._peer.known_connection or await self._peer.connection(timeout_ms)
         version = connection.require_version(ApiKey.FETCH, _LOWEST, _HIGHEST)
@@ -57,7 +84,24 @@ class RemoteLeader:
         else:
             body = encode(self._request(positions), version)
         answer = await connection.send(ApiKey.FETCH, version, [body], timeout_ms / 1000)
-        result = decode_fetch_response(version, memoryview(answer))
+        return self.read_answers(version, positions, answer)
+
+    def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
+        connection = self._peer.known_connection
+        if connection is None:
+            return False
+        version = connection.version_of(ApiKey.FETCH, _LOWEST, _HIGHEST)
+        if version is None or version < follower_fetch.LOWEST:
+            return False
+        taker = _FetchAnswer(self, version, positions, on_answers)
+        timeout_ms = self._config.int("replica.socket.timeout.ms")
+        body = self._quick_request(positions)
+        connection.send_for(taker, ApiKey.FETCH, version, [body], timeout_ms / 1000)
+        return True
+
+    def read_answers(self, version: int, positions: Positions, body: Body) -> Answers:
+        """What is in the body of an answer; raises what is wrong with it."""
+        result = decode_fetch_response(version, memoryview(body))
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(result.error_code), "the fetch was refused")
         names: dict[tuple[Uuid, int], TopicPartition] | None = None
@@ -80,7 +124,7 @@ class RemoteLeader:
                     )
         return found
 
-    def _quick_request(self, positions: Mapping[TopicPartition, FollowerPosition]) -> bytes:
+    def _quick_request(self, positions: Positions) -> bytes:
         topics: dict[Uuid, list[follower_fetch.FollowedPartition]] = {}
         for (_, index), (topic_id, offset, start, epoch, last_epoch) in positions.items():
             partition = index, epoch, offset, last_epoch, start
@@ -95,7 +139,7 @@ class RemoteLeader:
             self._partition_max_bytes,
         )
 
-    def _request(self, positions: Mapping[TopicPartition, FollowerPosition]) -> FetchRequest:
+    def _request(self, positions: Positions) -> FetchRequest:
         topics: dict[tuple[str, Uuid], FetchTopic] = {}
         for name, position in positions.items():
             topic = topics.setdefault(
