@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
@@ -281,6 +282,8 @@ class Broker:
     def _open_network(self) -> None:
         config = self.config
         loop = asyncio.get_running_loop()
+        self.deadlines = Deadlines(loop)
+        self._undo.append(self.deadlines.close)
         self.partitions = Partitions(
             config.node_id,
             self.image,

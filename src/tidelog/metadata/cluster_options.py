@@ -191,7 +191,8 @@ REPLICATION_OPTIONS: tuple[Option, ...] = (
         "replica.socket.receive.buffer.bytes",
         "int",
         65536,
-        "SO_RCVBUF of followers' connections; -1 keeps the operating system's choice.",
+        "SO_RCVBUF of followers' connections; -1, and the default as long as nothing is set, keep the "
+        "operating system's choice, which grows with need.",
         importance="high",
     ),
     option(

@@ -117,7 +117,7 @@ class ProduceHandler:
         self._by_name = broker.partitions.by_name
         self._by_id = broker.partitions.by_id
         self._transactional: TransactionalRequests | None = None
-        self._lane = SlowLane()
+        self._lane = SlowLane(broker.clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -438,7 +438,7 @@ class StagedProduce(StagedAnswer):
         if acks == 0:
             return self._close() if self.refused else NO_ANSWER
         if behind:
-            wait = ProduceWait(acks, behind, lambda: self._encode(answers))
+            wait = ProduceWait(acks, behind, lambda: self._encode(answers), self._handler.broker.deadlines)
             return wait.start(call.request[2], refused=self.refused)
         if self.refused:
             return self._encode(answers)
