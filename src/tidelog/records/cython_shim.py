@@ -16,6 +16,7 @@ compiled = False
 
 bint = bool
 uchar = int
+uint = int
 longlong = int
 ulonglong = int
 double = float
@@ -29,12 +30,27 @@ address: Any = None
 NULL: Any = None
 p_int: Any = None
 p_longlong: Any = None
+p_uint: Any = None
 
 
 def _unchanged(thing: _T) -> _T:
     return thing
 
 
+class _WithoutGil:
+    """Marks functions and blocks that, compiled, let go of the GIL; the interpreter cannot."""
+
+    def __call__(self, thing: _T) -> _T:
+        return thing
+
+    def __enter__(self) -> None:
+        """Nothing to let go of."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to take again."""
+
+
+nogil = _WithoutGil()
 cclass = _unchanged
 cfunc = _unchanged
 inline = _unchanged

@@ -16,6 +16,7 @@ from tidelog.coordinator.group.classic.protocol import ClassicProtocol
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
 from tidelog.coordinator.group.groups import Groups
+from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offsets import Offsets
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
@@ -80,6 +81,10 @@ class GroupShard:
     def replay_raw(self, offset: int, producer: Producer, key: bytes, value: bytes | None) -> bool:
         """Take in one record as it is in the log, if it is an offset of the usual form."""
         return self.offsets.replay_raw(offset, producer, key, value)
+
+    def drain(self, fold: OffsetFold, upto: int, limit: int) -> bool:
+        """Take in offsets that were folded at loading."""
+        return self.offsets.drain(fold, upto, limit)
 
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """A transaction that has committed offsets, or has not, has ended."""

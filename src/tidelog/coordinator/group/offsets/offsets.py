@@ -23,6 +23,7 @@ from tidelog.coordinator.group.offsets.committed_offset import (
     from_value,
     tombstone,
 )
+from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offset_table import OffsetTable
 from tidelog.coordinator.group.offsets.pending import PendingOffsets
 from tidelog.coordinator.group.offsets.raw_commit import RawCommits
@@ -92,6 +93,10 @@ class Offsets:
         self._keep(producer.producer_id, group_id, topic, partition, committed)
         return True
 
+    def drain(self, fold: OffsetFold, upto: int, limit: int) -> bool:
+        """Take in what was folded, up to an entry and so many at most; True when all of it is there."""
+        return fold.drain(upto, limit, self.committed.groups, self.groups.by_id, self)
+
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """A transaction has ended: its offsets count from now on, or never did."""
         ended = self.pending.end(producer.producer_id)
@@ -110,14 +115,28 @@ class Offsets:
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: CommittedOffset
     ) -> None:
         if group_id not in self.groups:
-            self.groups.put(ClassicGroup.new(group_id, self.context.clock))
+            self.begin_group(group_id)
         if producer_id < 0:
             self.committed.put(group_id, topic, partition, committed)
         else:
             self.pending.add(producer_id, group_id, topic, partition, committed)
 
     def _forget(self, group_id: str, topic: str, partition: int) -> None:
+        self.remove(group_id, topic, partition)
+        self.forget_pending(group_id, topic, partition)
+
+    # The steps of which replaying is made; a fold takes them by itself
+
+    def begin_group(self, group_id: str) -> None:
+        """A group without members begins, with its first offset."""
+        self.groups.put(ClassicGroup.new(group_id, self.context.clock))
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        """Nothing is committed here any more."""
         self.committed.remove(group_id, topic, partition)
+
+    def forget_pending(self, group_id: str, topic: str, partition: int) -> None:
+        """No open transaction commits this offset any more."""
         self.pending.forget(group_id, topic, partition)
 
     # What becomes of them
