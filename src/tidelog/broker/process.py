@@ -134,8 +134,8 @@ def _greet(broker: Broker, announce: Callable[[str], None]) -> None:
     )
     if not record_walker.COMPILED:
         logger.warning(
-            "Records are checked by interpreted code, some hundred times slower than compiled code: install a "
-            "C compiler and Python's headers, then tidelog again (pip install --force-reinstall "
+            "Records are checked by interpreted code, some hundred times slower than compiled code: install "
+            "a C compiler and Python's headers, then tidelog again (pip install --force-reinstall "
             "--no-cache-dir --no-deps tidelog)"
         )
     announce(_address(broker.advertised[0]))
