@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tidelog import Consumer, ErrorCode, KafkaError, Producer, ProducerRecord, TopicPartition
+from tidelog import (
+    Admin,
+    ClientError,
+    Consumer,
+    ErrorCode,
+    KafkaError,
+    Producer,
+    ProducerRecord,
+    TopicPartition,
+)
 from tidelog.client.consumer.errors import IllegalStateError
 
 # A wait for metadata would take this long: longer than a test may.
@@ -82,3 +93,36 @@ def test_an_assignment_of_what_is_no_partition_is_refused(consumer: Consumer, pa
 def test_a_commit_of_what_is_no_offset_is_refused(consumer: Consumer, offsets: Any, words: str) -> None:
     with pytest.raises(IllegalStateError, match=words):
         consumer.commit(offsets)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin, name: admin.create_topics(name),
+        lambda admin, name: admin.create_topics([name]),
+        lambda admin, name: admin.delete_topics(name),
+        lambda admin, name: admin.delete_topics([5]),
+        lambda admin, name: admin.describe_topics(name),
+        lambda admin, name: admin.describe_configs(name),
+        lambda admin, name: admin.describe_groups(name),
+        lambda admin, name: admin.delete_groups(name),
+        lambda admin, name: admin.list_group_offsets(name),
+        lambda admin, name: admin.describe_transactions(name),
+        lambda admin, name: admin.remove_group_members("g", name),
+    ],
+)
+def test_a_name_in_the_place_of_a_list_is_not_taken_for_its_letters(
+    bootstrap: str, call: Callable[[Admin, str], object]
+) -> None:
+    with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        pytest.raises(ClientError, match=r"give a list of .*, even for one"),
+    ):
+        call(admin, "orders")
+
+
+def test_a_producer_that_cannot_start_says_why_and_leaves_nothing_behind() -> None:
+    program = "from tidelog import Producer; Producer(bootstrap_servers='host:port')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "the port must be a number" in done.stderr
+    assert "was not closed" not in done.stderr

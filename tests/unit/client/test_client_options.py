@@ -19,7 +19,7 @@ KINDS = (PRODUCER, CONSUMER, ADMIN)
 
 
 def parse(kind: ClientKind, **keywords: Any) -> ClientConfig:
-    return ClientConfig.parse(kind, bootstrap_servers="127.0.0.1:9092", **keywords)
+    return ClientConfig.parse(kind, {"bootstrap.servers": "127.0.0.1:9092", **keywords})
 
 
 def refusal(kind: ClientKind, **keywords: Any) -> str:
@@ -77,6 +77,9 @@ def test_values_may_be_pythons_own() -> None:
         (PRODUCER, {"linger_ms": 1.5}, "Invalid value 1.5 for configuration linger.ms"),
         (CONSUMER, {"auto_offset_reset": "first"}, "either 'earliest', 'latest', 'none'"),
         (CONSUMER, {"isolation_level": "serializable"}, "read_committed, read_uncommitted"),
+        (PRODUCER, {"bootstrap.servers": 5}, "bootstrap.servers takes 'host:port' or a list of them, not 5"),
+        (ADMIN, {"bootstrap.servers": [5]}, "bootstrap.servers takes 'host:port' or a list of them, not [5]"),
+        (CONSUMER, {"bootstrap.servers": {"a": 1}}, "bootstrap.servers takes 'host:port' or a list of them"),
         (ADMIN, {"security_protocol": "TLS"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )

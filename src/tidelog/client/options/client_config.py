@@ -177,6 +177,10 @@ def _read(option: Option, value: object) -> object:
 
 def _read_list(option: Option, value: object) -> tuple[Any, ...]:
     items = tuple(value) if isinstance(value, Iterable) and not isinstance(value, type) else (value,)
+    if option.name == "bootstrap.servers" and (
+        isinstance(value, Mapping) or not all(isinstance(item, str) for item in items)
+    ):
+        raise BadValueError(option.name, f"{option.name} takes 'host:port' or a list of them, not {value!r}")
     if option.check is not None and all(isinstance(item, str) for item in items):
         items = tuple(dict.fromkeys(items))
         option.check(option.name, items)
