@@ -62,7 +62,7 @@ class _Load:
             self._rdkafka_produce(topic, size, 60_000)
             self._rdkafka_consume(topic, 60_000)
         self._perf_produce(topic, max(SIZES), 60_000)
-        self._perf_consume(topic, 180_000)
+        self._perf_consume(topic, 60_000 * (len(SIZES) + 1))
         acknowledgements.sequential(self._cluster.brokers[0].port, topic, 100, 3000)
         self._delete(topic)
 
