@@ -7,6 +7,7 @@ attacker, who shares the machine: what is sent was built before.
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import struct
 import threading
@@ -64,6 +65,8 @@ def unread_metadata(port: int, stop: threading.Event) -> None:
 def half_sent_frames(port: int, stop: threading.Event) -> None:
     """Two thousand peers that announce a megabyte, send a tenth of it and wait."""
     begun = struct.pack(">i", DECLARED_BYTES) + bytes(SENT_BYTES)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.ExitStack() as stack:
         for _ in range(HALF_SENT):
             if stop.is_set():

@@ -28,7 +28,7 @@ def _tiny_body() -> bytes:
 
 
 def tiny(*, ahead_ms: int = 0) -> bytes:
-    """Millions of records of 7 bytes, 32 MB, in some 33 KB; their offsets do not rise."""
+    """Millions of records of 7 bytes, 32 MB, in 49 KB; their offsets do not rise."""
     records = (_CHUNK // len(_TINY)) * (TINY_BYTES // _CHUNK)
     return _batch(_tiny_body(), records, ahead_ms)
 

@@ -5,7 +5,7 @@ request was due. Memory is the greatest resident set of a broker during the atta
 once on the leader of three brokers with three replicas, each with its defaults. Attacks go on for the whole
 time, one request at a time unless said otherwise:
 
-- "tiny records": a gzip batch of 33 KB that holds 32 MB of records of 7 bytes, whose offsets do not rise,
+- "tiny records": a gzip batch of 49 KB that holds 32 MB of records of 7 bytes, whose offsets do not rise,
   onto a topic with defaults, one that is compacted, one with another `compression.type`, one that bounds
   timestamps (`message.timestamp.before.max.ms`), and with a newest timestamp days ahead;
 - "valid records": as many as a batch of 1 MB takes, onto a topic with defaults and one with another
