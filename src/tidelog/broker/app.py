@@ -26,6 +26,7 @@ from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.network import Network
 from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
 from tidelog.broker.state import BrokerState, LifeCycle
+from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock, SystemClock
 from tidelog.controller.controller import Controller
 from tidelog.controller.features import SUPPORTED_FEATURES
@@ -347,6 +348,7 @@ class Broker:
 
     async def warm_up(self) -> None:
         """Load the coordinators and the handlers that no request has asked for yet, between requests."""
+        await import_in_steps([*modules_of("tidelog.coordinator"), "tidelog.broker.coordinators"])
         _ = self.coordinators
         await self._dispatcher.warm_up()
 

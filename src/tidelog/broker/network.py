@@ -22,7 +22,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tidelog.broker.acceptor import Acceptor
 from tidelog.broker.complaints import Complaints
@@ -38,8 +40,7 @@ _QUIET_S = 1.0
 _LOOK_APART_S = 0.001
 
 
-@dataclass(frozen=True)
-class NetworkLimits:
+class NetworkLimits(Struct, frozen=True):
     """The options of the network side, in the units they are used in."""
 
     max_request_bytes: int = 100 * 1024 * 1024

@@ -20,7 +20,8 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tidelog.controller.assignment import Assignment, BrokerRack
 from tidelog.controller.auto_topics import auto_topic
@@ -57,8 +58,7 @@ from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set, Store
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(Struct, frozen=True):
     """A topic that was created, or with ``validate_only`` would have been."""
 
     id: Uuid
@@ -66,8 +66,7 @@ class CreatedTopic:
     configs: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class MorePartitions:
+class MorePartitions(Struct, frozen=True):
     """A topic that is to have ``count`` partitions; ``assignments`` places the new ones by hand."""
 
     topic: str

@@ -16,9 +16,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
@@ -48,8 +49,7 @@ class LoadProgress(NamedTuple):
     directory: Path
 
 
-@dataclass(slots=True)
-class LoadReport:
+class LoadReport(Struct):
     """What loading found and did."""
 
     logs: int = 0
