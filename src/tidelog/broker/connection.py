@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.inbox import Inbox
-from tidelog.broker.outbox import Outbox, in_memory, read_if_small
+from tidelog.broker.outbox import Outbox, read_if_small
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
@@ -236,6 +236,7 @@ class Connection:
                         continue
                     unsent = 0
                     self._send_all(out)
+                    self._flush_new()
                 else:
                     self._send_all(out)
                     self._take(outcome)
@@ -250,6 +251,7 @@ class Connection:
             self._settle(staged, out)
         if out:
             self._send_all(out)
+        self._flush_new()
         if refusal is not None:
             self.refuse(refusal)
         return done
@@ -276,14 +278,14 @@ class Connection:
             else:
                 outcome.when_done(self._advance)
         elif self._queue:
-            answer = in_memory(outcome) if isinstance(outcome, list) else outcome
             # Requests behind a large answer wait until it has gone: one is as much as a connection may keep.
-            slot = PendingAnswer(pipelined=not isinstance(answer, bytes) or len(answer) <= _QUEUED_BYTES)
-            slot.resolve(answer)
+            slot = PendingAnswer(pipelined=_held_bytes(outcome) <= _QUEUED_BYTES)
+            slot.resolve(outcome)
             self._queue.append(slot)
         elif isinstance(outcome, bytes | list):
             self._outbox.put(outcome)
-            self._flush()
+            if self._outbox.is_due:
+                self._flush_new()
 
     def _advance(self) -> None:
         """A pending answer is there: send it and those behind it that waited for their turn."""
@@ -295,9 +297,6 @@ class Connection:
                 return
             if isinstance(pending.answer, bytes | list):
                 self._outbox.put(pending.answer)
-        for pending in queue:
-            if isinstance(pending.answer, list):
-                pending.answer = in_memory(pending.answer)
         if self._outbox:
             self._flush()
         if (self._muted or self._inbox.waiting) and not self._is_blocked():
@@ -310,7 +309,7 @@ class Connection:
         if not out or self._closed:
             return
         sent = 0
-        if not self._writing:
+        if not self._outbox:
             count = len(out)
             size = len(out[0]) if count == 1 else sum(map(len, out))
             try:
@@ -328,9 +327,17 @@ class Connection:
             if sent == size:
                 out.clear()
                 return
-        self._outbox.put_rest(out, sent)
+            self._outbox.put_rest(out, sent)
+            out.clear()
+            self._flush()
+            return
+        self._outbox.put_rest(out, 0)
         out.clear()
-        self._flush()
+
+    def _flush_new(self) -> None:
+        """Send answers that were put into the outbox in this turn, unless others before them wait there."""
+        if self._outbox and not self._writing:
+            self._flush()
 
     def _flush(self) -> None:
         if self._closed:
@@ -409,3 +416,10 @@ class Connection:
             return
         self._muted = True
         self._network.loop.remove_reader(self._sock)
+
+
+def _held_bytes(answer: Answer | NoAnswer) -> int:
+    """How much memory an answer takes that has to wait; what is in files takes none."""
+    if isinstance(answer, list):
+        return sum(len(part) for part in answer if isinstance(part, bytes))
+    return len(answer) if isinstance(answer, bytes) else 0

@@ -156,7 +156,7 @@ class Fetch:
                 length = found.length
                 aborted = found.aborted
                 if length and not found.first_entry_incomplete:
-                    records = FileRange(found.fd, found.position, length)
+                    records = FileRange(found.fd, found.position, length, found.file)
                     size += length
                     left = left - length if left > length else 0
                     enough |= partition.has_rolled_past(offset)

@@ -41,6 +41,8 @@ class FileRange(NamedTuple):
     fd: int
     position: int
     length: int
+    owner: object = None
+    """What keeps the descriptor open as long as it is held here; without one, the turn of the loop does."""
 
 
 Records = bytes | memoryview | FileRange | None

@@ -111,7 +111,7 @@ class FetchHandler:
             return None
         if found is None or found.length < min_bytes or not found.length:
             return None
-        records = FileRange(found.fd, found.position, found.length)
+        records = FileRange(found.fd, found.position, found.length, found.file)
         answer = index, 0, high_watermark, stable, start, found.aborted, -1, records, None, None, None
         return encode_fetch_response(version, correlation_id, ((name, topic_id, (answer,)),))
 
