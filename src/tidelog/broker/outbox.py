@@ -76,7 +76,10 @@ class Outbox:
         try:
             while parts and budget > 0:
                 part = parts[0]
-                budget -= self._send_file(part) if type(part) is FileRange else self._send_bytes()
+                sent = self._send_file(part) if type(part) is FileRange else self._send_bytes()
+                if not sent:
+                    break
+                budget -= sent
         except (BlockingIOError, InterruptedError):
             pass
         return not parts
@@ -86,7 +89,7 @@ class Outbox:
         self._parts.clear()
 
     def _send_bytes(self) -> int:
-        """Send the bytes in front, all that are not behind a file, and drop what has gone."""
+        """Send the bytes in front, all that are not behind a file; how many, or 0 if the socket is full."""
         parts = self._parts
         run: list[bytes] = []
         flags = size = 0
@@ -109,21 +112,23 @@ class Outbox:
         for data in run:
             if left < len(data):
                 parts[0] = data[left:]
-                break
+                return 0
             parts.popleft()
             left -= len(data)
         return sent
 
     def _send_file(self, part: FileRange) -> int:
+        """Send of the range in front what a turn allows; how much, or 0 if the socket is full."""
         fd, position, length, owner = part
-        sent = os.sendfile(self._fd, fd, position, length)
+        wanted = length if length <= _BYTES_PER_TURN else _BYTES_PER_TURN
+        sent = os.sendfile(self._fd, fd, position, wanted)
         if sent == length:
             self._parts.popleft()
-        elif sent:
-            self._parts[0] = FileRange(fd, position + sent, length - sent, owner)
-        else:
+            return length
+        if not sent:
             raise OSError(f"the file ended {length} bytes before the range that was promised to the peer")
-        return sent
+        self._parts[0] = FileRange(fd, position + sent, length - sent, owner)
+        return sent if sent == wanted else 0
 
 
 def read_if_small(parts: list[Part]) -> list[bytes] | None:
