@@ -24,6 +24,7 @@ MODULES = (
     "tidelog.records.column_reader",
     "tidelog.records.column_writer",
     "tidelog.client.producer.quick_send",
+    "tidelog.storage.batch_search",
 )
 
 

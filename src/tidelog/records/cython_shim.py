@@ -29,6 +29,7 @@ address: Any = None
 NULL: Any = None
 p_int: Any = None
 p_longlong: Any = None
+nogil: Any = None
 
 
 def _unchanged(thing: _T) -> _T:
