@@ -1,7 +1,7 @@
-"""Whether the cost of a request grows with the log: the same appends and fetches on 10 MB and on 10 GB.
+"""Whether the cost of a request grows with the log: the same appends and fetches on 10 MB, 10 GB and 1 TB.
 
 Logs are made of valid batches whose records are holes in the file; fetches go to random offsets, appends to
-the end.
+the end. Of 1 TB only the batches that are fetched are there at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from benchmarks.contestants import create_topic, make, scratch
 from benchmarks.figures import Figures
 
 NAME = "log size"
-SIZES = {"10 MB": 10_000_000, "10 GB": 10_000_000_000}
+SIZES = {"10 MB": 10_000_000, "10 GB": 10_000_000_000, "1 TB": 1_000_000_000_000}
+SPARSE = "1 TB"
 CONNECTIONS, IN_FLIGHT = 4, 16
 TURNS = 5  # small and large by turns, so that what else the machine does falls on both
 
@@ -31,7 +32,11 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
             topics = {name: create_topic(broker, name.replace(" ", "-")) for name in SIZES}
             broker.stop()
             ends = {
-                name: big_log.write(broker.data_dir / f"{name.replace(' ', '-')}-0", size)
+                name: big_log.write(
+                    broker.data_dir / f"{name.replace(' ', '-')}-0",
+                    size,
+                    _offsets(big_log.end_offset(size), 500 * scale) if name == SPARSE else None,
+                )
                 for name, size in SIZES.items()
             }
             broker.start()
@@ -49,9 +54,9 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
             for name in SIZES
             if figure.name == f"CPU per {kind}, log of {name}"
         }
-        figures.add(
-            NAME, contestant, f"{kind}: cost at 10 GB / 10 MB", costs["10 GB"] / costs["10 MB"], "×", "lower"
-        )
+        for name in ("10 GB", "1 TB"):
+            ratio = costs[name] / costs["10 MB"]
+            figures.add(NAME, contestant, f"{kind}: cost at {name} / 10 MB", ratio, "×", "lower")
 
 
 def _appends(broker: BrokerProcess, figures: Figures, name: str, topic_id: bytes, count: int) -> None:
@@ -65,12 +70,21 @@ def _appends(broker: BrokerProcess, figures: Figures, name: str, topic_id: bytes
 def _fetches(
     broker: BrokerProcess, figures: Figures, name: str, topic_id: bytes, end: int, count: int
 ) -> None:
-    rng = random.Random(11)
+    offsets = _offsets(end, count)
     lanes = [
-        [wire.fetch_request(topic_id, 0, rng.randrange(end), big_log.BATCH_BYTES) for _ in range(count)]
-        for _ in range(CONNECTIONS)
+        [
+            wire.fetch_request(topic_id, 0, offset, big_log.BATCH_BYTES)
+            for offset in offsets[lane::CONNECTIONS]
+        ]
+        for lane in range(CONNECTIONS)
     ]
     _run(broker, figures, f"fetch of 64 KB, log of {name}", lanes, wire.FETCH_ERROR_AT)
+
+
+def _offsets(end: int, count: int) -> list[int]:
+    """Where the fetches go, in every turn; `count` for each connection."""
+    rng = random.Random(11)
+    return [rng.randrange(end) for _ in range(count * CONNECTIONS)]
 
 
 def _run(broker: BrokerProcess, figures: Figures, name: str, lanes: list[list[bytes]], error_at: int) -> None:
