@@ -21,6 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 MODULES = (
     "tidelog.records.record_reader",
     "tidelog.records.record_writer",
+    "tidelog.records.record_walker",
     "tidelog.records.column_reader",
     "tidelog.records.column_writer",
     "tidelog.client.producer.quick_send",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.testing.broker_process import BrokerProcess
+from tidelog.testing.broker_process import STRICT_LOOP, BrokerProcess
 
 StartBroker = Callable[..., BrokerProcess]
 
@@ -40,10 +40,12 @@ def broker_at(tmp_path: Path) -> Iterator[StartBroker]:
     def make(*log_dirs: Path, **options: str) -> BrokerProcess:
         """Options with ``_`` in the place of ``.``; without directories one is made."""
         named = {name.replace("_", "."): value for name, value in options.items()}
-        broker = BrokerProcess(tmp_path / f"broker{len(made)}", options=named, log_dirs=log_dirs or None)
+        options = {**STRICT_LOOP, **named}
+        broker = BrokerProcess(tmp_path / f"broker{len(made)}", options=options, log_dirs=log_dirs or None)
         made.append(broker)
         return broker
 
     yield make
     for broker in made:
         broker.close()
+    assert [line for broker in made for line in broker.hold_ups] == []

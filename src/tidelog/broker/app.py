@@ -22,6 +22,9 @@ from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.judging import JudgingThreads
+from tidelog.broker.loop_watchdog import LoopWatchdog
+from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.network import Network
 from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
@@ -76,6 +79,7 @@ class Broker:
     clock: Clock
     store: MetadataStore
     image: MetadataImage
+    metadata_cache: MetadataCache
     dynamic_configs: DynamicConfigs
     controller: Controller | ClusterAdmin
     producer_ids: ProducerIds
@@ -98,6 +102,8 @@ class Broker:
         self.on_fatal: Callable[[str], None] = lambda reason: None
         """Told when the broker cannot go on: no log directory is left."""
         self._life = LifeCycle()
+        self.loop_watchdog: LoopWatchdog | None = None
+        """Counts the steps of the loop that took too long; unless ``tidelog.loop.step.warn.ms`` is 0."""
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
         self._coordinators: Coordinators | None = None
@@ -198,6 +204,7 @@ class Broker:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
+        self._watch_loop()
         if self._membership is None:
             self.network.start()
 
@@ -217,6 +224,7 @@ class Broker:
         else:
             await self._open_store(identity.broker_id, identity.cluster_id)
         self.image = self._feed.image
+        self.metadata_cache = MetadataCache(self.image)
         self.producer_ids = ProducerIds(self.store, config.node_id)
 
     async def _open_store(self, broker_id: int | None, known_cluster_id: str | None) -> None:
@@ -286,6 +294,7 @@ class Broker:
             self._membership.attach(
                 self.partitions, self.log_dirs, self.dynamic_configs, self.log_dir_failed, self._on_roles
             )
+        self.judging_threads = JudgingThreads(loop)
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
@@ -346,6 +355,12 @@ class Broker:
         )
         await self._feed.caught_up()
 
+    def _watch_loop(self) -> None:
+        limit_ms = self.config.int("tidelog.loop.step.warn.ms")
+        if limit_ms > 0:
+            self.loop_watchdog = LoopWatchdog(asyncio.get_running_loop(), limit_ms)
+            self.loop_watchdog.start()
+
     async def warm_up(self) -> None:
         """Load the coordinators and the handlers that no request has asked for yet, between requests."""
         await import_in_steps([*modules_of("tidelog.coordinator"), "tidelog.broker.coordinators"])
@@ -361,9 +376,12 @@ class Broker:
             await self._membership.leave()
         self.network.stop_requests()
         await self.network.drain(_DRAIN_S)
+        if self.loop_watchdog is not None:
+            self.loop_watchdog.stop()
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()
+        self.judging_threads.close()
         if self._membership is not None:
             await self._membership.close()
         if self._coordinators is not None:

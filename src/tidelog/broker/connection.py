@@ -2,11 +2,15 @@
 
 Order. Answers leave in the order of the requests. A request that has to wait (``PendingAnswer``) holds the
 ones behind it back, as in Kafka, unless it says that it may be pipelined; the answers to pipelined requests
-queue up. All requests of one readable event are handled before their answers are sent, in one go.
+queue up. All requests of one readable event are handled before their answers are sent, in one go. A produce
+request that is refused, be it when it is staged, written, or late, is different: nothing behind it is handled
+until its answer is out (``pending``).
 
 Bounds. A connection is not read from (muted) while it has unsent answers, a request that holds back the
-others, too many requests under way, or no memory for its next large frame. One turn of the loop handles a
-bounded number of frames and sends a bounded number of bytes, so that no peer starves the others.
+others, too many requests under way, or no memory for its next large frame. One turn of the loop handles
+frames for a bounded time and sends a bounded number of bytes; what is left then waits in the network's
+backlog, of which only a little is served before the loop looks at the other connections again. So no peer,
+and no crowd of peers, starves the others.
 
 Frames come from an ``Inbox``, answers that the socket does not take at once go into an ``Outbox``. Created by
 ``network``; knows the dispatcher only as ``RequestHandler``.
@@ -16,9 +20,11 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.broker.inbox import Inbox
+from tidelog.broker.inbox import Inbox, KeptFrame
 from tidelog.broker.outbox import Outbox, read_if_small
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
@@ -27,7 +33,9 @@ if TYPE_CHECKING:
     from tidelog.broker.network import Network
 
 _MAX_IN_FLIGHT = 64
-_FRAMES_PER_TURN = 256
+# Of produce requests, which are written together.
+_FRAMES_PER_TURN = 64
+_TURN_S = 0.0005
 _UNSENT_BYTES = 512 * 1024
 _QUEUED_BYTES = 64 * 1024
 # Short answers are cheaper joined than sent as pieces, long ones are not; a call takes so many pieces.
@@ -106,6 +114,10 @@ class Connection:
     def buffered_bytes(self) -> int:
         """Memory that an unfinished request takes."""
         return self._inbox.buffered_bytes
+
+    def keep(self, frame: memoryview) -> KeptFrame:
+        """A frame being handled, for longer than this turn of the loop."""
+        return self._inbox.keep(frame)
 
     def close(self) -> None:
         """Close the socket and give everything back; a second call does nothing."""
@@ -212,15 +224,21 @@ class Connection:
         out: list[bytes] = []
         unsent = done = 0
         refusal: str | None = None
+        # Most peers send one request at a time, and need not pay for a clock.
+        end_s = monotonic() + _TURN_S if len(frames) > 1 else inf
         try:
             for frame in frames:
                 outcome = handle(self, frame)
                 done += 1
                 if isinstance(outcome, StagedAnswer):
                     staged.append(outcome)
-                    if done < _FRAMES_PER_TURN:
+                    if not outcome.refused and done < _FRAMES_PER_TURN:
                         continue
-                    break
+                    self._settle(staged, out)
+                    self._send_all(out)
+                    if done >= _FRAMES_PER_TURN or self._is_blocked():
+                        break
+                    continue
                 if staged:
                     self._settle(staged, out)
                 pieces: list[bytes] | None = None
@@ -232,7 +250,7 @@ class Connection:
                 if pieces is not None:
                     out += pieces
                     unsent += sum(map(len, pieces))
-                    if unsent < _UNSENT_BYTES and done < _FRAMES_PER_TURN:
+                    if unsent < _UNSENT_BYTES and monotonic() < end_s:
                         continue
                     unsent = 0
                     self._send_all(out)
@@ -240,7 +258,7 @@ class Connection:
                 else:
                     self._send_all(out)
                     self._take(outcome)
-                if done >= _FRAMES_PER_TURN or self._is_blocked():
+                if monotonic() >= end_s or self._is_blocked():
                     break
         except WireError as error:
             refusal = str(error)
@@ -266,10 +284,10 @@ class Connection:
                 out.append(outcome)
             else:
                 self._send_all(out)
-                self._take(outcome)
+                self._take(outcome, refused=answer.refused)
         staged.clear()
 
-    def _take(self, outcome: Answer | NoAnswer | PendingAnswer) -> None:
+    def _take(self, outcome: Answer | NoAnswer | PendingAnswer, *, refused: bool = False) -> None:
         """Put an outcome in its place behind the answers before it."""
         if isinstance(outcome, PendingAnswer):
             self._queue.append(outcome)
@@ -279,7 +297,7 @@ class Connection:
                 outcome.when_done(self._advance)
         elif self._queue:
             # Requests behind a large answer wait until it has gone: one is as much as a connection may keep.
-            slot = PendingAnswer(pipelined=_held_bytes(outcome) <= _QUEUED_BYTES)
+            slot = PendingAnswer(pipelined=_held_bytes(outcome) <= _QUEUED_BYTES and not refused)
             slot.resolve(outcome)
             self._queue.append(slot)
         elif isinstance(outcome, bytes | list):
@@ -371,21 +389,16 @@ class Connection:
         if self._writing or self._closed:
             return True
         queue = self._queue
-        return bool(queue) and (not queue[-1].pipelined or len(queue) >= _MAX_IN_FLIGHT)
+        # One in the midst may have been refused after those behind it were taken.
+        return len(queue) >= _MAX_IN_FLIGHT or not all(pending.pipelined for pending in queue)
 
     def _resume_soon(self) -> None:
         # In a turn of its own: the shared receive buffer may be in use up the stack.
         if not self._resuming:
             self._resuming = True
-            resume = self._resume if self._network.after_event is None else self._resume_then_others
-            self._network.loop.call_soon(resume)
+            self._network.resume_soon(self)
 
-    def _resume_then_others(self) -> None:
-        self._resume()
-        if self._network.after_event is not None:
-            self._network.after_event()
-
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """Go on with what was put back, then with reading."""
         self._resuming = False
         inbox = self._inbox

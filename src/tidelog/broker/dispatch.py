@@ -4,7 +4,13 @@ Produce and fetch have entrances of their own (``handle_frame`` in their handler
 place. All other requests are decoded, handed to ``handle(context, request)`` of the module in
 ``broker/handlers`` that bears the API's name, and the response is encoded; modules are imported when the
 first request for them comes, or by ``warm_up``. ``handle`` gives the response, an awaitable for it (it
-may be a coroutine function), or a coordinator's ``Reply``, which may take long and holds nobody up.
+may be a coroutine function), work for the ``slow_lane``, or a coordinator's ``Reply``, which may take long
+and holds nobody up.
+
+Length. A request that may list many things is read in slices, and so is a long response written: nobody waits
+for either but the client that asked. ``queued.max.requests`` bounds how many requests are under way, that is,
+neither answered in the turn of the loop in which they came nor waiting for data, replicas or other members.
+Those beyond it wait, and their connections are not read from.
 
 Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code``
 (and ``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
@@ -17,22 +23,31 @@ A broker that has just come into its cluster closes the connections of those who
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
+from tidelog.broker.inbox import KeptFrame
 from tidelog.broker.pending import Outcome, PendingAnswer
+from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Work, is_long
 from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
 from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, Api, ApiKey
-from tidelog.wire.codec import decode
-from tidelog.wire.headers import RequestHeader, encode_response, parse_request_header
+from tidelog.wire.codec import decode, decode_in_slices, encode_around, encode_in_slices
+from tidelog.wire.headers import (
+    RequestHeader,
+    begin_response,
+    encode_response,
+    finish_response,
+    parse_request_header,
+)
 from tidelog.wire.schema import Payload
 from tidelog.wire.varint import skip_tags
 
@@ -112,6 +127,8 @@ _ABOUT_THE_CLUSTER = frozenset(
 )
 
 _HEADER = Struct(">hhih")
+# Even if it is made of the smallest things that there are, this much can be read at once.
+_LARGE_FRAME_BYTES = 16 * 1024
 
 
 def _numbers(key: ApiKey) -> tuple[int, int, int, int]:
@@ -122,7 +139,9 @@ def _numbers(key: ApiKey) -> tuple[int, int, int, int]:
 _PRODUCE, _PRODUCE_MIN, _PRODUCE_MAX, _PRODUCE_FLEXIBLE = _numbers(ApiKey.PRODUCE)
 _FETCH, _FETCH_MIN, _FETCH_MAX, _FETCH_FLEXIBLE = _numbers(ApiKey.FETCH)
 
-Handle = Callable[[RequestContext, Any], Payload | Reply[Any] | Awaitable[Payload]]
+Encodable = Payload | EncodedResponse
+Response = Encodable | Work[Encodable] | Reply[Any] | Awaitable[Encodable | Work[Encodable]]
+Handle = Callable[[RequestContext, Any], Response]
 Refuse = Callable[[Any, KafkaError], Payload]
 
 
@@ -171,6 +190,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(slots)
+        self._lane = SlowLane()
 
     def handle(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one request."""
@@ -200,12 +220,12 @@ class Dispatcher:
     async def warm_up(self) -> None:
         """Load the handlers that have not been needed yet, so that no first request pays for it.
 
-        One in a turn of the loop: requests that come in between are served in between.
+        One after the other in a thread: requests that come in between are served in between.
         """
         for key in self._broker.served:
-            if key not in (ApiKey.PRODUCE, ApiKey.FETCH):
+            if key not in (ApiKey.PRODUCE, ApiKey.FETCH) and key not in self._routes:
+                await asyncio.to_thread(Route, API_TABLE[key])
                 self._route(key)
-                await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop what is still under way; its connections are gone."""
@@ -230,17 +250,45 @@ class Dispatcher:
             # A client from the future learns which versions there are, in the one that everybody reads.
             header = header._replace(api_version=0)
             return self._encode(route, header, route.refuse(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION)))
-        request, _ = decode(api.request, version, frame, pos)
         context = RequestContext(self._broker, connection, version, correlation_id, client_id)
-        try:
-            response = route.handle(context, request)
-        except Exception as error:
-            response = self._failed(route, header, context, request, error)
-        if isinstance(response, Payload):
+        if len(frame) > _LARGE_FRAME_BYTES:
+            pending = PendingAnswer()
+            self._start(self._take_large(route, header, context, connection.keep(frame), pos, pending))
+            return pending
+        request, _ = decode(api.request, version, frame, pos)
+        response = self._ask(route, header, context, request)
+        if isinstance(response, Generator):
+            response = self._try_now(route, header, context, request, response)
+        if isinstance(response, Payload) and not is_long(response):
             return self._encode(route, header, response)
+        if isinstance(response, EncodedResponse):
+            return self._encode_around(route, header, response)
         if isinstance(response, Reply):
             return self._promise(route, header, context, request, response)
-        return self._start(route, header, context, request, response)
+        pending = PendingAnswer()
+        self._start(self._finish(route, header, context, request, response, pending))
+        return pending
+
+    def _ask(
+        self, route: Route, header: RequestHeader, context: RequestContext, request: Payload
+    ) -> Response:
+        try:
+            return route.handle(context, request)
+        except Exception as error:
+            return self._failed(route, header, context, request, error)
+
+    def _try_now(
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        request: Payload,
+        work: Work[Encodable],
+    ) -> Encodable | Work[Encodable]:
+        try:
+            return self._lane.try_now(work) or work
+        except Exception as error:
+            return self._failed(route, header, context, request, error)
 
     def _promise(
         self,
@@ -249,31 +297,38 @@ class Dispatcher:
         context: RequestContext,
         request: Payload,
         reply: Reply[Payload],
+        pending: PendingAnswer | None = None,
     ) -> Outcome:
         """The answer of a coordinator, now or when the reply is settled; waiting for it is no work."""
 
-        def answer() -> bytes:
-            response = (
-                reply.result()
-                if reply.error is None
-                else self._failed(route, header, context, request, reply.error)
-            )
-            return self._encode(route, header, response)
+        if pending is None and reply.done:
+            response = self._settled(route, header, context, request, reply)
+            if not is_long(response):
+                return self._encode(route, header, response)
+        promise = pending or PendingAnswer()
+        promise.only_waits()
 
         def settle(_: object) -> None:
-            try:
-                pending.resolve(answer())
-            except Exception:
-                logger.exception(
-                    "The response to %s of %s cannot be written", route.api.name, context.connection
-                )
-                pending.fail("its response could not be written")
+            response = self._settled(route, header, context, request, reply)
+            if is_long(response):
+                self._start(self._finish(route, header, context, request, response, promise))
+            else:
+                self._resolve(route, header, context, response, promise)
 
-        if reply.done:
-            return answer()
-        pending = PendingAnswer(on_cancel=lambda: None)
         reply.when_done(settle)
-        return pending
+        return promise
+
+    def _settled(
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        request: Payload,
+        reply: Reply[Payload],
+    ) -> Payload:
+        if reply.error is None:
+            return reply.result()
+        return self._failed(route, header, context, request, reply.error)
 
     def _route(self, key: int) -> Route:
         route = self._routes.get(key)
@@ -281,21 +336,44 @@ class Dispatcher:
             route = self._routes[key] = Route(API_TABLE[ApiKey(key)])
         return route
 
-    def _start(
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _slot(self, header: RequestHeader) -> contextlib.AbstractAsyncContextManager[None]:
+        """The right to work on a request beyond the turn of the loop in which it came."""
+        # Clients' requests may wait for what brokers bring, and must not keep them waiting.
+        return contextlib.nullcontext() if header.api_key in _BETWEEN_BROKERS else self._slots
+
+    async def _take_large(
         self,
         route: Route,
         header: RequestHeader,
         context: RequestContext,
-        request: Payload,
-        response: Awaitable[Payload],
-    ) -> PendingAnswer:
-        pending = PendingAnswer()
-        task = asyncio.get_running_loop().create_task(
-            self._finish(route, header, context, request, response, pending)
-        )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return pending
+        frame: KeptFrame,
+        pos: int,
+        pending: PendingAnswer,
+    ) -> None:
+        """Read a request that is too long to be read at once, and answer it."""
+        try:
+            async with self._slot(header):
+                reading = decode_in_slices(route.api.request, header.api_version, frame.view, pos)
+                request, _ = await self._lane.run(reading)
+        except WireError as error:
+            pending.fail(str(error))
+            return
+        finally:
+            frame.release()
+        if context.connection.closed:
+            return
+        if self._staged:
+            self.commit()
+        response = self._ask(route, header, context, request)
+        if isinstance(response, Reply):
+            self._promise(route, header, context, request, response, pending)
+        else:
+            await self._finish(route, header, context, request, response, pending)
 
     async def _finish(
         self,
@@ -303,25 +381,52 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        awaited: Awaitable[Payload],
+        coming: Encodable | Work[Encodable] | Awaitable[Encodable | Work[Encodable]],
+        pending: PendingAnswer,
+    ) -> None:
+        async with self._slot(header):
+            try:
+                if isinstance(coming, Awaitable):
+                    coming = await coming
+                response = await self._lane.run(coming) if isinstance(coming, Generator) else coming
+            except Exception as error:
+                response = self._failed(route, header, context, request, error)
+            if isinstance(response, Payload) and is_long(response):
+                out = begin_response(route.api.key, header.api_version, header.correlation_id)
+                try:
+                    await self._lane.run(encode_in_slices(response, header.api_version, out))
+                except Exception as error:
+                    self._unwritten(route, context, error, pending)
+                else:
+                    pending.resolve(finish_response(out))
+                return
+        self._resolve(route, header, context, response, pending)
+
+    def _resolve(
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        response: Payload | EncodedResponse,
         pending: PendingAnswer,
     ) -> None:
         try:
-            if header.api_key in _BETWEEN_BROKERS:
-                # Clients' requests may wait for what these bring, and must not keep them waiting.
-                response = await awaited
+            if isinstance(response, EncodedResponse):
+                answer = self._encode_around(route, header, response)
             else:
-                async with self._slots:
-                    response = await awaited
+                answer = self._encode(route, header, response)
         except Exception as error:
-            response = self._failed(route, header, context, request, error)
-        try:
-            answer = self._encode(route, header, response)
-        except Exception:
-            logger.exception("The response to %s of %s cannot be written", route.api.name, context.connection)
-            pending.fail("its response could not be written")
+            self._unwritten(route, context, error, pending)
         else:
             pending.resolve(answer)
+
+    def _unwritten(
+        self, route: Route, context: RequestContext, error: Exception, pending: PendingAnswer
+    ) -> None:
+        logger.error(
+            "The response to %s of %s cannot be written", route.api.name, context.connection, exc_info=error
+        )
+        pending.fail("its response could not be written")
 
     def _failed(
         self, route: Route, header: RequestHeader, context: RequestContext, request: Payload, error: Exception
@@ -347,3 +452,8 @@ class Dispatcher:
 
     def _encode(self, route: Route, header: RequestHeader, response: Payload) -> bytes:
         return encode_response(route.api.key, header.api_version, header.correlation_id, response)
+
+    def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> bytes:
+        out = begin_response(route.api.key, header.api_version, header.correlation_id)
+        encode_around(response.message, header.api_version, out, *response[1:])
+        return finish_response(out)

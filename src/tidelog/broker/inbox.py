@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tidelog.broker.network import Network
@@ -24,6 +24,13 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 _SMALL_FRAME_BYTES = 64 * 1024
 _GROWTH = 4
 _unpack_size = Struct(">i").unpack_from
+
+
+class KeptFrame(NamedTuple):
+    """A frame that outlives the turn of the loop in which it came."""
+
+    view: memoryview
+    release: Callable[[], None]
 
 
 class Inbox:
@@ -84,6 +91,20 @@ class Inbox:
     def put_back(self, frames: list[memoryview]) -> None:
         """Keep frames of the shared buffer that have to wait."""
         self.waiting = [memoryview(bytes(frame)) for frame in frames]
+
+    def keep(self, frame: memoryview) -> KeptFrame:
+        """A frame that was handed out, for as long as it takes to read it; the caller releases it."""
+        if self._lent is None or frame.obj is not self._lent:
+            return KeptFrame(memoryview(bytes(frame)), lambda: None)
+        buffer, self._lent = self._lent, None
+        size, self._reserved_bytes = self._reserved_bytes, 0
+        network = self._network
+
+        def release() -> None:
+            network.frame_buffers.give_back(buffer)
+            network.memory.release(size)
+
+        return KeptFrame(frame, release)
 
     def release(self) -> None:
         """The frames handed out are done with: a large frame's buffer can be used for others."""

@@ -21,6 +21,7 @@ import resource
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
@@ -36,6 +37,7 @@ from tidelog.clock import Clock, SystemClock
 from tidelog.metadata.listeners import Listener
 
 _DRAIN_POLL_S = 0.005
+_BACKLOG_TURN_S = 0.002
 _QUIET_S = 1.0
 _LOOK_APART_S = 0.001
 
@@ -82,6 +84,8 @@ class Network:
         self._clock = clock
         self._apart: Network | None = None
         self._looked_s = 0.0
+        self._backlog: deque[Connection] = deque()
+        self._serving_backlog = False
         self._acceptors: list[Acceptor] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self._quiet_timer: asyncio.TimerHandle | None = None
@@ -140,6 +144,28 @@ class Network:
         if self.quotas.is_overdrawn():
             self._close_longest_idle()
         return connection
+
+    def resume_soon(self, connection: Connection) -> None:
+        """``connection`` has requests left, and goes on after those who came before it."""
+        self._backlog.append(connection)
+        if not self._serving_backlog:
+            self._serving_backlog = True
+            self.loop.call_soon(self._serve_backlog)
+
+    def _serve_backlog(self) -> None:
+        """Let connections go on for a moment; the loop looks for new requests before there is another."""
+        backlog = self._backlog
+        end_s = time.monotonic() + _BACKLOG_TURN_S
+        while backlog:
+            backlog.popleft().resume()
+            if self.after_event is not None:
+                self.after_event()
+            if time.monotonic() > end_s:
+                break
+        if backlog:
+            self.loop.call_soon(self._serve_backlog)
+        else:
+            self._serving_backlog = False
 
     def forget(self, connection: Connection) -> None:
         """A connection has closed itself."""

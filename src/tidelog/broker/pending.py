@@ -10,6 +10,10 @@ there, and nobody pays for a task, a context or a second callback.
 
 ``StagedAnswer`` is what a produce request comes to: its records are staged, and its answer is known as soon
 as all that one event has staged was written.
+
+What is refused holds up what is behind it: a request that comes to an error keeps those behind it on its
+connection from being judged until its answer is out, as every request does in Kafka. Otherwise a batch could
+overtake one before it that its producer is about to send again.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ class PendingAnswer:
     def __init__(self, on_cancel: Callable[[], object] | None = None, *, pipelined: bool = False) -> None:
         self.answer: Answer | NoAnswer | None = None
         self.failure: str | None = None
-        # Whether the requests behind this one may be handled before it is answered.
+        # Whether the requests behind this one may be handled before it is answered. No longer once it is
+        # refused: a producer must hear of that before anything that it sent behind is judged.
         self.pipelined = pipelined
         self._on_cancel = on_cancel
         self._on_done: Callable[[], None] | None = None
@@ -65,9 +70,24 @@ class PendingAnswer:
         self.failure = reason
         self._finish()
 
+    def follow(self, outcome: Answer | NoAnswer | PendingAnswer) -> None:
+        """Here is the answer, or another promise of it."""
+        if not isinstance(outcome, PendingAnswer):
+            self.resolve(outcome)
+        elif not outcome.done:
+            outcome.when_done(lambda: self.follow(outcome))
+        elif outcome.failure is not None:
+            self.fail(outcome.failure)
+        elif outcome.answer is not None:
+            self.resolve(outcome.answer)
+
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` as soon as there is an answer."""
         self._on_done = callback
+
+    def only_waits(self) -> None:
+        """From now on nobody works on the request: it waits for something."""
+        self._on_cancel = self._on_cancel or _nothing
 
     def cancel(self) -> None:
         """Nobody wants the answer any longer: the connection is gone."""
@@ -83,10 +103,17 @@ class PendingAnswer:
             on_done()
 
 
+def _nothing() -> None:
+    """What is to be done when nobody wants an answer that nobody works on."""
+
+
 class StagedAnswer:
     """The answer to a request whose records are staged and not yet written."""
 
-    __slots__ = ()
+    __slots__ = ("refused",)
+
+    refused: bool
+    """Whether anything of the request is refused, as far as is known: settling may find more."""
 
     def settle(self) -> Answer | NoAnswer | PendingAnswer:
         """The answer; to be called once, after the commit."""

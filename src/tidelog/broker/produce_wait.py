@@ -3,7 +3,8 @@
 An answer waits for the sync of its records where the topic wants one (``flush.messages``), without a limit
 of time, as it would in Kafka, which syncs before it goes on; and with acks=-1 for all in-sync replicas, at
 most the request's timeout. A log directory that fails meanwhile is answered with KAFKA_STORAGE_ERROR, a
-partition that is gone with NOT_LEADER_OR_FOLLOWER. Requests behind such a one are handled meanwhile.
+partition that is gone with NOT_LEADER_OR_FOLLOWER. Requests behind such a one are handled meanwhile, unless
+something of it is refused: from then on they wait for its answer (``broker/pending``).
 
 Made by ``handlers/produce``; while it waits, a ``Waiter`` of its partitions.
 """
@@ -45,15 +46,16 @@ class ProduceWait:
         self._timer: asyncio.TimerHandle | None = None
         self._watched = {batch.partition: None for batch in batches}
 
-    def start(self, timeout_ms: int) -> PendingAnswer:
-        """Wait; ``encode`` is called for the answer when all ``results`` are what they will be."""
+    def start(self, timeout_ms: int, *, refused: bool) -> PendingAnswer:
+        """Wait; ``encode`` is called for the answer when all ``results`` are what they will be. ``refused``
+        says that some of them are errors already."""
         for partition in self._watched:
             partition.watch(self)
         if self._acks == ACKS_ALL:
             self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._time_is_up)
         # A sync is work, which a broker that stops finishes; other replicas may never come.
         syncing = any(partition.flushing for partition in self._watched)
-        self._pending = PendingAnswer(None if syncing else self._stop, pipelined=True)
+        self._pending = PendingAnswer(None if syncing else self._stop, pipelined=not refused)
         return self._pending
 
     def partition_changed(self, partition: Partition) -> None:
@@ -80,6 +82,7 @@ class ProduceWait:
             results[slot] = index, ErrorCode.REQUEST_TIMED_OUT, *rest  # type: ignore[assignment]
         else:
             return False
+        self._pending.pipelined = False
         return True
 
     def _time_is_up(self) -> None:

@@ -83,6 +83,8 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.features_epoch: int = -1
         """The version of the feature node, by which clients tell old feature levels from new ones."""
+        self.changes = 0
+        """How often topics or brokers have changed: while it stays the same, so do answers about them."""
         self.deleting: set[str] = set()
         """Topics on their way out: still here, but not to be used."""
 
@@ -138,6 +140,7 @@ class MetadataImage:
         self.topics[topic.name] = topic
         if topic.id != ZERO_UUID:
             self.topic_by_id[topic.id] = topic
+        self.changes += 1
         return True
 
     def drop_topic(self, name: str) -> bool:
@@ -146,16 +149,19 @@ class MetadataImage:
         if old is None:
             return False
         self.topic_by_id.pop(old.id, None)
+        self.changes += 1
         return True
 
     def put_broker(self, registration: BrokerRegistration) -> bool:
         """Install a live broker."""
         changed = self.brokers.get(registration.broker_id) != registration
         self.brokers[registration.broker_id] = registration
+        self.changes += changed
         return changed
 
     def drop_broker(self, broker_id: int) -> bool:
         """Forget a broker that is gone."""
+        self.changes += broker_id in self.brokers
         return self.brokers.pop(broker_id, None) is not None
 
     def put_topic_config(self, topic: str, config: dict[str, str]) -> bool:

@@ -173,4 +173,14 @@ SOCKET_OPTIONS: tuple[Option, ...] = (
         at_least(0),
         dynamic="cluster-wide",
     ),
+    option(
+        "tidelog.loop.step.warn.ms",
+        "int",
+        100,
+        "A step of the broker's event loop that takes longer than this, so that all clients have to wait, is "
+        "logged with the function that it was in, one line a second at most; 0 looks for none.",
+        at_least(0),
+        importance="low",
+        internal=True,
+    ),
 )

@@ -64,14 +64,15 @@ LEVELS: Final[dict[Codec, tuple[int, int, int]]] = {
 }
 """Lowest, highest and default level of each codec that has levels (Kafka's bounds)."""
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_HEADER_BYTES: Final = len(XERIAL_HEADER)
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
 # A snappy copy element of 3 bytes yields at most 64: a block that claims more is lying about its size.
-_SNAPPY_MAX_RATIO: Final = 64
-_BLOCK_LENGTH: Final = struct.Struct(">I")
+SNAPPY_MAX_RATIO: Final = 64
+SNAPPY_BLOCK_LENGTH: Final = struct.Struct(">I")
 
-_GZIP_WBITS: Final = 31
+GZIP_WBITS: Final = 31
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK_MAX: Final = 128 * 1024
@@ -102,7 +103,7 @@ def _too_large(codec: Codec, max_size: int) -> CorruptRecordError:
 
 
 def _gzip(data: Buffer, level: int | None) -> bytes:
-    encoder = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WBITS)
+    encoder = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, GZIP_WBITS)
     return encoder.compress(data) + encoder.flush()
 
 
@@ -111,7 +112,7 @@ def _gunzip(data: Buffer, max_size: int | None) -> bytes:
     total = 0
     rest: Buffer = data
     while True:
-        decoder = zlib.decompressobj(_GZIP_WBITS)
+        decoder = zlib.decompressobj(GZIP_WBITS)
         if max_size is None:
             member = decoder.decompress(rest)
         else:
@@ -130,30 +131,30 @@ def _gunzip(data: Buffer, max_size: int | None) -> bytes:
 
 def _snappy(data: Buffer, _level: int | None) -> bytes:
     view = memoryview(data)
-    parts: list[bytes] = [_XERIAL_HEADER]
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
-        parts.append(_BLOCK_LENGTH.pack(len(block)))
+    parts: list[bytes] = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        parts.append(SNAPPY_BLOCK_LENGTH.pack(len(block)))
         parts.append(block)
     return b"".join(parts)
 
 
 def _unsnappy(data: Buffer, max_size: int | None) -> bytes:
     view = memoryview(data)
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _unsnappy_block(view, max_size)
-    if len(view) < len(_XERIAL_HEADER):
+    if len(view) < len(XERIAL_HEADER):
         raise EOFError("the xerial header is cut short")
     parts: list[bytes] = []
     total = 0
-    pos = len(_XERIAL_HEADER)
+    pos = len(XERIAL_HEADER)
     while pos < len(view):
-        if bytes(view[pos : pos + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        if bytes(view[pos : pos + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             # Streams may be concatenated: Java's reader skips a header in the middle, and so must we.
-            pos += len(_XERIAL_HEADER)
+            pos += len(XERIAL_HEADER)
             continue
-        (length,) = _BLOCK_LENGTH.unpack_from(view, pos)
-        pos += _BLOCK_LENGTH.size
+        (length,) = SNAPPY_BLOCK_LENGTH.unpack_from(view, pos)
+        pos += SNAPPY_BLOCK_LENGTH.size
         if length > len(view) - pos:
             raise EOFError(f"a block of {length} bytes has only {len(view) - pos} left")
         part = _unsnappy_block(view[pos : pos + length], None if max_size is None else max_size - total)
@@ -167,19 +168,22 @@ def _unsnappy_block(block: memoryview, max_size: int | None) -> bytes:
     size = cramjam.snappy.decompress_raw_len(block)
     if max_size is not None and size > max_size:
         raise _too_large(Codec.SNAPPY, max_size)
-    if not len(block) or size > len(block) * _SNAPPY_MAX_RATIO:
+    if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
         raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
     return bytes(cramjam.snappy.decompress_raw(block, size))
 
 
+def lz4_strength(level: int | None) -> int:
+    """The library's level for Kafka's: 9, the default, is the fast compressor, others the slow one."""
+    return 0 if level is None or level == LEVELS[Codec.LZ4][2] else level
+
+
 def _lz4(data: Buffer, level: int | None) -> bytes:
-    # Kafka's default level 9 stands for the fast compressor; only other levels take the slow one.
-    strength = 0 if level is None or level == LEVELS[Codec.LZ4][2] else level
     return cast(
         bytes,
         lz4.frame.compress(
             data,
-            compression_level=strength,
+            compression_level=lz4_strength(level),
             block_size=lz4.frame.BLOCKSIZE_MAX64KB,
             block_linked=False,
             store_size=False,

@@ -30,11 +30,31 @@ NULL: Any = None
 p_int: Any = None
 p_longlong: Any = None
 nogil: Any = None
+Py_buffer = Any
+PyBUF_SIMPLE: Any = None
+PyBuffer_Release: Any = None
+PyObject_GetBuffer: Any = None
+memcpy: Any = None
 
 
 def _unchanged(thing: _T) -> _T:
     return thing
 
+
+class _LockKept:
+    """Stands for letting go of the interpreter lock, as a decorator and as a block: the lock is kept."""
+
+    def __call__(self, thing: _T) -> _T:
+        return thing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+nogil = _LockKept()
 
 cclass = _unchanged
 cfunc = _unchanged

@@ -126,7 +126,11 @@ def encode_batch(
 
 def assemble_batch(header: BatchHeader, body: Buffer, *, level: int | None = None) -> bytearray:
     """A batch of uncompressed records and the fields of ``header``; its size and CRC are computed anew."""
-    payload = body if not header.codec else compress(Codec(header.codec), body, level)
+    return join_batch(header, body if not header.codec else compress(Codec(header.codec), body, level))
+
+
+def join_batch(header: BatchHeader, payload: Buffer) -> bytearray:
+    """A batch of records as they are stored and the fields of ``header``; size and CRC are computed anew."""
     batch = bytearray(HEADER_SIZE)
     batch += payload
     pack_header(

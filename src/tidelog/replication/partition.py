@@ -33,7 +33,7 @@ from tidelog.replication.replica import Replica
 from tidelog.replication.surroundings import ALONE, Surroundings
 from tidelog.replication.syncing import LogSync
 from tidelog.storage.log import Log
-from tidelog.storage.log_append import AppendInfo
+from tidelog.storage.log_append import AppendInfo, Judged
 from tidelog.storage.producer_state import AppendOrigin
 
 logger = logging.getLogger(__name__)
@@ -132,15 +132,22 @@ class Partition(Replica):
     # Appending
 
     def stage(
-        self, records: memoryview, required_acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: memoryview,
+        required_acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        judged: Judged | None = None,
     ) -> AppendInfo:
-        """Check and number a batch; ``append_group`` writes it. Offsets are good once it has."""
+        """Check and number a batch; ``append_group`` writes it. Offsets are good once it has.
+
+        ``judged`` is what is known of one that was looked at before.
+        """
         if not self.is_leader:
             raise self._not_leader()
         log = self.log
         if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
             self._check_in_sync_replicas()
-        return log.stage_as_leader(records, self.leader_epoch, origin)
+        return log.stage_as_leader(records, self.leader_epoch, origin, judged)
 
     def write_staged(self) -> None:
         """Write what is staged, make it readable and tell those who wait for it."""
@@ -243,6 +250,11 @@ class Partition(Replica):
 
     def brokers_changed(self) -> None:
         """Brokers have come or gone: who is gone and not in sync holds the high watermark back no longer."""
+        if self.is_leader and not self.closed and self.advance_high_watermark():
+            self._wake_soon()
+
+    def options_changed(self) -> None:
+        """The topic's options are other ones: with a lower ``min.insync.replicas`` more may be committed."""
         if self.is_leader and not self.closed and self.advance_high_watermark():
             self._wake_soon()
 

@@ -103,6 +103,7 @@ class Partitions:
         """A topic's options have changed."""
         for partition in self._of_topic(topic):
             partition.log.update_config(config)
+            partition.options_changed()
 
     def lose(self, path: Path, lost: Iterable[TopicPartition]) -> None:
         """The log directory ``path`` has failed."""

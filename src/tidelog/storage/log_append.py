@@ -1,7 +1,8 @@
 """Taking batches into a log: as leader, which judges and numbers them, and as follower, which does neither.
 
-The leader's way is the hot path of the broker: one look at the header, a checksum, the producer's sequence,
-three numbers written in place. Whatever is unusual about a batch goes to ``validation``. What staging and
+The leader's way is the hot path of the broker: one look at the header, a checksum, a walk over the records in
+compiled code, the producer's sequence, three numbers written in place. Whatever is unusual about a batch,
+compression included, goes to ``validation``. What staging and
 writing mean, and what a failure leaves, is told in ``log_staging``. Built upon by ``log``.
 """
 
@@ -11,16 +12,14 @@ import struct
 from typing import Final, NamedTuple
 
 from tidelog.checksum import crc32c
-from tidelog.errors import CorruptRecordError, StorageError, TidelogError
+from tidelog.errors import CorruptRecordError, KafkaError, StorageError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import (
     ATTRIBUTES_AT,
-    CODEC_MASK,
     CONTROL_BIT,
     CREATE_TIME,
     HEADER,
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_AT,
     MAGIC_V2,
@@ -30,21 +29,26 @@ from tidelog.records.batch import (
     check_crc,
     iter_batches,
 )
-from tidelog.records.compression import Codec
+from tidelog.records.record_walker import are_plain
 from tidelog.storage import validation
 from tidelog.storage.log_staging import LogStaging
 from tidelog.storage.producer_replay import aborted_entry, read_marker, replay_batch
 from tidelog.storage.producer_snapshots import SequencedBatch
 from tidelog.storage.producer_state import AppendOrigin
-from tidelog.storage.validation import MIN_RECORD_BYTES
+from tidelog.storage.validation import Judgement, ValidBatch
 
 _unpack_header = HEADER.unpack_from
 # Base offset, length and leader epoch lie side by side and outside the CRC: one call writes all three.
 _pack_assigned = struct.Struct(">qii").pack_into
 _new_tuple = tuple.__new__
 
-# The attributes of an ordinary batch: any codec, transactional or not, nothing else.
-_ORDINARY: Final = frozenset(int(codec) | bit for codec in Codec for bit in (0, TRANSACTIONAL_BIT))
+# The attributes of an ordinary batch: not compressed, transactional or not, nothing else.
+_ORDINARY: Final = frozenset((0, TRANSACTIONAL_BIT))
+
+_CLIENT: Final = AppendOrigin.CLIENT
+
+Judged = ValidBatch | KafkaError
+"""What became of looking closely at a batch."""
 
 
 class UnexpectedOffsetError(StorageError):
@@ -84,11 +88,16 @@ class LogAppend(LogStaging):
         return info
 
     def stage_as_leader(
-        self, records: Buffer, leader_epoch: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        judged: Judged | None = None,
     ) -> AppendInfo:
         """The first half of an append; :meth:`write_staged` is the second.
 
-        Offsets are written into ``records`` if it is writable, else into a copy.
+        Offsets are written into ``records`` if it is writable, else into a copy. ``judged`` is what is known
+        already of a batch that took long to judge.
         """
         size = len(records)
         if size < HEADER_SIZE:
@@ -101,7 +110,7 @@ class LogAppend(LogStaging):
             crc,
             attributes,
             offset_delta,
-            _,
+            base_timestamp,
             max_timestamp,
             producer_id,
             producer_epoch,
@@ -118,12 +127,16 @@ class LogAppend(LogStaging):
             or offset_delta < 0
             or attributes not in _ORDINARY
             or (producer_id >= 0 and base_sequence < 0)
-            or not self._header_suffices
+            or judged is not None
+            or not (self._header_suffices if origin is _CLIENT else self._coordinator_suffices)
             or not NO_TIMESTAMP <= max_timestamp <= self._timestamp_ceiling
-            or (not attributes & CODEC_MASK and record_count * MIN_RECORD_BYTES + HEADER_SIZE > size)
             or crc32c(records[ATTRIBUTES_AT:]) != crc
+            or (
+                origin is _CLIENT
+                and not are_plain(records, HEADER_SIZE, record_count, base_timestamp, max_timestamp)
+            )
         ):
-            records, size, max_timestamp, log_append_time_ms = self._examine(records, origin)
+            records, size, max_timestamp, log_append_time_ms = self._examine(records, origin, judged)
             batch_length = size - LOG_OVERHEAD
 
         first_offset = self._next_offset
@@ -190,28 +203,22 @@ class LogAppend(LogStaging):
             size,
         )
 
-    def _examine(self, records: Buffer, origin: AppendOrigin) -> tuple[Buffer, int, int, int]:
-        """Judge a batch that is not plainly all right; gives its bytes, size, highest and append time."""
-        partition = self.topic_partition
-        config = self.config
-        size = validation.only_batch(records, partition)
-        view = memoryview(records)[:size]
-        header = BatchHeader._make(_unpack_header(view, 0))
-        validation.check_header(header, view, partition, config, origin)
+    def judge(self, records: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT) -> Judgement:
+        """Begin to look at a batch closely; raises what is wrong with its header."""
         now_ms = self.clock.time_ms()
-        if config.timestamp_type == CREATE_TIME:
-            self._timestamp_ceiling = now_ms + config.message_timestamp_after_max_ms
-        by_coordinator = origin is AppendOrigin.COORDINATOR
-        suffices = self._coordinator_suffices if by_coordinator else self._header_suffices
-        plain = header.attributes in _ORDINARY and suffices
-        if plain and NO_TIMESTAMP <= header.max_timestamp <= self._timestamp_ceiling:
-            return view, size, header.max_timestamp, NO_TIMESTAMP
-        writable = memoryview(bytearray(view)) if view.readonly else view
-        valid = validation.validate_records(header, writable, partition, config, now_ms)
-        if valid.size > config.max_message_bytes:
-            raise validation.too_large(valid.size, partition, config)
-        append_time = now_ms if config.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
-        return valid.records, valid.size, valid.max_timestamp, append_time
+        if self.config.timestamp_type == CREATE_TIME:
+            self._timestamp_ceiling = now_ms + self.config.message_timestamp_after_max_ms
+        return Judgement(records, self.topic_partition, self.config, self.walk_limits, now_ms, origin)
+
+    def _examine(self, records: Buffer, origin: AppendOrigin, judged: Judged | None) -> ValidBatch:
+        """Judge a batch that is not plainly all right, if nobody has yet."""
+        if judged is None:
+            judgement = self.judge(records, origin)
+            judgement.advance()
+            return judgement.result()
+        if isinstance(judged, KafkaError):
+            raise judged
+        return judged
 
     # -- appending as follower ------------------------------------------------------------------------
 

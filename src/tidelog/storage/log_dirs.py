@@ -160,6 +160,7 @@ class LogDirs:
         self.cleaner.options = options.cleaner
         for log in self.all_logs():
             log.producers.expiration_ms = options.producer_expiration_ms
+            log.walk_limits = options.walk_limits
 
     # -- logs -----------------------------------------------------------------------------------------
 
@@ -239,6 +240,7 @@ class LogDirs:
             topic_id=topic_id,
             on_rolled=self.upkeep.flush_soon,
         )
+        log.walk_limits = self.options.walk_limits
         log.on_segments_deleted = lambda paths: self.deletion.add(paths, log.config.file_delete_delay_ms)
         return log
 

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from msgspec import Struct, field
 
+from tidelog.records.batch_walk import DEFAULT_LIMITS, WalkLimits
 from tidelog.storage.log_config import MAX_INT64
 
 # What Kafka calls unlimited: the largest double there is, and anything near it.
@@ -41,12 +42,19 @@ class LogDirsOptions(Struct, frozen=True):
     delete_delay_ms: int = 60_000
     threads_per_dir: int = 2
     move_bytes_per_second: int = MAX_INT64
+    message_max_uncompressed_bytes: int = DEFAULT_LIMITS.max_bytes
+    message_max_records: int = DEFAULT_LIMITS.max_records
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
     @property
     def cleaner_interval_ms(self) -> int:
         """How often compacted logs are looked at."""
         return self.cleaner.backoff_ms
+
+    @property
+    def walk_limits(self) -> WalkLimits:
+        """How much the records of one batch may unpack to."""
+        return WalkLimits(self.message_max_uncompressed_bytes, self.message_max_records)
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> LogDirsOptions:
@@ -74,6 +82,8 @@ _NAMES: Final[dict[str, str]] = {
     "log.segment.delete.delay.ms": "delete_delay_ms",
     "num.recovery.threads.per.data.dir": "threads_per_dir",
     "replica.alter.log.dirs.io.max.bytes.per.second": "move_bytes_per_second",
+    "tidelog.message.max.uncompressed.bytes": "message_max_uncompressed_bytes",
+    "tidelog.message.max.records": "message_max_records",
 }
 _CLEANER_NAMES: Final[dict[str, str]] = {
     "log.cleaner.enable": "enable",

@@ -18,6 +18,7 @@ from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import MAX_INT32, Buffer
+from tidelog.records.batch_walk import DEFAULT_LIMITS
 from tidelog.storage import validation
 from tidelog.storage.disk import Disk
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
@@ -50,6 +51,7 @@ class LogStaging(LogFiles):
         "_timestamp_ceiling",
         "flush_on_append",
         "high_watermark",
+        "walk_limits",
     )
 
     def __init__(
@@ -82,6 +84,8 @@ class LogStaging(LogFiles):
         )
         self.high_watermark = log_start_offset
         self.flush_on_append = True
+        self.walk_limits = DEFAULT_LIMITS
+        """How much the records of one batch may unpack to."""
         self._next_offset = log_end_offset
         self._staged: list[tuple[Buffer, int, int, int, int]] = []
         self._staged_bytes = 0

@@ -1,22 +1,25 @@
 """What a batch must be like before a leader appends it: the checks of Kafka's LogValidator.
 
-On the way of almost every batch the header says enough, and records are neither decompressed nor walked
-over. Records are looked at only where the header cannot answer: on compacted topics (every record needs a
-key), where ``message.timestamp.before.max.ms`` is set, where a timestamp is out of bounds (to say which
-record), and where the topic wants another codec than the producer's.
+A :class:`Judgement` looks at the header and the checksum, then walks over the records
+(``records/batch_walk``): they must be whole and sound, as many as the header says, allowed where they are
+(keys on compacted topics, timestamps within bounds), and the highest timestamp is corrected where the header
+has another. Where the topic wants another codec than the producer's they are compressed anew on the way. It
+takes as many steps at a time as its caller wants, holds no more than pieces of the records, and gives a
+:class:`ValidBatch`.
 
-Where this differs from Kafka, which walks over the records of every batch: records that are malformed
-inside a batch with a valid checksum, a header whose highest timestamp is not that of its records, and
-compressed records whose offset deltas have gaps are stored as they came, while Kafka refuses the first and
-the last and rewrites the other. No known client sends such batches. A count of records that cannot fit into
-the bytes of an uncompressed batch is refused all the same: it would use up offsets by the billion.
+Ordinary uncompressed batches do not come here: ``log_append`` finds them in order with one call
+(``record_walker.are_plain``).
 
-Called by ``log`` for every append as leader.
+Where this differs from Kafka: records of compressed batches whose length is not that of their fields, lengths
+below -1, offset deltas outside of an uncompressed batch, and bodies of more bytes or records than
+``WalkLimits`` allows (MESSAGE_TOO_LARGE, so that producers split them) are refused; of the records that are
+refused in one batch the first thousand are listed.
+
+Called by ``log_append`` for appends as leader, and by ``broker/judging`` ahead of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
@@ -24,6 +27,7 @@ from tidelog.ids import NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import (
     CODEC_MASK,
     CREATE_TIME,
+    HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -35,17 +39,26 @@ from tidelog.records.batch import (
     check_crc,
     set_timestamps,
 )
+from tidelog.records.batch_walk import BatchWalk, WalkLimits, body_stream
+from tidelog.records.body_compressor import BodyCompressor
+from tidelog.records.body_stream import BodyTooLargeError
 from tidelog.records.compression import Codec
-from tidelog.records.record import RecordSpan, assemble_batch, batch_body, scan_records
-from tidelog.records.varint import decode_varint, decode_varlong, encode_varint
+from tidelog.records.record import batch_body, join_batch
+from tidelog.records.record_walker import (
+    BAD_KEY,
+    BAD_OFFSET,
+    BAD_TIMESTAMP,
+    BadRecord,
+    RecordWalker,
+    renumbered,
+)
 from tidelog.storage.log_config import MAX_INT64, LogConfig
 from tidelog.storage.producer_state import AppendOrigin
 
-# A batch of a megabyte that unpacks to more than this is an attack on memory, not a batch.
-MAX_UNCOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 _MIN_ENTRY_BYTES: Final = 14
-MIN_RECORD_BYTES: Final = 7
+_MIN_RECORD_BYTES: Final = 7
 _SHOWN_ERRORS: Final = 3
+_QUICKLY_COMPRESSED_BYTES: Final = 2048
 
 
 class RecordError(NamedTuple):
@@ -145,7 +158,7 @@ def _check_client_header(header: BatchHeader, partition: TopicPartition) -> None
     if header.last_offset_delta < 0:
         message = f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]"
     elif header.record_count <= 0 or (
-        not header.codec and header.record_count * MIN_RECORD_BYTES + HEADER_SIZE > header.size_bytes
+        not header.codec and header.record_count * _MIN_RECORD_BYTES + HEADER_SIZE > header.size_bytes
     ):
         message = f"Invalid reported count for record batch: {header.record_count}"
     elif header.last_offset_delta != header.record_count - 1:
@@ -174,7 +187,7 @@ def too_large(size: int, partition: TopicPartition, config: LogConfig) -> KafkaE
 
 
 def header_suffices(config: LogConfig, *, has_keys: bool = False) -> bool:
-    """Whether batches that are sound and not from the future can be taken as they come.
+    """Whether uncompressed batches that are sound and not from the future can be taken as they come.
 
     ``has_keys`` if nobody need look whether all records have the key that compaction asks for.
     """
@@ -192,122 +205,202 @@ class ValidBatch(NamedTuple):
     records: Buffer
     size: int
     max_timestamp: int
+    append_time_ms: int
+    """When it was appended, where the topic wants to know that; else -1."""
 
 
-def validate_records(
-    header: BatchHeader,
-    records: bytearray | memoryview,
-    partition: TopicPartition,
-    config: LogConfig,
-    now_ms: int,
-) -> ValidBatch:
-    """Check what the header could not tell and bring the batch into the form the topic asks for.
+class Judgement:
+    """What a leader makes of one batch. Raises ``KafkaError`` wherever it finds something wrong."""
 
-    ``records`` is writable; timestamps are changed in place.
-    """
-    size = header.size_bytes
-    target = config.target_codec
-    if target is None or (header.is_control and not header.codec):
-        target = Codec(header.codec)
-    recompress = target != header.codec
-    spans: list[RecordSpan] | None = None
-    body = b""
-    if recompress or _must_look_inside(header, config, now_ms):
-        body, spans = _unpack(header, records, partition)
-        _check_each(header, spans, partition, config, now_ms)
-    elif header.timestamp_type == LOG_APPEND_TIME and (
-        config.timestamp_type == LOG_APPEND_TIME or header.max_timestamp == NO_TIMESTAMP
-    ):
-        _check_each(header, _unpack(header, records, partition)[1], partition, config, now_ms)
-    max_timestamp = header.max_timestamp
-    if config.timestamp_type == LOG_APPEND_TIME:
-        max_timestamp = now_ms
-    elif spans and header.timestamp_type == CREATE_TIME:
-        latest = header.base_timestamp + max(span.timestamp_delta for span in spans)
-        max_timestamp = max(latest, NO_TIMESTAMP)
-    if recompress and spans is not None:
-        rebuilt = _rebuild(header, body, spans, target, config, max_timestamp)
-        return ValidBatch(rebuilt, len(rebuilt), max_timestamp)
-    if header.timestamp_type != config.timestamp_type or header.max_timestamp != max_timestamp:
-        set_timestamps(records, 0, size, config.timestamp_type, max_timestamp)
-    return ValidBatch(records, size, max_timestamp)
+    __slots__ = (
+        "_compressor",
+        "_config",
+        "_header",
+        "_limits",
+        "_now_ms",
+        "_partition",
+        "_records",
+        "_target",
+        "_walk",
+    )
 
-
-def _must_look_inside(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    if config.compact:
-        return True
-    if config.timestamp_type == LOG_APPEND_TIME:
-        return False
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if not NO_TIMESTAMP <= header.max_timestamp <= latest or (
-        header.max_timestamp != NO_TIMESTAMP and header.max_timestamp < earliest
-    ):
-        return True
-    # The header has the highest timestamp; the lowest is known without looking only if there is but one.
-    return config.message_timestamp_before_max_ms != MAX_INT64 and header.record_count > 1
-
-
-def _unpack(
-    header: BatchHeader, records: Buffer, partition: TopicPartition
-) -> tuple[bytes, list[RecordSpan]]:
-    try:
-        body = batch_body(records, header, max_size=MAX_UNCOMPRESSED_BYTES)
-        return body, list(scan_records(body, header.record_count))
-    except CorruptRecordError as error:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"The record batch in the append to {partition} is malformed: {error}"
-        ) from error
-
-
-def _check_each(
-    header: BatchHeader,
-    spans: Iterable[RecordSpan],
-    partition: TopicPartition,
-    config: LogConfig,
-    now_ms: int,
-) -> None:
-    errors: list[RecordError] = []
-    bad_timestamp = False
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
-    for index, span in enumerate(spans):
-        if config.compact and span.key_length < 0:
-            errors.append(
-                RecordError(
-                    index,
-                    f"Compacted topic cannot accept message without key in topic partition {partition}",
+    def __init__(
+        self,
+        records: Buffer,
+        partition: TopicPartition,
+        config: LogConfig,
+        limits: WalkLimits,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> None:
+        size = only_batch(records, partition)
+        view = memoryview(records)[:size]
+        header = BatchHeader._make(HEADER.unpack_from(view, 0))
+        check_header(header, view, partition, config, origin)
+        self._records = view
+        self._partition = partition
+        self._config = config
+        self._limits = limits
+        self._now_ms = now_ms
+        self._header = header
+        self._target = config.target_codec
+        if self._target is None or (header.is_control and not header.codec):
+            self._target = Codec(header.codec)
+        self._compressor: BodyCompressor | None = None
+        if self._target != header.codec:
+            self._compressor = BodyCompressor(self._target, config.compression_level(self._target))
+        self._walk: BatchWalk | None = None
+        if origin is AppendOrigin.CLIENT or self._compressor is not None:
+            if header.record_count > limits.max_records:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"The record batch in the append to {partition} has {header.record_count} records, more "
+                    f"than the {limits.max_records} that tidelog.message.max.records allows",
                 )
+            self._walk = self._begin()
+
+    def _begin(self) -> BatchWalk:
+        header, config = self._header, self._config
+        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+        earliest, latest = self._bounds()
+        if append_time is not None and (
+            config.timestamp_type == LOG_APPEND_TIME or append_time == NO_TIMESTAMP
+        ):
+            # No timestamp will do: a producer must not set the type.
+            earliest, latest = 1, 0
+        elif config.timestamp_type == LOG_APPEND_TIME:
+            earliest, latest = -MAX_INT64 - 1, MAX_INT64
+        walker = RecordWalker(
+            header.record_count,
+            header.base_timestamp,
+            append_time=append_time,
+            earliest=earliest,
+            latest=latest,
+            keys_required=config.compact,
+            consecutive=bool(header.codec) and self._compressor is None,
+            last_delta=-1 if header.codec or self._compressor is not None else header.last_offset_delta,
+        )
+        try:
+            stream = body_stream(self._records, header, 0, self._limits)
+        except CorruptRecordError as error:
+            raise self._malformed(error) from error
+        return BatchWalk(stream, walker, None if self._compressor is None else self._compressor.write)
+
+    def _bounds(self) -> tuple[int, int]:
+        config, now_ms = self._config, self._now_ms
+        return (
+            now_ms - config.message_timestamp_before_max_ms,
+            now_ms + config.message_timestamp_after_max_ms,
+        )
+
+    @property
+    def compresses(self) -> bool:
+        """Whether the records are compressed on the way, of which a single step may take long."""
+        header = self._header
+        return self._compressor is not None and (
+            header.codec != Codec.NONE or header.size_bytes > _QUICKLY_COMPRESSED_BYTES
+        )
+
+    def advance(self, steps: int | None = None) -> bool:
+        """Take so many short steps, or all; gives whether it is done."""
+        try:
+            return self._walk is None or self._walk.advance(steps)
+        except BodyTooLargeError as error:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch in the append to {self._partition} is refused: {error}, which is what "
+                "tidelog.message.max.uncompressed.bytes allows",
+            ) from error
+        except CorruptRecordError as error:
+            raise self._malformed(error) from error
+
+    def result(self) -> ValidBatch:
+        """The batch as it is to be appended; once ``advance`` has come to the end."""
+        header, config = self._header, self._config
+        max_timestamp = header.max_timestamp
+        if self._walk is not None:
+            walker = self._walk.walker
+            if walker.bad_count:
+                self._refuse(walker)
+            if header.timestamp_type == CREATE_TIME:
+                max_timestamp = walker.max_timestamp
+        append_time_ms = NO_TIMESTAMP
+        if config.timestamp_type == LOG_APPEND_TIME:
+            max_timestamp = append_time_ms = self._now_ms
+        records: Buffer = self._records
+        if self._compressor is not None:
+            records = self._rebuild(self._compressor, max_timestamp)
+            if len(records) > config.max_message_bytes:
+                raise too_large(len(records), self._partition, config)
+        elif header.timestamp_type != config.timestamp_type or header.max_timestamp != max_timestamp:
+            if self._records.readonly:
+                self._records = memoryview(bytearray(self._records))
+            set_timestamps(self._records, 0, header.size_bytes, config.timestamp_type, max_timestamp)
+            records = self._records
+        return ValidBatch(records, len(records), max_timestamp, append_time_ms)
+
+    def _malformed(self, error: CorruptRecordError) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"The record batch in the append to {self._partition} is malformed: {error}",
+        )
+
+    def _refuse(self, walker: RecordWalker) -> None:
+        """Raise what is wrong with the records that are not allowed here."""
+        bad_records = walker.bad_records
+        wrong = next((bad for bad in bad_records if bad.reason == BAD_OFFSET), None)
+        if wrong is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"Record {wrong.record_index} of the batch in the append to {self._partition} has the offset "
+                f"delta {wrong.offset_delta}, which is not its own",
             )
-            continue
-        timestamp = header.base_timestamp + span.timestamp_delta if append_time is None else append_time
-        if config.timestamp_type == CREATE_TIME and timestamp != NO_TIMESTAMP:
-            if not earliest <= timestamp <= latest:
-                bad_timestamp = True
-                errors.append(
-                    RecordError(
-                        index,
-                        f"Timestamp {timestamp} of message with offset {span.offset_delta} is out of range. "
-                        f"The timestamp should be within [{earliest}, {latest}]",
-                    )
-                )
-        elif append_time is not None:
-            bad_timestamp = True
-            errors.append(
-                RecordError(
-                    index,
-                    f"Invalid timestamp type in message DefaultRecord(offset={span.offset_delta}, "
-                    f"timestamp={append_time}, key={max(span.key_length, 0)} bytes, "
-                    f"value={max(span.value_length, 0)} bytes). Producer should not set timestamp type to "
-                    "LogAppendTime.",
-                )
+        bad_timestamp = any(bad.reason == BAD_TIMESTAMP for bad in bad_records)
+        errors = [RecordError(bad.record_index, self._describe(bad)) for bad in bad_records]
+        raise _refused(errors, walker.bad_count, bad_timestamp)
+
+    def _describe(self, bad: BadRecord) -> str:
+        if bad.reason == BAD_KEY:
+            return f"Compacted topic cannot accept message without key in topic partition {self._partition}"
+        if self._config.timestamp_type == CREATE_TIME and bad.timestamp != NO_TIMESTAMP:
+            earliest, latest = self._bounds()
+            return (
+                f"Timestamp {bad.timestamp} of message with offset {bad.offset_delta} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]"
             )
-    if errors:
-        raise _refused(errors, bad_timestamp)
+        return (
+            f"Invalid timestamp type in message DefaultRecord(offset={bad.offset_delta}, "
+            f"timestamp={bad.timestamp}, key={max(bad.key_length, 0)} bytes, "
+            f"value={max(bad.value_length, 0)} bytes). Producer should not set timestamp type to "
+            "LogAppendTime."
+        )
+
+    def _rebuild(self, compressor: BodyCompressor, max_timestamp: int) -> bytearray:
+        """The batch under the topic's codec, without gaps in its numbers and based on its first record."""
+        header, config = self._header, self._config
+        target = self._target or Codec.NONE
+        attributes = header.attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_BIT) | target
+        if config.timestamp_type == LOG_APPEND_TIME:
+            attributes |= TIMESTAMP_TYPE_BIT
+        assert self._walk is not None
+        walker = self._walk.walker
+        shift = walker.first_timestamp_delta
+        if not -MAX_INT64 <= header.base_timestamp + shift <= MAX_INT64:
+            shift = 0
+        if shift or not walker.is_consecutive:
+            # No client is known to send such batches; this is the one place where all records are in memory.
+            body = renumbered(
+                batch_body(self._records, header, max_size=self._limits.max_bytes), header.record_count, shift
+            )
+            compressor = BodyCompressor(target, config.compression_level(target))
+            compressor.write(body)
+        changed = header._replace(
+            attributes=attributes, base_timestamp=header.base_timestamp + shift, max_timestamp=max_timestamp
+        )
+        return join_batch(changed, compressor.finish())
 
 
-def _refused(errors: list[RecordError], bad_timestamp: bool) -> RecordsRefusedError:
+def _refused(errors: list[RecordError], total: int, bad_timestamp: bool) -> RecordsRefusedError:
     if bad_timestamp:
         return RecordsRefusedError(
             ErrorCode.INVALID_TIMESTAMP,
@@ -320,45 +413,7 @@ def _refused(errors: list[RecordError], bad_timestamp: bool) -> RecordsRefusedEr
     )
     return RecordsRefusedError(
         ErrorCode.INVALID_RECORD,
-        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"One or more records have been rejected due to {total} record errors in total, "
         f"and only showing the first three errors at most: [{shown}]",
         errors,
     )
-
-
-def _rebuild(
-    header: BatchHeader,
-    body: bytes,
-    spans: list[RecordSpan],
-    codec: Codec,
-    config: LogConfig,
-    max_timestamp: int,
-) -> bytearray:
-    """The batch under the topic's codec, without gaps in its numbers and based on its first record."""
-    attributes = header.attributes & ~(CODEC_MASK | TIMESTAMP_TYPE_BIT) | codec
-    if config.timestamp_type == LOG_APPEND_TIME:
-        attributes |= TIMESTAMP_TYPE_BIT
-    shift = spans[0].timestamp_delta
-    if not -MAX_INT64 <= header.base_timestamp + shift <= MAX_INT64:
-        shift = 0
-    if shift or any(span.offset_delta != index for index, span in enumerate(spans)):
-        body = b"".join(_renumber(body, span, index, shift) for index, span in enumerate(spans))
-    changed = header._replace(
-        attributes=attributes, base_timestamp=header.base_timestamp + shift, max_timestamp=max_timestamp
-    )
-    return assemble_batch(changed, body, level=config.compression_level(codec))
-
-
-def _renumber(body: bytes, span: RecordSpan, offset_delta: int, shift: int) -> bytes:
-    _, pos = decode_varint(body, span.start)
-    _, pos = decode_varlong(body, pos + 1)
-    _, key_length_at = decode_varint(body, pos)
-    fields = b"".join(
-        (
-            b"\0",
-            encode_varint(span.timestamp_delta - shift),
-            encode_varint(offset_delta),
-            body[key_length_at : span.end],
-        )
-    )
-    return encode_varint(len(fields)) + fields

@@ -6,6 +6,8 @@
 ``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port
 and data. What the broker prints goes to a file beside its data and is shown when it does not start.
 
+With the options ``STRICT_LOOP`` a test can ask for ``hold_ups``, the steps of the loop that took too long.
+
 For tests that harm it: ``launch`` does not wait for the broker to be ready, ``refusal`` is what a broker says
 that must not start, ``send_signal`` and ``wait`` are those of the process.
 """
@@ -24,6 +26,10 @@ from types import TracebackType
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+
+STRICT_LOOP = {"tidelog.loop.step.warn.ms": "20"}
+"""Options that make a broker log every step of its loop that breaks the rule: none is longer than 20 ms."""
+HELD_UP = "The event loop was held up for"
 
 _READY = re.compile(r"^Tidelog is ready on .*:(?P<port>\d+)$", re.MULTILINE)
 
@@ -70,6 +76,12 @@ class BrokerProcess:
         with self.log_file.open("rb") as file:
             file.seek(self._log_start)
             return file.read().decode("utf-8", "replace")
+
+    @property
+    def hold_ups(self) -> list[str]:
+        """What the broker has logged, in all its lives, of steps of its loop that took too long."""
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        return [line for line in lines if HELD_UP in line]
 
     @property
     def rss_bytes(self) -> int:

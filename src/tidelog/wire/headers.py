@@ -84,10 +84,21 @@ def encode_request(header: RequestHeader, message: Payload) -> bytes:
 
 def encode_response(key: int, version: int, correlation_id: int, message: Payload) -> bytes:
     """A whole frame: size, header and body, both in the given version of the API."""
+    out = begin_response(key, version, correlation_id)
+    encode_into(message, version, out)
+    return finish_response(out)
+
+
+def begin_response(key: int, version: int, correlation_id: int) -> bytearray:
+    """A frame's size, still unknown, and its header; the body goes behind it."""
     out = bytearray(_SIZED_RESPONSE.pack(0, correlation_id))
     if response_header_version(key, version) == 1:
         out.append(0)
-    encode_into(message, version, out)
+    return out
+
+
+def finish_response(out: bytearray) -> bytes:
+    """The frame that ``begin_response`` has begun, with its size."""
     _INT32.pack_into(out, 0, len(out) - 4)
     return bytes(out)
 

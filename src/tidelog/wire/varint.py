@@ -9,6 +9,7 @@ from __future__ import annotations
 from tidelog.errors import WireError
 
 _MAX_SHIFT = 28
+_MAX_TAGS = 100
 
 ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 """Encodings of 0 to 127, to be indexed by value."""
@@ -50,11 +51,19 @@ def skip_tags(buf: bytes | memoryview, pos: int) -> int:
     count = buf[pos]
     if count == 0:
         return pos + 1
-    count, pos = read_uvarint(buf, pos)
+    count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         _, size, pos = read_tag(buf, pos)
         pos += size
     return pos
+
+
+def read_tag_count(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
+    """How many tagged fields follow, and where; no version of any message has nearly as many as allowed."""
+    count, pos = read_uvarint(buf, pos)
+    if count > _MAX_TAGS:
+        raise WireError(f"a message has {count} tagged fields")
+    return count, pos
 
 
 def read_tag(buf: bytes | memoryview, pos: int) -> tuple[int, int, int]:

@@ -4,31 +4,64 @@ Called by ``wire/codec`` once per (class, version). Every writer has the shape
 ``write(message, out: bytearray) -> None``. A value that the version has no place for is dropped when
 Kafka's specification calls the field ignorable; otherwise it is refused, because the peer would silently
 get something else than what was said.
+
+As with readers there is a second shape for large messages, a generator that yields every few elements. And a
+message whose long array is already there as bytes is written around it: ``writers_around`` gives what stands
+before the array's count and what stands behind its elements.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.wire.readers import ELEMENTS_PER_SLICE, holds_arrays
 from tidelog.wire.schema import Field, Message, defaults_of
 from tidelog.wire.source import MAX_STRING_BYTES, STRUCT_CODES, Source, is_fixed
 from tidelog.wire.varint import ONE_BYTE, uvarint
 
 Writer = Callable[[Any, bytearray], None]
+SlicedWriter = Callable[[Any, bytearray], Generator[None, None, None]]
 
-_writers: dict[tuple[type[Message], int, bool], Writer] = {}
+_NUMBERS_PER_SLICE = 8192
+
+_writers: dict[tuple[type[Message], int, bool, bool], Callable[..., Any]] = {}
 
 
 def writer_of(message: type[Message], version: int, flexible: bool) -> Writer:
     """The writer for one version of a message or of a structure nested in it."""
-    key = (message, version, flexible)
+    return _writer(message, version, flexible, sliced=False)
+
+
+def sliced_writer_of(message: type[Message], version: int, flexible: bool) -> SlicedWriter:
+    """The writer in slices for one version of a whole message."""
+    write = _writer(message, version, flexible, sliced=True)
+    return write if holds_arrays(message, version) else _as_generator(write)
+
+
+def writers_around(message: type[Message], version: int, flexible: bool, array: str) -> tuple[Writer, Writer]:
+    """Writers of what stands before ``array`` and of what stands behind it."""
+    parts = (_WriterSource(message, version, flexible, around=(array, behind)) for behind in (False, True))
+    before, behind = (part.build() for part in parts)
+    return before, behind
+
+
+def _writer(message: type[Message], version: int, flexible: bool, *, sliced: bool) -> Callable[..., Any]:
+    key = (message, version, flexible, sliced and holds_arrays(message, version))
     found = _writers.get(key)
     if found is None:
-        found = _writers[key] = _WriterSource(message, version, flexible).build()
+        found = _writers[key] = _WriterSource(message, version, flexible, sliced=key[-1]).build()
     return found
+
+
+def _as_generator(write: Writer) -> SlicedWriter:
+    def generate(message: Any, out: bytearray) -> Generator[None, None, None]:
+        yield
+        write(message, out)
+
+    return generate
 
 
 def refuse_value(owner: str, name: str, version: int) -> KafkaError:
@@ -46,10 +79,19 @@ def refuse_length(owner: str, name: str) -> KafkaError:
 class _WriterSource:
     """Source of one writer; ``m`` is the message, ``out`` the bytes so far."""
 
-    def __init__(self, message: type[Message], version: int, flexible: bool) -> None:
+    def __init__(
+        self,
+        message: type[Message],
+        version: int,
+        flexible: bool,
+        *,
+        sliced: bool = False,
+        around: tuple[str, bool] | None = None,
+    ) -> None:
         self.message = message
         self.version = version
         self.flexible = flexible
+        self.sliced = sliced
         self.defaults = defaults_of(message)
         self.source = Source("def write(m, out):")
         self.source.names.update(
@@ -63,13 +105,19 @@ class _WriterSource:
         self.plain = [field for field in present if not field.tagged_in(version)]
         tagged = [field for field in present if field.tagged_in(version)]
         self.tagged = sorted(tagged, key=lambda field: field.tag or 0)
+        self.ends = True
+        if around is not None:
+            array, behind = around
+            at = [field.name for field in self.plain].index(array)
+            self.plain = self.plain[at + 1 :] if behind else self.plain[:at]
+            self.ends = behind
 
-    def build(self) -> Writer:
+    def build(self) -> Callable[..., Any]:
         self._refuse_what_has_no_place()
         self._plain_fields()
-        if self.tagged:
+        if self.ends and self.tagged:
             self._tagged_section()
-        elif self.flexible:
+        elif self.ends and self.flexible:
             self.source.add("out.append(0)")
         else:
             self.source.add("return")
@@ -126,10 +174,11 @@ class _WriterSource:
         if field.array:
             self._array(field)
         elif not isinstance(field.type, str):
-            write = self.source.bind(writer_of(field.type, self.version, self.flexible))
+            write = self.source.bind(_writer(field.type, self.version, self.flexible, sliced=self.sliced))
             if field.nullable_in(self.version):
                 self.source.add("out.append(1)")
-            self.source.add(f"{write}(v, out)")
+            again = "yield from " if self.sliced and holds_arrays(field.type, self.version) else ""
+            self.source.add(f"{again}{write}(v, out)")
         elif is_fixed(field):
             layout, _ = self.source.bind_struct([STRUCT_CODES[field.type]])
             self.source.add(f"out += {layout}.pack(v)")
@@ -161,17 +210,30 @@ class _WriterSource:
         self.source.add("n = len(v)")
         self._length("i")
         if isinstance(field.type, str) and field.type in STRUCT_CODES and field.type != "uuid":
-            self.source.add(f"out += pack(f'>{{n}}{STRUCT_CODES[field.type]}', *v)")
+            self._numbers(STRUCT_CODES[field.type])
             return
-        self.source.add("for v in v:")
+        self.source.add("for count, v in enumerate(v):" if self.sliced else "for v in v:")
         self.source.depth += 1
         self._present_value(Field(field.name, field.type))
+        if self.sliced:
+            self.source.add(f"if not count % {ELEMENTS_PER_SLICE}:", "    yield")
         self.source.depth -= 1
+
+    def _numbers(self, code: str) -> None:
+        if not self.sliced:
+            self.source.add(f"out += pack(f'>{{n}}{code}', *v)")
+            return
+        self.source.add(
+            f"for start in range(0, n, {_NUMBERS_PER_SLICE}):",
+            f"    some = v[start : start + {_NUMBERS_PER_SLICE}]",
+            f"    out += pack(f'>{{len(some)}}{code}', *some)",
+            "    yield",
+        )
 
     def _tagged_section(self) -> None:
         """Code that writes the tagged fields which differ from their defaults, in order of their tags."""
         add = self.source.add
-        add("section = bytearray()", "count = 0", "whole = out")
+        add("section = bytearray()", "tags = 0", "whole = out")
         for field in self.tagged:
             default = self.source.bind(self.defaults[field.name])
             add(f"v = m.{field.name}", f"if v != {default}:")
@@ -179,6 +241,6 @@ class _WriterSource:
             add("out = bytearray()")
             self._value(field)
             add(f"section += {uvarint(field.tag or 0)!r}", "section += uvarint(len(out))", "section += out")
-            add("count += 1")
+            add("tags += 1")
             self.source.depth -= 1
-        add("whole += uvarint(count)", "whole += section")
+        add("whole += uvarint(tags)", "whole += section")

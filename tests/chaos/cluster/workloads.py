@@ -109,17 +109,8 @@ class ConfluentSender:
     def __init__(self, work: Work, history: HistoryFile) -> None:
         self._history = history
         self._topic = work.topic
-        # A request may overtake one that was refused for want of replicas. librdkafka then takes a new epoch,
-        # for all partitions, and repeats under it what others of them may have: with one at a time nothing
-        # overtakes.
         self._producer = confluent_kafka.Producer(
-            {
-                **work.connection(),
-                "linger.ms": 5,
-                "enable.idempotence": True,
-                "delivery.timeout.ms": 120_000,
-                "max.in.flight.requests.per.connection": 1,
-            }
+            {**work.connection(), "linger.ms": 5, "enable.idempotence": True, "delivery.timeout.ms": 120_000}
         )
 
     def send(self, value: str, partition: int) -> None:

@@ -299,21 +299,24 @@ class ServerEnd:
             frame = memoryview(bytearray(self._waiting.popleft()))[_SIZE_BYTES:]
             try:
                 outcome: Outcome = self._dispatcher.handle(self, frame)  # type: ignore[arg-type]
+                refused = False
                 if isinstance(outcome, StagedAnswer):
                     self._dispatcher.commit()
-                    outcome = outcome.settle()
+                    staged = outcome
+                    outcome = staged.settle()
+                    refused = staged.refused
             except WireError as error:
                 raise AssertionError(f"a request that cannot be read: {error}") from error
-            self._take(outcome)
+            self._take(outcome, refused)
 
     def _is_blocked(self) -> bool:
-        return bool(self._queue) and not self._queue[-1].pipelined
+        return not all(pending.pipelined for pending in self._queue)
 
-    def _take(self, outcome: Any) -> None:
+    def _take(self, outcome: Any, refused: bool) -> None:
         if isinstance(outcome, PendingAnswer):
             pending = outcome
         else:
-            pending = PendingAnswer(pipelined=True)
+            pending = PendingAnswer(pipelined=not refused)
             pending.resolve(in_memory(outcome) if isinstance(outcome, list) else outcome)
         self._queue.append(pending)
         if pending.done:

@@ -36,14 +36,18 @@ class Staged(StagedAnswer):
     def __init__(self, handler: Scripted, body: bytes) -> None:
         self.handler = handler
         self.body = body
+        self.refused = body[:1] == b"r"
 
     def settle(self) -> bytes:
         assert self.body in self.handler.committed
+        if self.body[:1] == b"d":
+            self.refused = True
         return frame(self.body)
 
 
 class Scripted:
-    """Answers by the first byte of the request: echo, stage, wait, say nothing, send a file, break."""
+    """Answers by the first byte of the request: echo, stage, refuse when staged or when written (disk),
+    wait, say nothing, send a file, break."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
@@ -58,7 +62,7 @@ class Scripted:
         body = bytes(frame_)
         self.seen.append(body)
         match body[:1]:
-            case b"s":
+            case b"s" | b"r" | b"d":
                 self.staged.append(body)
                 return Staged(self, body)
             case b"w" | b"p":
@@ -232,6 +236,74 @@ def test_pipelined_requests_are_handled_at_once_and_answered_in_order() -> None:
         bench.handler.pending[1].resolve(frame(b"second"))
         bench.handler.pending[0].resolve(frame(b"first"))
         assert await bench.receive(peer, 4) == [b"first", b"second", b"e", b"s"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", [b"r", b"d"])
+def test_a_request_that_is_refused_behind_one_that_waits_holds_back_those_behind_it(kind: bytes) -> None:
+    async def test(bench: Bench) -> None:
+        connection, peer = bench.connect()
+        await bench.send(peer, frame(b"p") + frame(kind))
+        await bench.wait_until(lambda: bench.handler.seen == [b"p", kind])
+        await bench.send(peer, frame(b"s1") + frame(b"s2"))
+        await bench.wait_until(lambda: connection.muted)
+        assert bench.handler.seen == [b"p", kind]
+        bench.handler.pending[0].resolve(frame(b"first"))
+        assert await bench.receive(peer, 4) == [b"first", kind, b"s1", b"s2"]
+        assert not connection.muted
+
+    run(test)
+
+
+def test_a_refusal_ends_the_requests_that_are_staged_together() -> None:
+    async def test(bench: Bench) -> None:
+        _, peer = bench.connect()
+        await bench.send(peer, frame(b"p") + frame(b"s1") + frame(b"r") + frame(b"s2"))
+        await bench.wait_until(lambda: len(bench.handler.committed) == 2)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert bench.handler.seen == [b"p", b"s1", b"r"]
+        bench.handler.pending[0].resolve(frame(b"first"))
+        assert await bench.receive(peer, 4) == [b"first", b"s1", b"r", b"s2"]
+        assert bench.handler.committed == [b"s1", b"r", b"s2"]
+
+    run(test)
+
+
+def test_a_refusal_that_nothing_is_before_is_answered_before_the_next_request_is_handled() -> None:
+    async def test(bench: Bench) -> None:
+        answered: list[bytes] = []
+        handle = bench.handler.handle
+
+        def spy(connection: Connection, frame_: memoryview) -> Outcome:
+            if frame_ == b"s2":
+                answered.append(peer.recv(100))
+            return handle(connection, frame_)
+
+        bench.handler.handle = spy  # type: ignore[method-assign]
+        _, peer = bench.connect()
+        await bench.send(peer, frame(b"s1") + frame(b"r") + frame(b"s2"))
+        assert await bench.receive(peer, 1) == [b"s2"]
+        assert answered == [frame(b"s1") + frame(b"r")]
+
+    run(test)
+
+
+def test_one_that_is_refused_late_holds_back_those_that_come_then() -> None:
+    async def test(bench: Bench) -> None:
+        connection, peer = bench.connect()
+        await bench.send(peer, frame(b"p1") + frame(b"p2") + frame(b"p3"))
+        await bench.wait_until(lambda: len(bench.handler.pending) == 3)
+        bench.handler.pending[1].pipelined = False
+        bench.handler.pending[1].resolve(frame(b"refused"))
+        await bench.send(peer, frame(b"e"))
+        await bench.wait_until(lambda: connection.muted)
+        bench.handler.pending[0].resolve(frame(b"first"))
+        assert await bench.receive(peer, 2) == [b"first", b"refused"]
+        await bench.wait_until(lambda: bench.handler.seen[-1] == b"e")
+        bench.handler.pending[2].resolve(frame(b"third"))
+        assert await bench.receive(peer, 2) == [b"third", b"e"]
 
     run(test)
 

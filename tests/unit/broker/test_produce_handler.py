@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from tidelog.ids import random_uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
+from tidelog.storage.log_config import LogConfig
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.testing.raw_client import RawClient
 from tidelog.testing.raw_topic import RawTopic, batch, values
 from tidelog.wire.api import ApiKey
+from tidelog.wire.codec import decode
+from tidelog.wire.headers import RequestHeader, encode_request, parse_response_header
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
@@ -211,6 +215,129 @@ def test_acks_all_waits_for_other_replicas_and_keeps_the_order_of_answers(
         assert topic.fetch(client=other).high_watermark == 0
     set_in_sync(broker, topic, 1)
     assert [int.from_bytes(client.receive()[:4], "big") for _ in sent] == sent
+
+
+def end_offset(broker: BrokerThread, topic: RawTopic, partition: int = 0) -> int:
+    return broker.call(lambda inner: inner.partitions.get(topic.name, partition).log.log_end_offset)
+
+
+def set_state(broker: BrokerThread, topic: RawTopic, partition: int, state: PartitionImage) -> None:
+    broker.call(lambda inner: inner.partitions.get(topic.name, partition).apply(state))
+
+
+def set_min_in_sync(broker: BrokerThread, topic: RawTopic, count: int) -> None:
+    broker.call(lambda inner: inner.partitions.configure(topic.name, LogConfig(min_insync_replicas=count)))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def wait_held_back(broker: BrokerThread) -> None:
+    """Until a request has come that has to wait for those before it."""
+    wait_until(
+        lambda: broker.call(
+            lambda inner: any(each.muted or each._inbox.waiting for each in inner.network.connections)
+        )
+    )
+
+
+def outcome(client: RawClient) -> tuple[int, int, int]:
+    """Correlation id, error code and offset of the next answer to a request for one partition."""
+    frame = client.receive()
+    correlation_id, pos = parse_response_header(ApiKey.PRODUCE, 9, frame)
+    answer, _ = decode(ProduceResponse, 9, frame, pos)
+    result = answer.responses[0].partition_responses[0]
+    return correlation_id, result.error_code, result.base_offset
+
+
+def send_together(client: RawClient, requests: list[ProduceRequest]) -> list[int]:
+    """Send requests so that the broker finds all of them when it looks; their correlation ids."""
+    headers = [RequestHeader(ApiKey.PRODUCE, 9, 900 + number, "x") for number in range(len(requests))]
+    client.send(b"".join(map(encode_request, headers, requests)))
+    return [header.correlation_id for header in headers]
+
+
+THREE = PartitionImage(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1, 2))
+ALONE = PartitionImage(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,))
+
+
+def test_nothing_behind_a_refusal_is_judged_until_it_is_answered(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    """Otherwise the third batch of a producer is in the log before it hears that the second is not."""
+    topic = new_topic(partitions=2)
+    set_state(broker, topic, 0, THREE)
+    first = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"1"), acks=-1))
+    wait_until(lambda: end_offset(broker, topic) == 1)
+    set_min_in_sync(broker, topic, 3)
+    second = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"2"), acks=-1))
+    third = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"3"), acks=1))
+    wait_held_back(broker)
+    set_min_in_sync(broker, topic, 1)
+    assert end_offset(broker, topic) == 1
+    set_state(broker, topic, 0, ALONE)
+    answers = [outcome(client) for _ in range(3)]
+    assert answers == [(first, 0, 0), (second, ErrorCode.NOT_ENOUGH_REPLICAS, -1), (third, 0, 1)]
+
+
+def test_nothing_behind_a_refusal_is_judged_when_all_arrive_at_once(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic(partitions=2)
+    set_state(broker, topic, 0, THREE)
+    requests = [
+        topic.produce_request(batch(b"1"), acks=-1),
+        topic.produce_request(batch(b"2"), acks=-1, partition=7),
+        topic.produce_request(batch(b"3"), acks=1),
+    ]
+    sent = send_together(client, requests)
+    wait_until(lambda: end_offset(broker, topic) == 1)
+    with RawClient(broker.host, broker.port) as other:
+        assert topic.fetch(client=other).high_watermark == 0
+    assert end_offset(broker, topic) == 1
+    set_state(broker, topic, 0, ALONE)
+    answers = [outcome(client) for _ in range(3)]
+    assert answers == [(sent[0], 0, 0), (sent[1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), (sent[2], 0, 1)]
+
+
+def test_nothing_is_judged_behind_a_request_that_is_refused_while_it_waits(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic(partitions=3)
+    set_state(broker, topic, 0, THREE)
+    set_state(broker, topic, 1, THREE)
+    first, second = (
+        client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"a"), acks=-1, partition=index))
+        for index in (0, 1)
+    )
+    wait_until(lambda: end_offset(broker, topic, 1) == 1)
+    # Broker 2 leads the second's partition now, and its answer waits behind the first's.
+    set_state(broker, topic, 1, PartitionImage(replicas=(1, 2, 3), leader=2, leader_epoch=1, isr=(1, 2)))
+    third = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"b"), acks=1, partition=2))
+    wait_held_back(broker)
+    assert end_offset(broker, topic, 2) == 0
+    set_state(broker, topic, 0, ALONE)
+    answers = [outcome(client) for _ in range(3)]
+    assert answers == [(first, 0, 0), (second, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (third, 0, 0)]
+
+
+def test_nothing_is_judged_behind_a_request_of_which_a_part_is_refused(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    set_state(broker, topic, 0, THREE)
+    both = topic.produce_request(batch(b"a"), acks=-1)
+    both.topic_data[0].partition_data.append(PartitionProduceData(index=7, records=batch(b"a")))
+    client.send_request(ApiKey.PRODUCE, 9, both)
+    behind = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"b"), acks=1))
+    wait_held_back(broker)
+    assert end_offset(broker, topic) == 1
+    set_state(broker, topic, 0, ALONE)
+    client.receive()
+    assert outcome(client) == (behind, 0, 1)
 
 
 def test_acks_all_gives_up_waiting_after_the_timeout_of_the_request(

@@ -47,7 +47,12 @@ OWN_DEFAULTS = {"node.id", "controller.listener.names"}
 # Kafka can open and close listeners while it runs.
 OWN_MODES = {"listeners", "listener.security.protocol.map"}
 
-HONOURED = [(each, KAFKA_BROKER[each.name]) for each in BROKER_OPTIONS.values()]
+# What Kafka has no option for; listed by DescribeConfigs only where it is set.
+OWN_OPTIONS = [name for name in BROKER_OPTIONS if name.startswith("tidelog.")]
+
+HONOURED = [
+    (each, KAFKA_BROKER[each.name]) for each in BROKER_OPTIONS.values() if each.name not in OWN_OPTIONS
+]
 TOPIC = [(each, KAFKA_TOPIC[each.name]) for each in TOPIC_OPTIONS.values()]
 
 
@@ -110,6 +115,10 @@ def test_an_option_of_words_takes_kafkas_words_only(name: str) -> None:
 
 def test_every_topic_option_of_kafka_is_there() -> None:
     assert set(TOPIC_OPTIONS) == set(KAFKA_TOPIC)
+
+
+def test_options_of_our_own_are_listed_only_where_they_are_set() -> None:
+    assert all(BROKER_OPTIONS[name].internal for name in OWN_OPTIONS)
 
 
 def test_every_broker_option_of_kafka_is_honoured_or_known_not_to_be() -> None:

@@ -17,6 +17,7 @@ NAMES = (
     "record_reader",
     "record_writer",
     "record_codec",
+    "record_walker",
     "column_reader",
     "column_writer",
     "column_codec",
@@ -39,6 +40,7 @@ class CodecModules:
                 for name in NAMES:
                     self._modules[name] = _load_source(name)
         self.records = self._modules["record_codec"]
+        self.walker = self._modules["record_walker"]
         self.columns = self._modules["column_codec"]
         self.arrow = self._modules["arrow"]
 

@@ -115,6 +115,28 @@ def test_the_high_watermark_waits_for_other_replicas_in_sync(tmp_path: Path) -> 
     run(tmp_path, test)
 
 
+def test_what_was_written_before_more_replicas_were_asked_for_is_committed_when_fewer_are(
+    tmp_path: Path,
+) -> None:
+    async def test(scene: Scene) -> None:
+        scene.lead(isr=(ME, OTHER))
+        partition = scene.partition
+        partition.append(batch(b"a"), ACKS_ALL)
+        partition.log.update_config(LogConfig(min_insync_replicas=2))
+        partition.options_changed()
+        scene.lead(isr=(ME,))
+        assert partition.log.high_watermark == 0
+        watcher = Watcher()
+        partition.watch(watcher)
+        partition.log.update_config(LogConfig(min_insync_replicas=1))
+        partition.options_changed()
+        assert partition.log.high_watermark == 1
+        await asyncio.sleep(0)
+        assert watcher.changes == 1
+
+    run(tmp_path, test)
+
+
 def test_a_follower_takes_neither_writes_nor_reads(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         scene.lead(epoch=1, leader=OTHER)

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidelog.errors import ErrorCode, KafkaError, WireError
-from tidelog.wire.codec import decode, encode, encode_into
+from tidelog.wire.codec import (
+    decode,
+    decode_in_slices,
+    encode,
+    encode_around,
+    encode_element,
+    encode_in_slices,
+    encode_into,
+)
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
-from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from tidelog.wire.schema import Payload
 from tidelog.wire.varint import read_uvarint, skip_tags, uvarint
+
+T = typing.TypeVar("T")
+
+
+def at_once(work: Generator[None, None, T]) -> T:
+    """The result of work in slices."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return typing.cast(T, end.value)
+
 
 FEW = settings(
     max_examples=8,
@@ -41,12 +66,44 @@ def test_both_directions_agree_with_the_oracle(
         assert oracle.plain_message(entity, payload, version) == oracle.as_dict(message, version)
         theirs = oracle.encode(entity)
         assert decode(payload, version, theirs) == (message, len(theirs))
+        sliced = bytearray()
+        assert at_once(encode_in_slices(message, version, sliced)) is None
+        assert sliced == ours
+        assert at_once(decode_in_slices(payload, version, theirs)) == (message, len(theirs))
 
     check()
 
 
 def test_a_default_message_survives_every_version(payload: type[Payload], version: int) -> None:
     assert decode(payload, version, encode(payload(), version))[0] == payload()
+
+
+def test_what_is_encoded_already_is_written_around() -> None:
+    topics = [MetadataResponseTopic(name=f"t{number}") for number in range(300)]
+    response = MetadataResponse(cluster_id="abc", topics=topics)
+    for version in range(14):
+        out = bytearray()
+        elements = b"".join(at_once(encode_element(topic, MetadataResponse, version)) for topic in topics)
+        encode_around(response, version, out, "topics", len(topics), elements)
+        assert out == encode(response, version)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_long_message_is_read_and_written_in_slices_and_bounded(version: int) -> None:
+    keys = ["k"] * 5000
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=keys)
+    message = DescribeConfigsRequest(resources=[resource] * 20)
+    out = bytearray()
+    assert len(list(encode_in_slices(message, version, out))) > 1000
+    assert len(list(decode_in_slices(DescribeConfigsRequest, version, bytes(out)))) > 1000
+    with pytest.raises(WireError, match="more things"):
+        at_once(decode_in_slices(DescribeConfigsRequest, version, bytes(out), max_elements=100_019))
+    assert at_once(decode_in_slices(DescribeConfigsRequest, version, bytes(out), max_elements=100_020))
+
+
+def test_more_tagged_fields_than_any_message_has_are_refused() -> None:
+    with pytest.raises(WireError, match="101 tagged fields"):
+        skip_tags(uvarint(101) + b"\x01\x00" * 101, 0)
 
 
 def test_decode_starts_at_the_position_and_leaves_what_follows() -> None:

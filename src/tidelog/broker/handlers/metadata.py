@@ -16,21 +16,21 @@ Difference: a topic that cannot be created says why in the same answer, where Ka
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
+from tidelog.broker.metadata_cache import Variant
+from tidelog.broker.slow_lane import EncodedResponse, Work
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
-from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
-from tidelog.metadata.znodes import NO_LEADER
+from tidelog.metadata.image import TopicImage
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
@@ -38,17 +38,14 @@ API = ApiKey.METADATA
 VERSIONS = (0, 13)
 
 _BY_ID_SINCE = 12
-_LISTENER_ERROR_SINCE = 6
 
 
 def handle(
     context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Awaitable[MetadataResponse]:
+) -> Work[EncodedResponse] | Awaitable[Work[EncodedResponse]]:
     """Describe the cluster and the topics asked for; waits only where topics are to be created first."""
     if request.topics is None or (context.version == 0 and not request.topics):
-        return _response(
-            context, request, [_topic(context, each) for each in context.broker.image.topics.values()]
-        )
+        return _response(context, request, None)
     _check_names_and_ids(context, request)
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
@@ -67,7 +64,7 @@ def handle(
 
 async def _create_and_describe(
     context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
-) -> MetadataResponse:
+) -> Work[EncodedResponse]:
     errors = await context.broker.controller.auto_create_topics(missing)
     topics = [
         _unknown(name, errors.get(name)) if name in errors else _topic_by_name(context, name)
@@ -77,22 +74,25 @@ async def _create_and_describe(
 
 
 def _response(
-    context: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
-    image = context.broker.image
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.name is not None:
+    context: RequestContext, request: MetadataRequest, topics: list[TopicImage | MetadataResponseTopic] | None
+) -> Work[EncodedResponse]:
+    """The answer; without ``topics`` it tells of all."""
+    cache = context.broker.metadata_cache
+    variant = Variant(context.version, context.listener, request.include_topic_authorized_operations)
+    if topics is None:
+        elements = yield from cache.all_topics(variant)
+    else:
+        for topic in topics if variant.operations else ():
+            if isinstance(topic, MetadataResponseTopic) and topic.name is not None:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
+        elements = yield from cache.topics(variant, topics)
+    image = context.broker.image
     response = MetadataResponse(
-        brokers=_brokers(context),
-        cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
-        topics=topics,
+        brokers=_brokers(context), cluster_id=image.cluster_id, controller_id=image.controller_id
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response
+    return EncodedResponse(response, "topics", *elements)
 
 
 def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -121,16 +121,16 @@ def _check_names_and_ids(context: RequestContext, request: MetadataRequest) -> N
             )
 
 
-def _topic_by_id(context: RequestContext, topic_id: Uuid) -> MetadataResponseTopic:
+def _topic_by_id(context: RequestContext, topic_id: Uuid) -> TopicImage | MetadataResponseTopic:
     topic = context.broker.image.topic_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-    return _topic(context, topic)
+    return topic
 
 
-def _topic_by_name(context: RequestContext, name: str) -> MetadataResponseTopic:
+def _topic_by_name(context: RequestContext, name: str) -> TopicImage | MetadataResponseTopic:
     topic = context.broker.image.topics.get(name)
-    return _unknown(name) if topic is None else _topic(context, topic)
+    return _unknown(name) if topic is None else topic
 
 
 def _unknown(name: str, error: KafkaError | None = None) -> MetadataResponseTopic:
@@ -141,55 +141,6 @@ def _unknown(name: str, error: KafkaError | None = None) -> MetadataResponseTopi
     else:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
-
-
-def _topic(context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
-    image = context.broker.image
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.is_internal,
-        partitions=[
-            _partition(context, image, index, partition) for index, partition in topic.partitions.items()
-        ],
-    )
-
-
-def _partition(
-    context: RequestContext, image: MetadataImage, index: int, partition: PartitionImage
-) -> MetadataResponsePartition:
-    reachable = {id for id in partition.replicas if _has_listener(image, id, context.listener)}
-    code = ErrorCode.NONE
-    leader = partition.leader
-    if leader not in reachable:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-        if leader in image.brokers and context.version >= _LISTENER_ERROR_SINCE:
-            code = ErrorCode.LISTENER_NOT_FOUND
-        leader = NO_LEADER
-    replicas: Iterable[int] = partition.replicas
-    isr: Iterable[int] = partition.isr
-    if context.version == 0:
-        # Only here: clients of later versions are told all replicas and find out from the list of brokers.
-        replicas = [id for id in replicas if id in reachable]
-        isr = [id for id in isr if id in reachable]
-        if code == ErrorCode.NONE and len(reachable) < len(partition.replicas):
-            code = ErrorCode.REPLICA_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(replicas),
-        isr_nodes=list(isr),
-        offline_replicas=[
-            id for id in partition.replicas if id not in reachable or id in partition.offline_replicas
-        ],
-    )
-
-
-def _has_listener(image: MetadataImage, broker_id: int, listener: str) -> bool:
-    broker = image.brokers.get(broker_id)
-    return broker is not None and any(endpoint.name == listener for endpoint in broker.endpoints)
 
 
 def _brokers(context: RequestContext) -> list[MetadataResponseBroker]:

@@ -1,0 +1,212 @@
+"""The uncompressed records of a batch, piece by piece: no more of them is in memory than one piece.
+
+``compression.decompress`` gives all at once, which is right for a client that has asked for the data. A
+broker gets them from strangers: a megabyte can hold a gigabyte. Framings, and what is refused, are those of
+``compression``; besides, lz4 frames with linked blocks are refused, which Java's clients cannot read.
+
+Invariant: a piece is at most as large as was asked for, but for snappy, whose blocks come whole (one of ``n``
+bytes holds at most ``64 n``), and a call of ``read`` does a bounded amount of work: it may give nothing
+though more is to come. The decoders let go of the interpreter lock. Called through
+``batch_walk``.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import cramjam
+import lz4.frame
+
+from tidelog.errors import CorruptRecordError
+from tidelog.records.compression import (
+    GZIP_WBITS,
+    SNAPPY_BLOCK_LENGTH,
+    SNAPPY_MAX_RATIO,
+    XERIAL_HEADER_BYTES,
+    XERIAL_MAGIC,
+    Codec,
+)
+
+if sys.version_info >= (3, 14) and not TYPE_CHECKING:
+    from compression import zstd
+else:
+    from backports import zstd
+
+# Decoders copy what they have not consumed, so they get their input in small portions.
+_INPUT_BYTES: Final = 16 * 1024
+# Java reads windows of up to 128 MB; memory for one is taken as it fills.
+_ZSTD_WINDOW: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_max: 27}
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT_BLOCKS: Final = 0x20
+
+BROKEN: Final = (zlib.error, zstd.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError, struct.error)
+"""What the decoders raise for bytes that they cannot read."""
+
+
+class BodyTooLargeError(CorruptRecordError):
+    """Records that take more bytes than they may."""
+
+
+class BodyStream:
+    """The records of one batch, uncompressed, in their order."""
+
+    def __init__(self, codec: Codec, payload: memoryview, limit_bytes: int) -> None:
+        self.finished = False
+        """Whether everything has been read."""
+        self.read_bytes = 0
+        self._codec = codec
+        self._limit_bytes = limit_bytes
+        self._read = _SOURCES[codec](payload)
+
+    def read(self, max_bytes: int) -> bytes | memoryview:
+        """The next bytes, perhaps none; ``CorruptRecordError`` where they cannot be had.
+
+        ``BodyTooLargeError`` where there are more than ``limit_bytes`` of them.
+        """
+        left = self._limit_bytes - self.read_bytes
+        try:
+            piece = self._read(min(max_bytes, left + 1))
+        except BROKEN as error:
+            raise CorruptRecordError(f"{self._codec.label} data cannot be decompressed: {error}") from error
+        if piece is None:
+            self.finished = True
+            return b""
+        self.read_bytes += len(piece)
+        if self.read_bytes > self._limit_bytes:
+            raise BodyTooLargeError(
+                f"the {self._codec.label} data decompresses to more than {self._limit_bytes} bytes"
+            )
+        return piece
+
+
+_Read = Callable[[int], "bytes | memoryview | None"]
+
+
+def _plain(payload: memoryview) -> _Read:
+    at = 0
+
+    def read(max_bytes: int) -> memoryview | None:
+        nonlocal at
+        if at >= len(payload):
+            return None
+        piece = payload[at : at + max_bytes]
+        at += len(piece)
+        return piece
+
+    return read
+
+
+class _Frames:
+    """Frames of one codec in a row, each read by a decoder of its own.
+
+    ``step`` has a decoder take in some bytes: it gives what comes out and what was left of the input. A frame
+    must be whole; another one may follow it where ``several`` says so.
+    """
+
+    def __init__(
+        self,
+        payload: memoryview,
+        new_decoder: Callable[[], Any],
+        step: Callable[[Any, bytes, int], tuple[bytes, bytes]],
+        *,
+        several: bool,
+    ) -> None:
+        self._payload = payload
+        self._at = 0
+        self._new_decoder = new_decoder
+        self._step = step
+        self._several = several
+        self._decoder = new_decoder()
+        self._rest = b""
+
+    def read(self, max_bytes: int) -> bytes | None:
+        """The next piece; None at the end."""
+        if not self._rest:
+            self._rest = bytes(self._payload[self._at : self._at + _INPUT_BYTES])
+            self._at += len(self._rest)
+        if self._decoder.eof:
+            if not self._rest:
+                return None
+            if not self._several:
+                raise EOFError(
+                    f"{len(self._rest) + len(self._payload) - self._at} stray bytes follow the frame"
+                )
+            self._decoder = self._new_decoder()
+        had = self._rest
+        piece, self._rest = self._step(self._decoder, had, max_bytes)
+        if not had and not piece and not self._decoder.eof:
+            raise EOFError("the data is cut short")
+        return piece
+
+
+def _gzip(payload: memoryview) -> _Read:
+    def step(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+        piece = decoder.decompress(data, max_bytes)
+        return piece, decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+
+    return _Frames(payload, lambda: zlib.decompressobj(GZIP_WBITS), step, several=True).read
+
+
+def _keeping(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
+    """A step of the decoders that keep what they have not consumed, and want no more until it is."""
+    given, kept = (data, b"") if decoder.needs_input else (b"", data)
+    piece = decoder.decompress(given, max_bytes)
+    return piece, (decoder.unused_data or b"") + kept if decoder.eof else kept
+
+
+def _lz4(payload: memoryview) -> _Read:
+    if bytes(payload[:4]) == _LZ4_MAGIC and len(payload) > 4 and not payload[4] & _LZ4_INDEPENDENT_BLOCKS:
+        raise CorruptRecordError("the lz4 frame has linked blocks, which Java's clients cannot read")
+    return _Frames(payload, lz4.frame.LZ4FrameDecompressor, _keeping, several=False).read
+
+
+def _zstd(payload: memoryview) -> _Read:
+    return _Frames(payload, lambda: zstd.ZstdDecompressor(options=_ZSTD_WINDOW), _keeping, several=True).read
+
+
+def _snappy(payload: memoryview) -> _Read:
+    at = 0
+    xerial = bytes(payload[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+
+    def read(max_bytes: int) -> bytes | None:
+        nonlocal at
+        if at >= len(payload) and (at or xerial):
+            return None
+        if not xerial:
+            at = len(payload)
+            return _block(payload, max_bytes)
+        if bytes(payload[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
+            # Streams may be concatenated: Java's reader skips a header in the middle, and so must we.
+            if len(payload) - at < XERIAL_HEADER_BYTES:
+                raise EOFError("the xerial header is cut short")
+            at += XERIAL_HEADER_BYTES
+            return b""
+        (length,) = SNAPPY_BLOCK_LENGTH.unpack_from(payload, at)
+        at += SNAPPY_BLOCK_LENGTH.size
+        if length > len(payload) - at:
+            raise EOFError(f"a block of {length} bytes has only {len(payload) - at} left")
+        block = payload[at : at + length]
+        at += length
+        return _block(block, max_bytes)
+
+    return read
+
+
+def _block(block: memoryview, max_bytes: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
+        raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
+    return bytes(cramjam.snappy.decompress_raw(block, size))
+
+
+_SOURCES: Final[dict[Codec, Callable[[memoryview], _Read]]] = {
+    Codec.NONE: _plain,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}

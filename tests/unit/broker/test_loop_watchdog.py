@@ -1,0 +1,124 @@
+"""Long steps of the loop are found and named; a busy loop, or a busy machine, is not one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+
+from tidelog.broker.loop_watchdog import MESSAGE, HoldUp, LoopWatchdog
+from tidelog.testing.broker_process import HELD_UP
+
+LIMIT_MS = 20.0
+DEADLINE_S = 30.0
+
+Scene = Callable[["Watched"], Awaitable[None]]
+
+both_loops = pytest.mark.parametrize("loop_factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+
+
+class Watched:
+    """A watched loop and what was found on it."""
+
+    def __init__(self) -> None:
+        self.found: list[HoldUp] = []
+        self.watchdog = LoopWatchdog(asyncio.get_running_loop(), LIMIT_MS, self.found.append)
+
+    async def wait_found(self) -> HoldUp:
+        async with asyncio.timeout(DEADLINE_S):
+            while not self.found:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        return self.found[0]
+
+
+def run(scene: Scene, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> Watched:
+    async def body() -> Watched:
+        watched = Watched()
+        watched.watchdog.start()
+        try:
+            await scene(watched)
+        finally:
+            watched.watchdog.stop()
+        return watched
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(body())
+
+
+def compute(milliseconds: float) -> None:
+    """Keep the processor for so long, whatever others do on the machine."""
+    end = time.thread_time() + milliseconds / 1000
+    while time.thread_time() < end:
+        pass
+
+
+@both_loops
+def test_a_callback_that_computes_too_long_is_named(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scene(watched: Watched) -> None:
+        asyncio.get_running_loop().call_soon(compute, 10 * LIMIT_MS)
+        found = await watched.wait_found()
+        assert found.stack[0].startswith("compute ")
+        assert "test_loop_watchdog.py:" in found.stack[0]
+        assert found.busy_ms >= LIMIT_MS
+        assert str(found).startswith(MESSAGE)
+
+    watched = run(scene, loop_factory)
+    assert watched.watchdog.count == 1
+    assert watched.watchdog.total_ms == watched.found[0].duration_ms
+
+
+@both_loops
+def test_a_coroutine_that_blocks_is_named(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def block() -> None:
+        await asyncio.sleep(0)
+        time.sleep(40 * LIMIT_MS / 1000)  # noqa: ASYNC251
+
+    async def scene(watched: Watched) -> None:
+        await asyncio.create_task(block())
+        found = await watched.wait_found()
+        assert "block" in found.stack[0]
+        assert found.blocked_ms > found.busy_ms
+        assert "blocked in" in str(found)
+
+    run(scene, loop_factory)
+
+
+@both_loops
+def test_many_short_steps_are_not_a_long_one(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene(watched: Watched) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(200):
+            loop.call_soon(compute, 1)
+        for _ in range(200):
+            compute(1)
+            await asyncio.sleep(0)
+
+    assert run(scene, loop_factory).found == []
+
+
+def test_lines_are_few_and_say_how_many_were_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> int:
+        watchdog = LoopWatchdog(asyncio.get_running_loop(), LIMIT_MS)
+        watchdog.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while len(caplog.records) < 2 and time.monotonic() < deadline:
+            compute(4 * LIMIT_MS)
+            await asyncio.sleep(0)
+        watchdog.stop()
+        return watchdog.count
+
+    with caplog.at_level(logging.WARNING):
+        count = asyncio.run(body())
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith(MESSAGE)
+    assert f"({count - 2} more since the last line)" in second or f"({count - 3} more" in second
+
+
+def test_the_helper_for_tests_looks_for_the_line_that_is_logged() -> None:
+    assert HELD_UP == MESSAGE
