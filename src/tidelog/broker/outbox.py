@@ -35,7 +35,7 @@ class Outbox:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._fd = sock.fileno()
-        self._parts: deque[Part] = deque()
+        self._parts: deque[Part | memoryview] = deque()
         # Put here since the last flush.
         self._bytes = self._file_bytes = 0
 
@@ -64,7 +64,8 @@ class Outbox:
             if sent >= len(piece):
                 sent -= len(piece)
             else:
-                self._parts.append(piece[sent:])
+                # Not a copy: an answer may be long, and many connections may have the same one to send.
+                self._parts.append(memoryview(piece)[sent:])
                 self._bytes += len(piece) - sent
                 sent = 0
 
@@ -91,13 +92,12 @@ class Outbox:
     def _send_bytes(self) -> int:
         """Send the bytes in front, all that are not behind a file; how many, or 0 if the socket is full."""
         parts = self._parts
-        run: list[bytes] = []
+        run: list[bytes | memoryview] = []
         flags = size = 0
         for part in parts:
-            if type(part) is FileRange:
+            if isinstance(part, FileRange):
                 flags = _MORE
                 break
-            assert type(part) is bytes
             run.append(part)
             size += len(part)
             if len(run) == _GATHER:
@@ -111,7 +111,7 @@ class Outbox:
         left = sent
         for data in run:
             if left < len(data):
-                parts[0] = data[left:]
+                parts[0] = memoryview(data)[left:]
                 return 0
             parts.popleft()
             left -= len(data)

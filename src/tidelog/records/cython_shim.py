@@ -29,7 +29,6 @@ address: Any = None
 NULL: Any = None
 p_int: Any = None
 p_longlong: Any = None
-nogil: Any = None
 Py_buffer = Any
 PyBUF_SIMPLE: Any = None
 PyBuffer_Release: Any = None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.cli import start
@@ -42,6 +42,7 @@ ODD = [
 ]
 
 
+@settings(deadline=None)
 @given(arguments=st.lists(st.sampled_from([*WORDS, *ODD]), max_size=7))
 def test_plain_arguments_mean_what_argparse_takes_them_for(arguments: list[str]) -> None:
     plain = start.parse_plain(arguments)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.clock import SystemClock
@@ -99,6 +99,7 @@ def long_way(segment: Segment, offset: int) -> tuple[int, int] | None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: "compiled" if each.COMPILED else "interpreted")
+@settings(deadline=None)
 @given(batches=shapes, interval=intervals)
 def test_every_offset_is_found_where_the_long_way_finds_it(
     variant: ModuleType, batches: list[Shape], interval: int
@@ -111,6 +112,7 @@ def test_every_offset_is_found_where_the_long_way_finds_it(
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: "compiled" if each.COMPILED else "interpreted")
+@settings(deadline=None)
 @given(
     batches=shapes,
     interval=intervals,
