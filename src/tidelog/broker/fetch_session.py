@@ -18,7 +18,7 @@ other requests of the same session may have come: ``select`` then says INVALID_F
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode
@@ -116,7 +116,7 @@ class FetchContext:
     __slots__ = ("partitions",)
 
     def __init__(self, wanted: Wanted) -> None:
-        self.partitions: Iterable[tuple[PartitionKey, FetchPartition]] = wanted.items()
+        self.partitions: Collection[tuple[PartitionKey, FetchPartition]] = wanted.items()
 
     def select(self, answers: Answers) -> Selection:
         """Error, session id and the partitions to send."""
