@@ -146,6 +146,7 @@ class Fetch:
     def _read(self) -> Generator[None, None, tuple[Answers, bool]]:
         """The answer for every partition as of now, and whether it is worth sending."""
         answers: Answers = {}
+        unknown: Answers = {}
         missing: Answers = {}
         lookup = self._lookup
         isolation = self._isolation
@@ -187,7 +188,10 @@ class Fetch:
                         found = _NOTHING
             except Exception as error:
                 answer, ends_wait = self._error(key, partition, error)
-                (answers if ends_wait else missing)[key] = answer
+                if ends_wait:
+                    answers[key] = answer
+                else:
+                    (unknown if answer[1] == ErrorCode.UNKNOWN_TOPIC_ID else missing)[key] = answer
                 readable |= ends_wait
                 enough |= ends_wait
                 continue
@@ -217,9 +221,9 @@ class Fetch:
                 None,
                 None,
             )
-        if missing:
-            # Kafka names what it does not know behind all others, topics before partitions.
-            answers.update(sorted(missing.items(), key=lambda each: each[1][1] != ErrorCode.UNKNOWN_TOPIC_ID))
+        # Kafka names what it does not know behind all others, topics before partitions.
+        answers.update(unknown)
+        answers.update(missing)
         return answers, enough or size >= self._min_bytes or not readable
 
     def _elsewhere(
@@ -283,7 +287,7 @@ class Fetch:
     # Answering
 
     def _respond(self, answers: Answers) -> Generator[None, None, Answer]:
-        error, session_id, selected = self._context.select(answers)
+        error, session_id, selected = yield from self._context.select(answers)
         version = self._version
         topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
         last: str | bytes | None = None
