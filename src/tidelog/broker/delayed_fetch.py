@@ -341,12 +341,16 @@ class Fetch:
     def _begin_wait(self, max_wait_ms: int) -> None:
         self._available: dict[PartitionKey, int] = {}
         self._available_bytes = 0
-        self._sought = dict(self._context.partitions)
+        self._sought: dict[PartitionKey, FetchPartition] = {}
         self._pending.only_waits(self._stop)
         self._timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._finish)
 
     def _watch(self, answers: Answers, *, look: bool) -> Generator[None, None, None]:
         """Be told of changes; ``look`` for those that came since the partition was read."""
+        for number, (key, wanted) in enumerate(self._context.partitions, 1):
+            if not number % _SLICE:
+                yield
+            self._sought[key] = wanted
         for number, (key, answer) in enumerate(answers.items(), 1):
             if not number % _SLICE:
                 yield
