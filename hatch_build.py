@@ -28,6 +28,7 @@ MODULES = (
     "tidelog.coordinator.group.offsets.committed_offset",
     "tidelog.coordinator.group.offsets.offset_fold",
     "tidelog.coordinator.log_walker",
+    "tidelog.storage.batch_search",
 )
 
 

@@ -21,8 +21,9 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from tidelog.errors import ConfigError
 
@@ -177,8 +178,7 @@ def matching(describe: str, why: str, accepts: Callable[[str], bool]) -> Check:
     return Check(describe, refuse)
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One configuration option; made with :func:`option`."""
 
     name: str

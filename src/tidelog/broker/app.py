@@ -13,7 +13,6 @@ module, except ``broker/process``, which runs it.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
@@ -31,6 +30,7 @@ from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.network import Network
 from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
 from tidelog.broker.state import BrokerState, LifeCycle
+from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock, SystemClock
 from tidelog.controller.controller import Controller
 from tidelog.controller.features import SUPPORTED_FEATURES
@@ -366,8 +366,7 @@ class Broker:
 
     async def warm_up(self) -> None:
         """Load the coordinators and the handlers that no request has asked for yet, between requests."""
-        # Reading the modules takes long; a thread that does it gives the loop its turns in between.
-        await asyncio.to_thread(importlib.import_module, "tidelog.broker.coordinators")
+        await import_in_steps([*modules_of("tidelog.coordinator"), "tidelog.broker.coordinators"])
         _ = self.coordinators
         await self._dispatcher.warm_up()
 

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.inbox import Inbox, KeptFrame
-from tidelog.broker.outbox import Outbox, read_if_small, size_of
+from tidelog.broker.outbox import Outbox, read_if_small
 from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
@@ -239,7 +239,7 @@ class Connection:
                         continue
                     self._settle(staged, out)
                     self._send_all(out)
-                    if self._is_blocked():
+                    if monotonic() >= end_s or self._is_blocked():
                         break
                     continue
                 if staged:
@@ -257,6 +257,7 @@ class Connection:
                         continue
                     unsent = 0
                     self._send_all(out)
+                    self._flush_new()
                 else:
                     self._send_all(out)
                     self._take(outcome)
@@ -271,6 +272,7 @@ class Connection:
             self._settle(staged, out)
         if out:
             self._send_all(out)
+        self._flush_new()
         if refusal is not None:
             self.refuse(refusal)
         return done
@@ -297,15 +299,14 @@ class Connection:
             else:
                 outcome.when_done(self._advance)
         elif self._queue:
-            answer = self._outbox.keep(outcome) if isinstance(outcome, list) else outcome
             # Requests behind a large answer wait until it has gone: one is as much as a connection may keep.
-            small = isinstance(answer, NoAnswer) or size_of(answer) <= _QUEUED_BYTES
-            slot = PendingAnswer(pipelined=small and not refused)
-            slot.resolve(answer)
+            slot = PendingAnswer(pipelined=_held_bytes(outcome) <= _QUEUED_BYTES and not refused)
+            slot.resolve(outcome)
             self._queue.append(slot)
         elif isinstance(outcome, bytes | list):
             self._outbox.put(outcome)
-            self._flush()
+            if self._outbox.is_due:
+                self._flush_new()
 
     def _advance(self) -> None:
         """A pending answer is there: send it and those behind it that waited for their turn."""
@@ -317,9 +318,6 @@ class Connection:
                 return
             if isinstance(pending.answer, bytes | list):
                 self._outbox.put(pending.answer)
-        for pending in queue:
-            if isinstance(pending.answer, list):
-                pending.answer = self._outbox.keep(pending.answer)
         if self._outbox:
             self._flush()
         if (self._muted or self._inbox.waiting) and not self._is_blocked():
@@ -332,7 +330,7 @@ class Connection:
         if not out or self._closed:
             return
         sent = 0
-        if not self._writing:
+        if not self._outbox:
             count = len(out)
             size = len(out[0]) if count == 1 else sum(map(len, out))
             try:
@@ -350,9 +348,17 @@ class Connection:
             if sent == size:
                 out.clear()
                 return
-        self._outbox.put_rest(out, sent)
+            self._outbox.put_rest(out, sent)
+            out.clear()
+            self._flush()
+            return
+        self._outbox.put_rest(out, 0)
         out.clear()
-        self._flush()
+
+    def _flush_new(self) -> None:
+        """Send answers that were put into the outbox in this turn, unless others before them wait there."""
+        if self._outbox and not self._writing:
+            self._flush()
 
     def _flush(self) -> None:
         if self._closed:
@@ -425,3 +431,10 @@ class Connection:
             return
         self._muted = True
         self._network.loop.remove_reader(self._sock)
+
+
+def _held_bytes(answer: Answer | NoAnswer) -> int:
+    """How much memory an answer takes that has to wait; what is in files takes none."""
+    if isinstance(answer, list):
+        return sum(len(part) for part in answer if isinstance(part, bytes))
+    return len(answer) if isinstance(answer, bytes) else 0

@@ -1,12 +1,15 @@
 """One fetch request that goes the long way: reads of all its partitions, the wait for more, and the answer.
 
+A request for very many partitions is read and answered in slices, between which others are served
+(``slow_lane``); what is appended meanwhile is looked for again when it begins to wait.
+
 Made by ``handlers/fetch``, which says what is served how.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.broker.fetch_session import Answers, FetchContext, PartitionKey, records_size
@@ -22,7 +25,9 @@ from tidelog.wire.fetch import (
     FetchRequest,
     FileRange,
     PartitionAnswer,
+    drained,
     encode_fetch_response,
+    encode_in_slices,
 )
 from tidelog.wire.plain import Endpoint
 
@@ -42,6 +47,9 @@ _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOC
 _NOTHING = FetchSlice(None, -1, 0, 0, 0, None, False)
 HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
 LOG_END = Isolation.LOG_END
+# So many partitions are read in one go; of more, some hundreds before others have their turn.
+_AT_ONCE = 1000
+_SLICE = 64
 
 
 class Fetch:
@@ -58,10 +66,12 @@ class Fetch:
         "_isolation",
         "_leader_only",
         "_lookup",
+        "_over",
         "_pending",
         "_request",
         "_sought",
         "_version",
+        "_wait_ms",
     )
 
     def __init__(
@@ -87,13 +97,44 @@ class Fetch:
         self._first_read = True
         self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
 
-    def start(self) -> Answer | PendingAnswer:
-        """Read, and answer if there is enough or nothing to wait for; else wait for more."""
-        answers, enough = self._read()
+    def start(self, pending: PendingAnswer | None = None) -> Answer | PendingAnswer:
+        """Read, and answer if there is enough or nothing to wait for; else wait for more.
+
+        ``pending`` is the promise of the answer, where one has been made already.
+        """
+        self._pending = pending or PendingAnswer()
+        self._over = False
+        if self._is_long:
+            self._handler.work(self._start_slowly(), self._pending, self._connection)
+            return self._pending
+        answers, enough = drained(self._read())
         max_wait_ms = self._request.max_wait_ms
         if enough or max_wait_ms <= 0:
-            return self._respond(answers)
-        return self._wait(answers, max_wait_ms)
+            return drained(self._respond(answers))
+        self._begin_wait(max_wait_ms)
+        drained(self._watch(answers, look=False))
+        return self._pending
+
+    @property
+    def _is_long(self) -> bool:
+        return len(self._context.partitions) > _AT_ONCE
+
+    async def _start_slowly(self) -> None:
+        lane = self._handler.lane
+        answers, enough = await lane.run(self._read())
+        max_wait_ms = self._request.max_wait_ms
+        if self._connection.closed:
+            return
+        if enough or max_wait_ms <= 0:
+            self._pending.resolve(await lane.run(self._respond(answers)))
+            return
+        self._begin_wait(max_wait_ms)
+        await lane.run(self._watch(answers, look=True))
+
+    async def _finish_slowly(self) -> None:
+        lane = self._handler.lane
+        answers, _ = await lane.run(self._read())
+        self._pending.resolve(await lane.run(self._respond(answers)))
 
     @property
     def _min_bytes(self) -> int:
@@ -101,9 +142,10 @@ class Fetch:
 
     # Reading
 
-    def _read(self) -> tuple[Answers, bool]:
+    def _read(self) -> Generator[None, None, tuple[Answers, bool]]:
         """The answer for every partition as of now, and whether it is worth sending."""
         answers: Answers = {}
+        unknown: Answers = {}
         missing: Answers = {}
         lookup = self._lookup
         isolation = self._isolation
@@ -114,7 +156,9 @@ class Fetch:
         nearest = self._handler.nearest
         size = 0
         readable = enough = False
-        for key, wanted in self._context.partitions:
+        for number, (key, wanted) in enumerate(self._context.partitions, 1):
+            if not number % _SLICE:
+                yield
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
             partition = lookup.get(key)
             try:
@@ -143,7 +187,10 @@ class Fetch:
                         found = _NOTHING
             except Exception as error:
                 answer, ends_wait = self._error(key, partition, error)
-                (answers if ends_wait else missing)[key] = answer
+                if ends_wait:
+                    answers[key] = answer
+                else:
+                    (unknown if answer[1] == ErrorCode.UNKNOWN_TOPIC_ID else missing)[key] = answer
                 readable |= ends_wait
                 enough |= ends_wait
                 continue
@@ -154,7 +201,7 @@ class Fetch:
                 length = found.length
                 aborted = found.aborted
                 if length and not found.first_entry_incomplete:
-                    records = FileRange(found.fd, found.position, length)
+                    records = FileRange(found.fd, found.position, length, found.file)
                     size += length
                     left = left - length if left > length else 0
                     enough |= partition.has_rolled_past(offset)
@@ -173,9 +220,9 @@ class Fetch:
                 None,
                 None,
             )
-        if missing:
-            # Kafka names what it does not know behind all others, topics before partitions.
-            answers.update(sorted(missing.items(), key=lambda each: each[1][1] != ErrorCode.UNKNOWN_TOPIC_ID))
+        # Kafka names what it does not know behind all others, topics before partitions.
+        answers.update(unknown)
+        answers.update(missing)
         return answers, enough or size >= self._min_bytes or not readable
 
     def _elsewhere(
@@ -238,15 +285,17 @@ class Fetch:
 
     # Answering
 
-    def _respond(self, answers: Answers) -> Answer:
-        error, session_id, selected = self._context.select(answers)
+    def _respond(self, answers: Answers) -> Generator[None, None, Answer]:
+        error, session_id, selected = yield from self._context.select(answers)
         version = self._version
         topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
         last: str | bytes | None = None
         endpoints: list[Endpoint] = []
         if self._request.replica_id >= 0:
             self._record_copies(answers, selected)
-        for key in selected:
+        for number, key in enumerate(selected, 1):
+            if not number % _SLICE:
+                yield
             topic = key[0]
             answer = answers[key]
             if answer[9] is not None and self._request.replica_id < 0:
@@ -258,13 +307,24 @@ class Fetch:
             else:
                 topics.append((None, Uuid(topic or b""), [answer]))
             last = topic
-        return encode_fetch_response(
-            version,
-            self._correlation_id,
-            topics,
-            error_code=error,
-            session_id=session_id,
-            node_endpoints=endpoints,
+        if len(topics) == 1 and len(topics[0][2]) == 1:
+            return encode_fetch_response(
+                version,
+                self._correlation_id,
+                topics,
+                error_code=error,
+                session_id=session_id,
+                node_endpoints=endpoints,
+            )
+        return (
+            yield from encode_in_slices(
+                version,
+                self._correlation_id,
+                topics,
+                error_code=error,
+                session_id=session_id,
+                node_endpoints=endpoints,
+            )
         )
 
     def _record_copies(self, answers: Answers, selected: Iterable[PartitionKey]) -> None:
@@ -277,21 +337,49 @@ class Fetch:
 
     # Waiting
 
-    def _wait(self, answers: Answers, max_wait_ms: int) -> PendingAnswer:
-        self._available = {key: records_size(answer) for key, answer in answers.items()}
-        self._available_bytes = sum(self._available.values())
-        self._sought = dict(self._context.partitions)
-        self._pending = PendingAnswer(self._stop)
-        for key in answers:
+    def _begin_wait(self, max_wait_ms: int) -> None:
+        self._available: dict[PartitionKey, int] = {}
+        self._available_bytes = 0
+        self._sought: dict[PartitionKey, FetchPartition] = {}
+        self._pending.only_waits(self._stop)
+        self._wait_ms = max_wait_ms
+        self._handler.deadlines.add(self, max_wait_ms)
+
+    def _watch(self, answers: Answers, *, look: bool) -> Generator[None, None, None]:
+        """Be told of changes; ``look`` for those that came since the partition was read."""
+        for number, (key, wanted) in enumerate(self._context.partitions, 1):
+            if not number % _SLICE:
+                yield
+            self._sought[key] = wanted
+        for number, (key, answer) in enumerate(answers.items(), 1):
+            if not number % _SLICE:
+                yield
+            if self._over:
+                return
+            self._available[key] = size = records_size(answer)
+            self._available_bytes += size
             partition = self._lookup.get(key)
             if partition is not None:
                 partition.watch(self)
-        self._handler.deadlines.add(self, max_wait_ms)
-        return self._pending
+                if look:
+                    self.partition_changed(partition)
+        if look and not self._over and self._available_bytes >= self._min_bytes:
+            self._finish()
+
+    def _unwatch(self) -> Generator[None, None, None]:
+        for number, key in enumerate(self._available, 1):
+            if not number % _SLICE:
+                yield
+            partition = self._lookup.get(key)
+            if partition is not None:
+                partition.unwatch(self)
+
+    async def _unwatch_slowly(self) -> None:
+        await self._handler.lane.run(self._unwatch())
 
     def partition_changed(self, partition: Partition) -> None:
         """Look whether there is enough now."""
-        if partition.closed or self._has_enough(partition):
+        if not self._over and (partition.closed or self._has_enough(partition)):
             self._finish()
 
     def _has_enough(self, partition: Partition) -> bool:
@@ -332,9 +420,13 @@ class Fetch:
 
     def _finish(self) -> None:
         self._stop()
+        if self._is_long:
+            self._pending.works()
+            self._handler.work(self._finish_slowly(), self._pending, self._connection)
+            return
         try:
-            answers, _ = self._read()
-            answer = self._respond(answers)
+            answers, _ = drained(self._read())
+            answer = drained(self._respond(answers))
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
             logger.exception("The answer to a waiting fetch of %s met a bug", self._connection)
@@ -344,8 +436,9 @@ class Fetch:
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""
-        self._handler.deadlines.remove(self, self._request.max_wait_ms)
-        for key in self._available:
-            partition = self._lookup.get(key)
-            if partition is not None:
-                partition.unwatch(self)
+        self._over = True
+        self._handler.deadlines.remove(self, self._wait_ms)
+        if self._is_long:
+            self._handler.work(self._unwatch_slowly(), self._pending, self._connection)
+        else:
+            drained(self._unwatch())

@@ -12,13 +12,14 @@ room is served without one.
 
 ``FetchSessions.open`` is called by ``handlers/fetch`` when a request arrives and gives the context for it;
 the context's ``select`` is called when the answers are known, and says which of them to send. In between
-other requests of the same session may have come: ``select`` then says INVALID_FETCH_SESSION_EPOCH.
+other requests of the same session may have come: ``select`` then says INVALID_FETCH_SESSION_EPOCH. Sessions
+may have very many partitions, so it works in slices.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode
@@ -31,12 +32,15 @@ EVICTION_MS = 120_000
 _REFUSED_MS = 1_000
 _MAX_EPOCH = 2**31 - 1
 _TOPIC_IDS_SINCE = 13
+_SLICE = 256
 
 # A topic's name or, since version 13, its id; and the partition.
 PartitionKey = tuple[str | bytes | None, int]
 Wanted = dict[PartitionKey, FetchPartition]
 Answers = dict[PartitionKey, PartitionAnswer]
 Selection = tuple[ErrorCode, int, Iterable[PartitionKey]]
+Selecting = Generator[None, None, Selection]
+"""Yields wherever others may have their turn."""
 TopicNames = Callable[[str | bytes | None], str | None]
 
 
@@ -116,11 +120,12 @@ class FetchContext:
     __slots__ = ("partitions",)
 
     def __init__(self, wanted: Wanted) -> None:
-        self.partitions: Iterable[tuple[PartitionKey, FetchPartition]] = wanted.items()
+        self.partitions: Collection[tuple[PartitionKey, FetchPartition]] = wanted.items()
 
-    def select(self, answers: Answers) -> Selection:
+    def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
         return ErrorCode.NONE, NO_SESSION, answers
+        yield
 
     def topic_of(self, key: PartitionKey) -> str | None:
         """The name of a topic as the session remembers it."""
@@ -136,9 +141,10 @@ class SessionError(FetchContext):
         super().__init__({})
         self._error = error
 
-    def select(self, answers: Answers) -> Selection:
+    def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
         return self._error, NO_SESSION, ()
+        yield
 
 
 class FullFetch(FetchContext):
@@ -146,13 +152,14 @@ class FullFetch(FetchContext):
 
     __slots__ = ("_create",)
 
-    def __init__(self, wanted: Wanted, create: Callable[[Answers], int]) -> None:
+    def __init__(self, wanted: Wanted, create: Callable[[Answers], Generator[None, None, int]]) -> None:
         super().__init__(wanted)
         self._create = create
 
-    def select(self, answers: Answers) -> Selection:
+    def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
-        return ErrorCode.NONE, self._create(answers), answers
+        session_id = yield from self._create(answers)
+        return ErrorCode.NONE, session_id, answers
 
 
 class IncrementalFetch(FetchContext):
@@ -165,14 +172,18 @@ class IncrementalFetch(FetchContext):
         self._session = session
         self._epoch = session.epoch
 
-    def select(self, answers: Answers) -> Selection:
+    def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
         session = self._session
         if session.epoch != self._epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ()
         partitions = session.partitions
         selected: list[PartitionKey] = []
-        for key, answer in answers.items():
+        for number, (key, answer) in enumerate(answers.items(), 1):
+            if not number % _SLICE:
+                yield
+                if session.epoch != self._epoch:
+                    return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ()
             cached = partitions.get(key)
             size = records_size(answer)
             if cached is not None and cached.is_news(answer, size):
@@ -261,14 +272,19 @@ class FetchSessions:
         self._sessions[session.id] = session
         return IncrementalFetch(session)
 
-    def _create(self, wanted: Wanted, answers: Answers, privileged: bool, uses_topic_ids: bool) -> int:
+    def _create(
+        self, wanted: Wanted, answers: Answers, privileged: bool, uses_topic_ids: bool
+    ) -> Generator[None, None, int]:
         now = self._clock.monotonic_ms()
+        if len(self._sessions) >= self._slots and self._was_refused(len(answers), privileged, now):
+            return NO_SESSION
+        partitions: dict[PartitionKey, _Cached] = {}
+        for key, answer in answers.items():
+            partitions[key] = _Cached(wanted[key], self._topic_name(key[0]), answer[2], answer[4])
+            if not len(partitions) % _SLICE:
+                yield
         if len(self._sessions) >= self._slots and not self._evict_for(len(answers), privileged, now):
             return NO_SESSION
-        partitions = {
-            key: _Cached(wanted[key], self._topic_name(key[0]), answer[2], answer[4])
-            for key, answer in answers.items()
-        }
         session_id = self._new_id()
         self._sessions[session_id] = FetchSession(
             session_id, partitions, privileged=privileged, uses_topic_ids=uses_topic_ids, now_ms=now
@@ -285,9 +301,12 @@ class FetchSessions:
         if self._sessions.pop(session_id, None) is not None:
             self._refused = (0.0, False, -1)
 
-    def _evict_for(self, size: int, privileged: bool, now: float) -> bool:
+    def _was_refused(self, size: int, privileged: bool, now: float) -> bool:
         until_ms, refused_privilege, refused_size = self._refused
-        if now < until_ms and privileged == refused_privilege and size <= refused_size:
+        return now < until_ms and privileged == refused_privilege and size <= refused_size
+
+    def _evict_for(self, size: int, privileged: bool, now: float) -> bool:
+        if self._was_refused(size, privileged, now):
             return False
         victim = self._victim(size, privileged, now)
         if victim is None:

@@ -23,7 +23,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tidelog.broker.acceptor import Acceptor
 from tidelog.broker.complaints import Complaints
@@ -40,8 +42,7 @@ _QUIET_S = 1.0
 _LOOK_APART_S = 0.001
 
 
-@dataclass(frozen=True)
-class NetworkLimits:
+class NetworkLimits(Struct, frozen=True):
     """The options of the network side, in the units they are used in."""
 
     max_request_bytes: int = 100 * 1024 * 1024

@@ -85,9 +85,13 @@ class PendingAnswer:
         """Call ``callback`` as soon as there is an answer."""
         self._on_done = callback
 
-    def only_waits(self) -> None:
+    def only_waits(self, on_cancel: Callable[[], object] | None = None) -> None:
         """From now on nobody works on the request: it waits for something."""
-        self._on_cancel = self._on_cancel or _nothing
+        self._on_cancel = self._on_cancel or on_cancel or _nothing
+
+    def works(self) -> None:
+        """From now on somebody works on the request again."""
+        self._on_cancel = None
 
     def cancel(self) -> None:
         """Nobody wants the answer any longer: the connection is gone."""

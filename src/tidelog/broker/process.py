@@ -2,9 +2,9 @@
 
 SIGTERM and SIGINT shut the broker down cleanly; while it is still loading its logs they end the start.
 Another SIGTERM changes nothing, as in Kafka; another SIGINT (somebody presses Ctrl-C again) ends the process
-at once. After the broker is ready handlers that were not needed yet are imported, and the garbage collector
-is told that what is there stays: the objects of a broker live long, and looking through them again and again
-would cost more than it finds.
+at once. The garbage collector looks seldom: the objects of a broker live long, and looking through them again
+and again would cost more than it finds. After the broker is ready handlers that were not needed yet are
+imported, and the collector is told that what is there stays.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _REACH_TIMEOUT_S = 3.0
 
 def run(config: BrokerConfig, announce: Callable[[str], None]) -> None:
     """Run a broker until a signal ends it; ``announce`` is called with its address when it is ready."""
+    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.enable()
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config, announce))
@@ -163,7 +165,6 @@ async def _settle(broker: Broker) -> None:
     """What can wait until the broker serves."""
     await broker.warm_up()
     gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
     for listener in broker.advertised:
         reason = await _unreachable(listener)
         if reason is not None:

@@ -1,34 +1,63 @@
 """``tidelog start``: run a broker in this process until it is told to stop.
 
-The one command that has a start-up budget and the one that may import the broker. Arguments are parsed with
-argparse (typer costs more than the whole rest of the start), the configuration is put together from the
-properties file and the options, and :func:`tidelog.broker.process.run` does the rest. Exit codes: 0 after a
-clean shutdown, 1 when the broker cannot start (one sentence on stderr names the mend), 2 for a wrong
-command line.
+The one command that has a start-up budget and the one that may import the broker. Plain arguments are read
+by hand; argparse, which takes longer to import than its work is worth, is asked for help, and about whatever
+is not plain or not right, so that it alone decides what is accepted (typer costs more than the whole rest of
+the start). The configuration is put together from the properties file and the options, and
+:func:`tidelog.broker.process.run` does the rest. Exit codes: 0 after a clean shutdown, 1 when the broker
+cannot start (one sentence on stderr names the mend), 2 for a wrong command line.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tidelog import logs
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.metadata.broker_config import BrokerConfig, warnings_for
 from tidelog.properties import read_properties
 
+if TYPE_CHECKING:
+    import argparse
+
 _DEFAULT_LISTENER = "PLAINTEXT"
 # Where the other commands look for a broker unless told otherwise.
 _DEFAULT_ADDRESS = "127.0.0.1:9092"
 _EVERY_INTERFACE = ("0.0.0.0", "::", "[::]")
 
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_WITH_VALUE = {
+    "--listen": "listen",
+    "--advertise": "advertise",
+    "--data-dir": "data_dir",
+    "--set": "set",
+    "--log-format": "log_format",
+    "--log-level": "log_level",
+}
+
 logger = logging.getLogger(__name__)
+
+
+class StartOptions:
+    """The command line of ``tidelog start``."""
+
+    def __init__(self) -> None:
+        self.properties: str | None = None
+        self.listen: str | None = None
+        self.advertise: str | None = None
+        self.data_dir: str | None = None
+        self.set: list[str] = []
+        self.log_format = "text"
+        self.log_level = "INFO"
+        self.welcome = False
 
 
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = parse(arguments)
     logs.set_up(options.log_format, level=getattr(logging, options.log_level))
     try:
         raw = settings(options)
@@ -46,7 +75,40 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def settings(options: argparse.Namespace) -> dict[str, str]:
+def parse(arguments: Sequence[str]) -> StartOptions:
+    """The options in ``arguments``; ends the process where they ask for help or are wrong."""
+    options = parse_plain(arguments)
+    if options is None:
+        options = StartOptions()
+        vars(options).update(vars(_parser().parse_args(arguments)))
+    return options
+
+
+def parse_plain(arguments: Sequence[str]) -> StartOptions | None:
+    """The options in ``arguments`` if these are plain, beyond doubt; ``None`` leaves them to argparse."""
+    options = StartOptions()
+    left = iter(arguments)
+    for argument in left:
+        if argument == "--welcome":
+            options.welcome = True
+        elif argument in _WITH_VALUE:
+            value = next(left, "-")
+            if value.startswith("-"):
+                return None
+            if argument == "--set":
+                options.set.append(value)
+            else:
+                setattr(options, _WITH_VALUE[argument], value)
+        elif argument.startswith("-") or options.properties is not None:
+            return None
+        else:
+            options.properties = argument
+    if options.log_format not in logs.FORMATS or options.log_level not in _LOG_LEVELS:
+        return None
+    return options
+
+
+def settings(options: StartOptions) -> dict[str, str]:
     """The options of the properties file with those of the command line laid over them, as text."""
     raw = read_properties(options.properties) if options.properties is not None else {}
     if options.data_dir is not None:
@@ -89,7 +151,7 @@ def _host_and_port(option: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _announce(address: str, options: argparse.Namespace) -> None:
+def _announce(address: str, options: StartOptions) -> None:
     if options.log_format == "json":
         print(f'{{"event": "ready", "address": "{address}"}}', flush=True)
     else:
@@ -128,6 +190,8 @@ _WELCOME = """
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="tidelog start",
         description="Start a broker. It prints one line with the word `ready` and its address, logs to "
@@ -158,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--log-level",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        choices=_LOG_LEVELS,
         default="INFO",
         help="what to log (default: INFO)",
     )

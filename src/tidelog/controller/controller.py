@@ -20,7 +20,8 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tidelog.controller.assignment import Assignment, BrokerRack
 from tidelog.controller.auto_topics import auto_topic
@@ -60,8 +61,7 @@ _OPS_AT_ONCE = 250
 """Many topics are written in transactions of about this size, between which others are served."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(Struct, frozen=True):
     """A topic that was created, or with ``validate_only`` would have been."""
 
     id: Uuid
@@ -69,8 +69,7 @@ class CreatedTopic:
     configs: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class MorePartitions:
+class MorePartitions(Struct, frozen=True):
     """A topic that is to have ``count`` partitions; ``assignments`` places the new ones by hand."""
 
     topic: str

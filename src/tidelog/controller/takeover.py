@@ -20,9 +20,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidelog.clock import Clock
-from tidelog.controller.adopt import FoundCluster, FoundTopic, find_cluster
 from tidelog.controller.auto_topics import internal_configs
 from tidelog.controller.features import first_features
 from tidelog.controller.topic_nodes import create_topic_ops, delete_topic_ops, first_state, set_leader_op
@@ -37,6 +37,9 @@ from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Se
 from tidelog.metadata.topic_options import check_topic_overrides
 from tidelog.storage.files import DELETE_DIR_SUFFIX, parse_directory_name, suffixed_directory_name
 from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
+
+if TYPE_CHECKING:
+    from tidelog.controller.adopt import FoundCluster, FoundTopic
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +58,10 @@ async def take_over(
     epoch = await _next_controller_epoch(store)
     ops = await _missing_path_ops(store)
     features: Mapping[str, int] = {}
-    if first_start:
+    if first_start and _hold_partitions(directories):
+        # Imported here: few starts are the first on a directory that Kafka has filled.
+        from tidelog.controller.adopt import find_cluster
+
         found = find_cluster(directories)
         features = found.features
         ops += _adoption_ops(found, config, epoch)
@@ -66,6 +72,11 @@ async def take_over(
     await _finish_deletions(store, directories)
     if not first_start and not _closed_cleanly(directories):
         await _elect_leaders(store, config.node_id, epoch)
+
+
+def _hold_partitions(log_dirs: Sequence[Path]) -> bool:
+    """Whether anything may have to be taken over: partitions are directories."""
+    return any(path.is_dir() for log_dir in log_dirs if log_dir.is_dir() for path in log_dir.iterdir())
 
 
 def _closed_cleanly(log_dirs: Sequence[Path]) -> bool:

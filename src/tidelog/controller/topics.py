@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from tidelog.controller.assignment import (
     Assignment,
@@ -26,8 +27,7 @@ MAX_CHANGES_PER_REQUEST = 10_000
 """Kafka counts topics, configs and partitions: what one change of its metadata log may hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True):
     """A topic that somebody asks for; -1 means the broker's default."""
 
     name: str

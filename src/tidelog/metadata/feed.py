@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
@@ -24,8 +25,7 @@ from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class ImageDelta:
+class ImageDelta(Struct):
     """What one step changed."""
 
     topics: set[str] = field(default_factory=set)

@@ -9,7 +9,8 @@ entry per segment. Used by ``cleaner``.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -17,8 +18,7 @@ from tidelog.storage.segment import Segment
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DirtyLog:
+class DirtyLog(Struct, frozen=True):
     """What a pass over ``log`` would find now; a segment in which the dirty part begins counts for both."""
 
     log: Log

@@ -17,9 +17,10 @@ import logging
 import resource
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
@@ -50,8 +51,7 @@ class LoadProgress(NamedTuple):
     directory: Path
 
 
-@dataclass(slots=True)
-class LoadReport:
+class LoadReport(Struct):
     """What loading found and did."""
 
     logs: int = 0

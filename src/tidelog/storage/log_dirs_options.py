@@ -7,8 +7,9 @@ with Kafka's names, and again whenever a dynamic option changes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, cast
+
+from msgspec import Struct, field
 
 from tidelog.records.batch_walk import DEFAULT_LIMITS, WalkLimits
 from tidelog.storage.log_config import MAX_INT64
@@ -17,8 +18,7 @@ from tidelog.storage.log_config import MAX_INT64
 _UNLIMITED_BYTES_PER_SECOND: Final = 1e15
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerOptions:
+class CleanerOptions(Struct, frozen=True):
     """How compaction is done; the defaults are Kafka's."""
 
     enable: bool = True
@@ -29,8 +29,7 @@ class CleanerOptions:
     backoff_ms: int = 15_000
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirsOptions:
+class LogDirsOptions(Struct, frozen=True):
     """How often things are looked after; the defaults are Kafka's, which has no watch on its clock."""
 
     retention_check_interval_ms: int = 300_000

@@ -13,9 +13,10 @@ over. Called by ``Log.open``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from tidelog.clock import Clock
 from tidelog.errors import CorruptRecordError
@@ -60,8 +61,7 @@ class LoadedLog(NamedTuple):
     report: RecoveryReport
 
 
-@dataclass(slots=True)
-class LogLoader:
+class LogLoader(Struct):
     """Opens one partition's directory."""
 
     directory: Path

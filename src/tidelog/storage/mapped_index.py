@@ -80,6 +80,11 @@ class MappedIndex:
     def size_bytes(self) -> int:
         return self.entries * self.ENTRY_SIZE
 
+    @property
+    def raw(self) -> mmap.mmap | None:
+        """The bytes of the entries, if there are any."""
+        return self._mapped() if self.entries else None
+
     def _mapped(self) -> mmap.mmap:
         """The map to read from; there is at least one entry."""
         found = self._map

@@ -18,9 +18,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from tidelog.errors import StorageError
 from tidelog.ids import Uuid, random_uuid, uuid_from_text, uuid_to_text
@@ -33,8 +34,7 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _PROPERTY: Final = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:\s]?\s*(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(Struct, frozen=True):
     """The content of one file; in version 0 every id may be missing."""
 
     version: int = 0
@@ -43,8 +43,7 @@ class MetaProperties:
     directory_id: Uuid | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Who the broker is, as far as its directories know."""
 
     broker_id: int | None

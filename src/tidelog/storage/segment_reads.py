@@ -1,18 +1,20 @@
 """Finding batches in a segment: where an offset lies, how large a batch is, what follows it.
 
-The offset index gives a place to begin, a look at batch headers from there gives the batch. Positions found
-or written lately are remembered, so that readers at the end of the log need neither. Reads nothing behind
+The offset index gives a place to begin, a look at batch headers from there gives the batch; where it was
+compiled ``batch_search`` does both in one step, and the way here is for what it leaves. Positions found or
+written lately are remembered, so that readers at the end of the log need neither. Reads nothing behind
 ``size``. ``segment`` builds on it; ``log`` reads through it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from abc import abstractmethod
 from pathlib import Path
 
 from tidelog.errors import CorruptRecordError
-from tidelog.storage import batch_scan
+from tidelog.storage import batch_scan, batch_search
 from tidelog.storage.disk import Disk
 from tidelog.storage.segment_files import SegmentFiles
 
@@ -20,6 +22,8 @@ _log = logging.getLogger(__name__)
 # How many batch positions are remembered, twice: readers at the end of the log then need no index.
 REMEMBERED_POSITIONS = 64
 _NOWHERE = (-1, 0)
+_compiled_find = batch_search.find if batch_search.COMPILED else None
+_own_pread = os.pread
 
 
 class SegmentReads(SegmentFiles):
@@ -63,6 +67,22 @@ class SegmentReads(SegmentFiles):
         return position
 
     def _search(self, offset: int) -> int | None:
+        if _compiled_find is not None and self._disk.pread is _own_pread:
+            index = self.offset_index
+            batch = _compiled_find(
+                self.file.fd,
+                index.raw,
+                index.entries,
+                offset - self.base_offset,
+                offset,
+                self.size,
+                self.index_interval,
+            )
+            if batch is not None:
+                return self._remember(offset, batch)
+        return self._search_closely(offset)
+
+    def _search_closely(self, offset: int) -> int | None:
         start, behind = self.offset_index.around(offset)
         if not 0 <= start < self.size:
             start = 0

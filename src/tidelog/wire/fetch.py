@@ -11,7 +11,9 @@ from tidelog.wire.fetch_request import (
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
+    drained,
     parse_fetch_request,
+    parse_in_slices,
 )
 from tidelog.wire.fetch_response import (
     FetchedPartition,
@@ -22,6 +24,7 @@ from tidelog.wire.fetch_response import (
     TopicAnswer,
     decode_fetch_response,
     encode_fetch_response,
+    encode_in_slices,
 )
 
 __all__ = [
@@ -36,6 +39,9 @@ __all__ = [
     "PartitionAnswer",
     "TopicAnswer",
     "decode_fetch_response",
+    "drained",
     "encode_fetch_response",
+    "encode_in_slices",
     "parse_fetch_request",
+    "parse_in_slices",
 ]

@@ -13,12 +13,15 @@ rest.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import NamedTuple, TypeVar, cast
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.wire.plain import read_array_count, read_nullable_string, read_string
 from tidelog.wire.varint import read_tag, read_uvarint, require_tag_size, skip_tags
+
+T = TypeVar("T")
 
 SESSION_SINCE = 7
 FLEXIBLE_SINCE = 12
@@ -89,16 +92,36 @@ _SINGLE_V9_TAIL = struct.Struct(">iiiqqii")
 _NO_RACK = b"\0\0"
 
 _new_tuple = tuple.__new__
+# How much of a long request is read, or of a long response written, before others may have their turn.
+SLICE = 256
 
 
 def parse_fetch_request(buf: memoryview, pos: int, version: int) -> FetchRequest:
     """The body at ``pos``; raises :class:`WireError` for bytes that are no such body."""
     try:
-        return _parse_single(buf, pos, version) or _parse(buf, pos, version)
+        found = _parse_single(buf, pos, version)
+    except UnicodeDecodeError as error:
+        raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
+    return found or drained(parse_in_slices(buf, pos, version))
+
+
+def parse_in_slices(buf: memoryview, pos: int, version: int) -> Generator[None, None, FetchRequest]:
+    """The same, slowly: yields wherever others may have their turn."""
+    try:
+        return (yield from _parse(buf, pos, version))
     except (struct.error, IndexError):
         raise WireError(f"FetchRequest v{version} ends too early") from None
     except UnicodeDecodeError as error:
         raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
+
+
+def drained(work: Generator[None, None, T]) -> T:
+    """What work in slices comes to if it is done at once."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 def _parse_single(buf: memoryview, pos: int, version: int) -> FetchRequest | None:
@@ -190,7 +213,7 @@ def _single(
     )
 
 
-def _parse(buf: memoryview, pos: int, version: int) -> FetchRequest:
+def _parse(buf: memoryview, pos: int, version: int) -> Generator[None, None, FetchRequest]:
     flexible = version >= FLEXIBLE_SINCE
     replica_id, replica_epoch = -1, -1
     if version < REPLICA_STATE_SINCE:
@@ -202,10 +225,10 @@ def _parse(buf: memoryview, pos: int, version: int) -> FetchRequest:
     if version >= SESSION_SINCE:
         session_id, session_epoch = _SESSION.unpack_from(buf, pos)
         pos += 8
-    topics, pos = _parse_topics(buf, pos, version)
+    topics, pos = yield from _parse_topics(buf, pos, version)
     forgotten: list[ForgottenTopic] = []
     if version >= SESSION_SINCE:
-        forgotten, pos = _parse_forgotten(buf, pos, version)
+        forgotten, pos = yield from _parse_forgotten(buf, pos, version)
     rack_id = ""
     if version >= 11:
         rack_id, pos = read_string(buf, pos, flexible)
@@ -228,15 +251,21 @@ def _parse(buf: memoryview, pos: int, version: int) -> FetchRequest:
     )
 
 
-def _parse_topics(buf: memoryview, pos: int, version: int) -> tuple[list[FetchTopic], int]:
+def _parse_topics(
+    buf: memoryview, pos: int, version: int
+) -> Generator[None, None, tuple[list[FetchTopic], int]]:
     flexible = version >= FLEXIBLE_SINCE
     count, pos = read_array_count(buf, pos, flexible)
     topics: list[FetchTopic] = []
-    for _ in range(count):
+    for topic in range(1, count + 1):
         name, topic_id, pos = _parse_topic_key(buf, pos, version)
         partition_count, pos = read_array_count(buf, pos, flexible)
         partitions: list[FetchPartition] = []
-        for _ in range(partition_count):
+        if not topic % SLICE:
+            yield
+        for read in range(1, partition_count + 1):
+            if not read % SLICE:
+                yield
             if flexible:
                 partition = FetchPartition(*_PARTITION_V12.unpack_from(buf, pos))
                 pos += 32
@@ -277,7 +306,9 @@ def _parse_topic_key(buf: memoryview, pos: int, version: int) -> tuple[str | Non
     return name, None, pos
 
 
-def _parse_forgotten(buf: memoryview, pos: int, version: int) -> tuple[list[ForgottenTopic], int]:
+def _parse_forgotten(
+    buf: memoryview, pos: int, version: int
+) -> Generator[None, None, tuple[list[ForgottenTopic], int]]:
     flexible = version >= FLEXIBLE_SINCE
     count, pos = read_array_count(buf, pos, flexible)
     forgotten: list[ForgottenTopic] = []
@@ -292,6 +323,8 @@ def _parse_forgotten(buf: memoryview, pos: int, version: int) -> tuple[list[Forg
         partitions = [_INT32.unpack_from(buf, at)[0] for at in range(pos, end, 4)]
         pos = skip_tags(buf, end) if flexible else end
         forgotten.append((name, topic_id, partitions))
+        if not len(forgotten) % SLICE:
+            yield
     return forgotten, pos
 
 

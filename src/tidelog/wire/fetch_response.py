@@ -12,11 +12,12 @@ old encoding; from 13 on topics are named by id.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.plain import (
     Endpoint,
     count_bytes,
@@ -41,6 +42,8 @@ class FileRange(NamedTuple):
     fd: int
     position: int
     length: int
+    owner: object = None
+    """What keeps the descriptor open as long as it is held here; without one, the turn of the loop does."""
 
 
 Records = bytes | memoryview | FileRange | None
@@ -137,9 +140,33 @@ def encode_fetch_response(
                 topic = _topic_key(version, name, topic_id)
                 if len(topic) <= _LONGEST_SHORT_NAME:
                     return _single(version, correlation_id, topic, answer, records, error_code, session_id)
+    return drained(
+        encode_in_slices(
+            version,
+            correlation_id,
+            topics,
+            throttle_time_ms=throttle_time_ms,
+            error_code=error_code,
+            session_id=session_id,
+            node_endpoints=node_endpoints,
+        )
+    )
+
+
+def encode_in_slices(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[TopicAnswer],
+    *,
+    throttle_time_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+    node_endpoints: Sequence[Endpoint] = (),
+) -> Generator[None, None, list[Part]]:
+    """The same, slowly: yields wherever others may have their turn."""
     frame = _Frame(version)
     frame.head(correlation_id, throttle_time_ms, error_code, session_id)
-    frame.topics(topics)
+    yield from frame.topics(topics)
     if frame.flexible:
         frame.out += endpoint_section(node_endpoints if version >= ENDPOINTS_SINCE else ())
     return frame.finish()
@@ -202,7 +229,8 @@ class _Frame:
         else:
             self.out += _HEAD_V4.pack(0, correlation_id, throttle_time_ms)
 
-    def topics(self, topics: Sequence[TopicAnswer]) -> None:
+    def topics(self, topics: Sequence[TopicAnswer]) -> Generator[None, None, None]:
+        written = 0
         flexible = self.flexible
         by_id = self.version >= TOPIC_ID_SINCE
         self.out += count_bytes(len(topics), flexible)
@@ -211,6 +239,9 @@ class _Frame:
             self.out += count_bytes(len(partitions), flexible)
             for answer in partitions:
                 self.partition(answer)
+                written += 1
+                if not written % SLICE:
+                    yield
             if flexible:
                 self.out.append(0)
 

@@ -17,6 +17,7 @@ from tidelog.broker.inbox import RECEIVE_BUFFER_BYTES
 from tidelog.broker.network import Network, NetworkLimits
 from tidelog.broker.pending import NO_ANSWER, Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
+from tidelog.storage.disk import REAL_DISK, LogFile
 from tidelog.wire.fetch import FileRange
 
 DEADLINE_S = 10.0
@@ -103,6 +104,11 @@ class Bench:
         peer.setblocking(False)
         assert self.network.quotas.admit(LISTENER, "10.0.0.1")
         return self.network.adopt(ours, ("10.0.0.1", 1), LISTENER), peer
+
+    def serve_file(self, path: Path, position: int, length: int) -> None:
+        """Have ``f`` answered with a range of a file that only the range holds open."""
+        file = LogFile(os.open(path, os.O_RDONLY), REAL_DISK)
+        self.handler.file = FileRange(file.fd, position, length, file)
 
     async def receive(self, peer: socket.socket, count: int = 1) -> list[bytes]:
         """The next ``count`` frames."""
@@ -428,17 +434,16 @@ def test_a_peer_that_does_not_read_is_not_read_from() -> None:
     run(test)
 
 
-def test_files_are_sent_whole_although_the_peer_is_slow_and_the_descriptor_is_closed(tmp_path: Path) -> None:
+def test_files_are_sent_whole_although_the_peer_is_slow_and_the_segment_is_deleted(tmp_path: Path) -> None:
     async def test(bench: Bench) -> None:
         content = os.urandom(2_000_000)
         path = tmp_path / "segment"
         path.write_bytes(content)
-        fd = os.open(path, os.O_RDONLY)
-        bench.handler.file = FileRange(fd, 100, len(content) - 100)
+        bench.serve_file(path, 100, len(content) - 100)
         connection, peer = bench.connect()
         await bench.send(peer, frame(b"f") + frame(b"e"))
         await bench.wait_until(lambda: connection.busy)
-        os.close(fd)
+        bench.handler.file = FileRange(-1, 0, 0)
         path.unlink()
         assert await bench.receive(peer, 2) == [content[100:], b"e"]
         assert not connection.busy
@@ -450,16 +455,48 @@ def test_descriptors_of_unsent_files_are_closed_with_the_connection(tmp_path: Pa
     async def test(bench: Bench) -> None:
         path = tmp_path / "segment"
         path.write_bytes(bytes(2_000_000))
-        fd = os.open(path, os.O_RDONLY)
-        bench.handler.file = FileRange(fd, 0, 2_000_000)
+        bench.serve_file(path, 0, 2_000_000)
         connection, peer = bench.connect()
         await bench.send(peer, frame(b"f"))
         await bench.wait_until(lambda: connection.busy)
+        bench.handler.file = FileRange(-1, 0, 0)
         open_files = open_descriptors()
         connection.close()
-        # The connection's socket and the descriptor it had made for itself.
+        # The connection's socket and the file that nobody else holds any more.
         assert open_descriptors() == open_files - 2
-        os.close(fd)
+
+    run(test)
+
+
+def test_a_file_that_waits_behind_another_answer_is_not_read_into_memory(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        content = os.urandom(2_000_000)
+        path = tmp_path / "segment"
+        path.write_bytes(content)
+        bench.serve_file(path, 0, len(content))
+        _, peer = bench.connect()
+        await bench.send(peer, frame(b"p") + frame(b"f") + frame(b"f") + frame(b"e"))
+        await bench.wait_until(lambda: len(bench.handler.seen) == 4)
+        bench.handler.file = FileRange(-1, 0, 0)
+        path.unlink()
+        bench.handler.pending[0].resolve(frame(b"first"))
+        assert await bench.receive(peer, 4) == [b"first", content, content, b"e"]
+
+    run(test)
+
+
+def test_answers_of_files_and_of_bytes_keep_their_order_when_they_go_together(tmp_path: Path) -> None:
+    async def test(bench: Bench) -> None:
+        content = os.urandom(100_000)
+        path = tmp_path / "segment"
+        path.write_bytes(content)
+        bench.serve_file(path, 0, len(content))
+        _, peer = bench.connect()
+        requests = [b"f", b"e1", b"s1", b"f", b"s2", b"m", b"f", b"n", b"e2"] * 3
+        await bench.send(peer, b"".join(map(frame, requests)))
+        answers = {b"f": content, b"m": bytes(1024 * 1024)}
+        expected = [answers.get(body, body) for body in requests if body != b"n"]
+        assert await bench.receive(peer, len(expected)) == expected
 
     run(test)
 

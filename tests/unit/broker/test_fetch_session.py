@@ -21,7 +21,7 @@ from tidelog.broker.fetch_session import (
 )
 from tidelog.errors import ErrorCode
 from tidelog.testing.clock import ManualClock
-from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer
+from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer, drained
 
 A: PartitionKey = ("a", 0)
 B: PartitionKey = ("b", 0)
@@ -52,7 +52,7 @@ class Sessions:
             version, NO_SESSION, INITIAL_EPOCH, wanted(*keys), (), from_follower=follower
         )
         assert isinstance(context, FullFetch)
-        error, session_id, selected = context.select({key: answer() for key in keys})
+        error, session_id, selected = drained(context.select({key: answer() for key in keys}))
         assert error == ErrorCode.NONE
         assert list(selected) == list(keys)
         return session_id
@@ -84,7 +84,7 @@ def test_a_final_fetch_is_sessionless_and_ends_the_session_it_names() -> None:
     session_id = sessions.create(A)
     context = sessions.resume(session_id, FINAL_EPOCH, B)
     assert type(context) is FetchContext
-    assert context.select({B: answer()}) == (ErrorCode.NONE, NO_SESSION, {B: answer()})
+    assert drained(context.select({B: answer()})) == (ErrorCode.NONE, NO_SESSION, {B: answer()})
     assert len(sessions.cache) == 0
 
 
@@ -92,7 +92,7 @@ def test_a_full_fetch_replaces_the_session_it_names() -> None:
     sessions = Sessions()
     old = sessions.create(A)
     context = sessions.resume(old, INITIAL_EPOCH, B)
-    _, new, _ = context.select({B: answer()})
+    _, new, _ = drained(context.select({B: answer()}))
     assert new not in (old, NO_SESSION)
     assert len(sessions.cache) == 1
 
@@ -113,7 +113,7 @@ def test_a_session_that_does_not_fit_is_an_error_without_partitions(
     context = sessions.resume(session_id + session_offset, epoch, version=version)
     assert isinstance(context, SessionError)
     assert list(context.partitions) == []
-    assert context.select({}) == (error, NO_SESSION, ())
+    assert drained(context.select({})) == (error, NO_SESSION, ())
 
 
 def test_only_partitions_with_news_are_answered() -> None:
@@ -121,29 +121,31 @@ def test_only_partitions_with_news_are_answered() -> None:
     session_id = sessions.create(A, B, C)
     context = sessions.resume(session_id, 1)
     answers = {A: answer(), B: answer(high_watermark=11), C: answer(size=100)}
-    assert context.select(answers) == (ErrorCode.NONE, session_id, [B, C])
-    assert sessions.resume(session_id, 2).select({A: answer(), B: answer(high_watermark=11)})[2] == []
+    assert drained(context.select(answers)) == (ErrorCode.NONE, session_id, [B, C])
+    assert (
+        drained(sessions.resume(session_id, 2).select({A: answer(), B: answer(high_watermark=11)}))[2] == []
+    )
 
 
 @pytest.mark.parametrize("news", [{"start": 5}, {"error": 6}, {"diverging": True}, {"size": 1}])
 def test_whatever_a_client_must_know_is_news(news: dict[str, int]) -> None:
     sessions = Sessions()
     session_id = sessions.create(A)
-    assert sessions.resume(session_id, 1).select({A: answer(**news)})[2] == [A]
+    assert drained(sessions.resume(session_id, 1).select({A: answer(**news)}))[2] == [A]
 
 
 def test_a_partition_is_answered_again_when_its_error_has_gone() -> None:
     sessions = Sessions()
     session_id = sessions.create(A)
-    assert sessions.resume(session_id, 1).select({A: answer(error=6)})[2] == [A]
-    assert sessions.resume(session_id, 2).select({A: answer()})[2] == [A]
-    assert sessions.resume(session_id, 3).select({A: answer()})[2] == []
+    assert drained(sessions.resume(session_id, 1).select({A: answer(error=6)}))[2] == [A]
+    assert drained(sessions.resume(session_id, 2).select({A: answer()}))[2] == [A]
+    assert drained(sessions.resume(session_id, 3).select({A: answer()}))[2] == []
 
 
 def test_partitions_with_records_move_behind_the_others() -> None:
     sessions = Sessions()
     session_id = sessions.create(A, B, C)
-    sessions.resume(session_id, 1).select({A: answer(size=1), B: answer(), C: answer()})
+    drained(sessions.resume(session_id, 1).select({A: answer(size=1), B: answer(), C: answer()}))
     assert [key for key, _ in sessions.resume(session_id, 2).partitions] == [B, C, A]
 
 
@@ -168,7 +170,11 @@ def test_an_answer_that_comes_after_the_next_request_is_refused() -> None:
     session_id = sessions.create(A)
     slow = sessions.resume(session_id, 1)
     sessions.resume(session_id, 2)
-    assert slow.select({A: answer(size=5)}) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id, ())
+    assert drained(slow.select({A: answer(size=5)})) == (
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        session_id,
+        (),
+    )
 
 
 def test_the_session_remembers_topic_names() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tidelog.broker.outbox import Outbox, in_memory, read_if_small
+from tidelog.broker.outbox import Outbox, read_if_small
 from tidelog.broker.pending import Part
+from tidelog.storage.disk import REAL_DISK, LogFile
 from tidelog.wire.fetch import FileRange
 
 CONTENT = bytes(range(256)) * 1024
@@ -58,6 +60,12 @@ def answer(fd: int) -> list[Part]:
     ]
 
 
+def in_memory(parts: list[Part]) -> bytes:
+    return b"".join(
+        part if isinstance(part, bytes) else os.pread(part.fd, part.length, part.position) for part in parts
+    )
+
+
 def test_files_and_bytes_leave_in_order_through_a_socket_that_takes_little(
     fd: int, pair: tuple[socket.socket, socket.socket]
 ) -> None:
@@ -68,6 +76,54 @@ def test_files_and_bytes_leave_in_order_through_a_socket_that_takes_little(
     assert outbox
     assert drain(outbox, theirs) == in_memory(answer(fd)) + b"next"
     assert not outbox
+
+
+def test_a_range_holds_its_file_until_it_has_gone(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    (tmp_path / "log").write_bytes(CONTENT)
+    file = LogFile(os.open(tmp_path / "log", os.O_RDONLY), REAL_DISK)
+    still_there = weakref.ref(file)
+    ours, theirs = pair
+    outbox = Outbox(ours)
+    outbox.put([b"head", FileRange(file.fd, 77, LARGE, file)])
+    (tmp_path / "log").unlink()
+    del file
+    assert still_there() is not None
+    assert drain(outbox, theirs) == b"head" + CONTENT[77 : 77 + LARGE]
+    assert still_there() is None
+
+
+def test_what_is_unsent_is_let_go_with_its_file(
+    tmp_path: Path, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    (tmp_path / "log").write_bytes(CONTENT * 20)
+    file = LogFile(os.open(tmp_path / "log", os.O_RDONLY), REAL_DISK)
+    still_there = weakref.ref(file)
+    ours, _ = pair
+    outbox = Outbox(ours)
+    outbox.put([FileRange(file.fd, 0, len(CONTENT) * 20, file)])
+    del file
+    assert not outbox.flush()
+    assert still_there() is not None
+    outbox.clear()
+    assert still_there() is None
+
+
+def test_answers_go_together_until_they_are_many_bytes(
+    fd: int, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    outbox = Outbox(pair[0])
+    for _ in range(10):
+        outbox.put([b"head", FileRange(fd, 0, LARGE), b"tail"])
+    assert not outbox.is_due
+    for _ in range(80):
+        outbox.put([b"head", FileRange(fd, 0, LARGE), b"tail"])
+    assert outbox.is_due
+    outbox.flush()
+    assert not outbox.is_due
+    outbox.put(bytes(600_000))
+    assert outbox.is_due
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3, 4, 6, 10])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -261,7 +261,7 @@ def refused(log: Log, *, now_ms: int) -> bool:
 def test_after_the_clock_was_set_back_timestamps_are_held_against_the_new_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = ManualClock(NOW_MS + 7 * DAY_MS)
-        dirs = loaded(tmp_path, replace(QUIET, clock_check_interval_ms=5), clock)
+        dirs = loaded(tmp_path, msgspec.structs.replace(QUIET, clock_check_interval_ms=5), clock)
         log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
         dirs.start()
         append(log, now_ms=clock.time_ms())
