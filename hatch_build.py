@@ -25,6 +25,9 @@ MODULES = (
     "tidelog.records.column_reader",
     "tidelog.records.column_writer",
     "tidelog.client.producer.quick_send",
+    "tidelog.coordinator.group.offsets.committed_offset",
+    "tidelog.coordinator.group.offsets.offset_fold",
+    "tidelog.coordinator.log_walker",
 )
 
 

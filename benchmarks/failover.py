@@ -1,10 +1,10 @@
 """How long producing stops when the leader of a partition goes: killed, killed as the controller, stopped in
 good order.
 
-Three brokers with three replicas and a ZooKeeper, everything else at its default. What a death costs has two
-parts: until ZooKeeper lets the dead broker's session expire (``zookeeper.session.timeout.ms``, 18 s for
-every contestant), and from then until a producer has its next acknowledgement. The second is the
-cluster's own and is what is measured.
+Three brokers with three replicas and the ZooKeeper that comes with Kafka 3.9, everything else at its default.
+What a death costs has two parts: until ZooKeeper lets the dead broker's session expire
+(``zookeeper.session.timeout.ms``, 18 s for every contestant), and from then until a producer has its next
+acknowledgement. The second is the cluster's own and is what is measured.
 """
 
 from __future__ import annotations
@@ -20,27 +20,20 @@ from kazoo.protocol.states import WatchedEvent
 from tests.compat.broker_process import BrokerProcess
 
 from benchmarks import failover_probe
-from benchmarks.contestants import make_cluster, scratch
+from benchmarks.contestants import BROKERS, cluster
 from benchmarks.failover_probe import BOUND_S, Probe
 from benchmarks.figures import Figures
 from tidelog.client import Admin, KafkaError, NewTopic, TopicPartition
 from tidelog.client.metadata import PartitionMetadata
-from tidelog.testing.zookeeper import ZooKeeperEnsemble
 
 NAME = "failover"
 TOPIC = "failover"
-BROKERS = 3
 
 
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
-    with scratch(root) as directory, ExitStack() as stack:
-        ensemble = stack.enter_context(ZooKeeperEnsemble(directory / "zookeeper"))
-        brokers = make_cluster(contestant, directory, ensemble.connect, BROKERS)
-        for broker in brokers:
-            stack.callback(broker.kill)
-            broker.start()
-        addresses = ",".join(broker.address for broker in brokers)
-        zookeeper = KazooClient(ensemble.connect)
+    with cluster(contestant, root) as running, ExitStack() as stack:
+        addresses = running.addresses
+        zookeeper = KazooClient(running.zookeeper)
         zookeeper.start(BOUND_S)
         stack.callback(zookeeper.close)
         stack.callback(zookeeper.stop)
@@ -51,7 +44,7 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
             stack.enter_context(failover_probe.ours(addresses, TOPIC)),
             stack.enter_context(failover_probe.impatient(addresses, TOPIC)),
         ]
-        race = _Race(contestant, brokers, admin, zookeeper, probes, figures)
+        race = _Race(contestant, list(running.brokers), admin, zookeeper, probes, figures)
         race.leader_killed()
         if not quick:
             race.controller_killed()

@@ -9,7 +9,7 @@ from typing import Literal
 
 Better = Literal["higher", "lower"]
 
-OURS, PEER = "tidelog", "apache"
+OURS, PEER, OLD_PEER = "tidelog", "apache", "apache-3.9"
 
 
 @dataclass
@@ -27,13 +27,17 @@ class Figure:
         values = self.values.get(contestant)
         return statistics.median(values) if values else None
 
-    @property
-    def times_better(self) -> float | None:
+    def spread(self, contestant: str) -> tuple[float, float] | None:
+        """The least and the greatest value, where there were several."""
+        values = self.values.get(contestant, [])
+        return (min(values), max(values)) if len(values) > 1 else None
+
+    def times_better(self, peer: str = PEER) -> float | None:
         """How many times better than the peer we are; below 1 we are worse."""
-        ours, peer = self.median(OURS), self.median(PEER)
-        if not ours or not peer:
+        ours, theirs = self.median(OURS), self.median(peer)
+        if not ours or not theirs:
             return None
-        return ours / peer if self.better == "higher" else peer / ours
+        return ours / theirs if self.better == "higher" else theirs / ours
 
     @property
     def of_mark(self) -> float | None:

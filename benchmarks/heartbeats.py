@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.compat.broker_process import BrokerProcess
 from tests.compat.toolchain import ROOT
 
@@ -54,8 +54,17 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
 
 
 def _make_internal_topic(broker: BrokerProcess) -> None:
+    """Have the topic of offsets made; whoever asks meanwhile may hear that the coordinator is elsewhere."""
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "first"})
-    consumer.committed([TopicPartition("latency", 0)], timeout=60)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            consumer.committed([TopicPartition("latency", 0)], timeout=60)
+            break
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
     consumer.close()
 
 

@@ -1,79 +1,159 @@
 """The results that stay: JSON of every benchmark's last run, and the page docs/benchmarks.md made of it.
 
-A benchmark keeps its figures, with the conditions of its run, until it is run again; so the page can be made
-of several short runs on a machine that is quiet for a while.
+A benchmark keeps its figures, with the conditions of its run, until it is run again, so the page can be made
+of several runs in the hours when a machine is quiet; rounds of one commit may come one after the other, too.
+What the file does not know is taken over from the page as it stands, with its date. A section enters the page
+only if it comes of full rounds on a quiet machine, and of enough of them.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from benchmarks import report
 from benchmarks.figures import Figure
+from benchmarks.registry import Benchmark
+
+MIN_ROUNDS = 3
 
 PREFACE = """\
 # Benchmarks
 
-Printed by `make bench` (`python -m benchmarks`); do not edit by hand. Tidelog and its peer run on the
-same machine in the same minutes, one after the other in each round, each on a fresh directory. "better by" is
-the ratio of the medians, above 1 where Tidelog is better, and is what to look at: absolute figures belong to
-the machine. "prototype" compares with the figures of the bare prototype that decided the I/O model.
+Printed by `make bench` (`python -m benchmarks`); do not edit by hand. Tidelog and its peers run on the
+same machine in the same minutes, one after the other in each round, each on a fresh directory. Figures are
+medians of full rounds on a machine that did nothing else, with the least and the greatest in parentheses.
+"better by" is the ratio of the medians, above 1 where Tidelog is better, and is what to look at: absolute
+figures belong to the machine. Each section says when, of which commit and in how many rounds it came about.
 
+Apache Kafka runs as its own start scripts start it (heap of 1 GB, G1), with the options that it ships.
 Before request cost, throughput, latency and log size each broker gets some 60,000 requests, which a JVM needs
 before it has compiled its hot paths. A start is a start: nothing is warm but the file cache. Data on tmpfs
-takes the disk out of the picture; it says nothing about fsync, which neither broker does per request by
-default.
+takes the disk out of the picture; what a disk and fsync cost is in a section of its own.
 """
 
 
+@dataclass
+class Run:
+    """One benchmark's rounds."""
+
+    conditions: dict[str, str]
+    rounds: int
+    quick: bool
+    loaded: bool
+    """Whether others were allowed to use the machine meanwhile."""
+    others: float
+    """The greatest share of the machine that others used before a round."""
+    seconds: float
+    """How long the rounds took."""
+    figures: list[Figure] = field(default_factory=list)
+
+    @property
+    def hindrance(self) -> str:
+        """What keeps it off the page."""
+        if self.quick:
+            return "a quick run"
+        if self.loaded:
+            return "run on a machine that was not quiet"
+        if self.rounds < MIN_ROUNDS:
+            return f"{self.rounds} of {MIN_ROUNDS} rounds"
+        return ""
+
+    def extend(self, later: Run) -> None:
+        """Take in further rounds."""
+        known = {figure.name: figure for figure in self.figures}
+        for figure in later.figures:
+            mine = known.get(figure.name)
+            if mine is None:
+                self.figures.append(figure)
+                continue
+            for contestant, values in figure.values.items():
+                mine.values.setdefault(contestant, []).extend(values)
+        self.conditions = later.conditions
+        self.rounds += later.rounds
+        self.quick |= later.quick
+        self.loaded |= later.loaded
+        self.others = max(self.others, later.others)
+        self.seconds += later.seconds
+
+    def described(self) -> dict[str, str]:
+        """All that is said below a table."""
+        rounds = f"{self.rounds}, contestants by turns, {self.seconds / self.rounds / 60:.1f} minutes each"
+        return {
+            **self.conditions,
+            "rounds": rounds + (", quick" if self.quick else ""),
+            "others": f"at most {self.others:.0%} of the machine" + (", allowed to" if self.loaded else ""),
+        }
+
+
 class Results:
-    """The last figures of every benchmark, in a file."""
+    """The last run of every benchmark, in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._benchmarks: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        stored: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        self._runs = {name: _restored(entry) for name, entry in stored.items() if "rounds" in entry}
 
-    def add(self, figures: Iterable[Figure], context: Mapping[str, str]) -> None:
-        """Take over a run; benchmarks that it had not keep what they have."""
-        for name, group in report.by_benchmark(figures):
-            rows = [
-                {
-                    "name": figure.name,
-                    "unit": figure.unit,
-                    "better": figure.better,
-                    "values": figure.values,
-                    "times_better": figure.times_better,
-                    "prototype": figure.mark,
-                }
-                for figure in group
-            ]
-            self._benchmarks[name] = {"conditions": dict(context), "figures": rows}
+    def __getitem__(self, name: str) -> Run:
+        return self._runs[name]
+
+    def add(self, name: str, run: Run, *, extend: bool = False) -> None:
+        """Take over a run, in the place of the last or as further rounds of the same commit."""
+        last = self._runs.get(name)
+        if extend and last is not None and last.conditions["commit"] == run.conditions["commit"]:
+            last.extend(run)
+        else:
+            self._runs[name] = run
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(self._benchmarks, indent=2, ensure_ascii=False) + "\n")
+        stored = {name: asdict(each) for name, each in self._runs.items()}
+        self._path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
 
-    def write_page(self, modules: Iterable[ModuleType], path: Path) -> None:
-        """The page, in the order of the modules."""
-        parts = [PREFACE]
-        for module in modules:
-            stored = self._benchmarks.get(module.NAME)
-            if stored is not None:
-                parts.append(_section(module, stored))
+    def write_page(self, benchmarks: Mapping[str, Benchmark], path: Path) -> list[str]:
+        """Write the page, in the order of the benchmarks; returns what is not on it, and why."""
+        parts, missing = [PREFACE], []
+        standing = _sections(path.read_text()) if path.exists() else {}
+        for name, benchmark in benchmarks.items():
+            if benchmark.on_request:
+                continue
+            title = benchmark.module.NAME.capitalize()
+            run = self._runs.get(name)
+            hindrance = "not run yet" if run is None else run.hindrance
+            if run is not None and not hindrance:
+                parts.append(_section(title, benchmark, run))
+            elif title in standing and _deserves_to_stand(standing[title]):
+                parts.append(standing[title])
+            else:
+                missing.append(f"{name}: {hindrance}")
         path.write_text("\n".join(parts))
+        return missing
 
 
-def _section(module: ModuleType, stored: Mapping[str, Any]) -> str:
-    group = [
-        Figure(module.NAME, row["name"], row["unit"], row["better"], row["values"], row["prototype"])
-        for row in stored["figures"]
-    ]
-    titles, rows = report.table(group)
-    rules = ["---" if title in ("measure", "unit") else "---:" for title in titles]
+def _restored(entry: dict[str, Any]) -> Run:
+    return Run(**{**entry, "figures": [Figure(**figure) for figure in entry["figures"]]})
+
+
+def _section(title: str, benchmark: Benchmark, run: Run) -> str:
+    titles, rows = benchmark.show(run.figures, benchmark.labels)
+    rules = ["---" if column in report.TEXT_COLUMNS else "---:" for column in titles]
     table = "".join("| " + " | ".join(row) + " |\n" for row in [titles, rules, *rows])
-    conditions = "; ".join(f"{key}: {value}" for key, value in stored["conditions"].items())
-    explanation = inspect.cleandoc(module.__doc__ or "").replace("``", "`")
-    return f"## {module.NAME.capitalize()}\n\n{explanation}\n\n{table}\n<sub>{conditions}</sub>\n"
+    conditions = "; ".join(f"{key}: {value}" for key, value in run.described().items())
+    explanation = inspect.cleandoc(benchmark.module.__doc__ or "").replace("``", "`")
+    return f"## {title}\n\n{explanation}\n\n{table}\n<sub>{conditions}</sub>\n"
+
+
+def _sections(page: str) -> dict[str, str]:
+    """What stands below each title of a page."""
+    parts: Iterable[str] = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
+    return {part.splitlines()[0].removeprefix("## "): part.rstrip("\n") + "\n" for part in parts}
+
+
+def _deserves_to_stand(section: str) -> bool:
+    rounds = re.search(r"rounds: (\d+)", section)
+    return (
+        rounds is not None and int(rounds[1]) >= MIN_ROUNDS and "quick" not in section.rpartition("<sub>")[2]
+    )

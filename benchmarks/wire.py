@@ -1,4 +1,5 @@
-"""The bytes that the load generator sends: Produce v13, Fetch v18 and InitProducerId v4 requests, prebuilt.
+"""The bytes that the load generators send, prebuilt: Produce v13, Fetch v18 and InitProducerId v4 requests,
+and Produce v11, which Kafka 3.9 knows.
 
 Hand-written and free of Tidelog's own wire code, so that a mistake there cannot hide here.
 """
@@ -14,6 +15,7 @@ import crc32c
 
 PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
 PRODUCE_VERSION, FETCH_VERSION, INIT_PRODUCER_ID_VERSION = 13, 18, 4
+PRODUCE_BY_NAME_VERSION = 11  # the topic's id has been in the name's place since 13
 
 # Where the error code lies in an answer about one partition, from the start of the frame's body.
 PRODUCE_ERROR_AT = 27
@@ -79,14 +81,32 @@ def produce_request(topic_id: bytes, partition: int, records: bytes, acks: int =
     return frame(PRODUCE, PRODUCE_VERSION, body)
 
 
-def produce_requests(topic_id: bytes, partition: int, template: bytearray, count: int) -> list[bytes]:
+def produce_request_by_name(topic: str, partition: int, records: bytes, acks: int = -1) -> bytes:
+    body = (
+        struct.pack(">bhi", 0, acks, 30_000)
+        + b"\x02" + unsigned_varint(len(topic) + 1) + topic.encode()
+        + b"\x02" + struct.pack(">i", partition) + unsigned_varint(len(records) + 1) + records + b"\x00"
+        + b"\x00\x00"
+    )  # fmt: skip
+    return frame(PRODUCE, PRODUCE_BY_NAME_VERSION, body)
+
+
+def error_by_name(topic: str, answer: bytes) -> int:
+    """The error of the one partition that such a request was about; its topic's name is a short one."""
+    (error,) = struct.unpack_from(">h", answer, 4 + 1 + 1 + 1 + len(topic) + 1 + 4)
+    return int(error)
+
+
+def produce_requests(
+    topic_id: bytes, partition: int, template: bytearray, count: int, acks: int = 1
+) -> list[bytes]:
     """What an idempotent producer would send: the same batch with rising sequence numbers."""
     (records,) = struct.unpack_from(">i", template, 57)
     requests = []
     for index in range(count):
         struct.pack_into(">i", template, _SEQUENCE_AT, index * records)
         seal(template)
-        requests.append(produce_request(topic_id, partition, bytes(template)))
+        requests.append(produce_request(topic_id, partition, bytes(template), acks))
     return requests
 
 
@@ -103,8 +123,8 @@ def fetch_request(
     return frame(FETCH, FETCH_VERSION, body)
 
 
-def connect(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port))
+def connect(port: int, timeout_s: float | None = None) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

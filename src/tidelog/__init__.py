@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     import tidelog.client as client
 
+    if name == "__all__":  # asked for by `import *`
+        return sorted(client.EXPORTS)
     if name in client.EXPORTS:
         value = getattr(client, name)
         globals()[name] = value

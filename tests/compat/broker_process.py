@@ -33,6 +33,7 @@ class BrokerProcess:
 
     label: str
     node_id = 1
+    startup_timeout_s = STARTUP_TIMEOUT_S
 
     def __init__(self, directory: Path, options: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -78,7 +79,7 @@ class BrokerProcess:
                 stderr=subprocess.STDOUT,
                 env=self.environment(),
             )
-        deadline = time.monotonic() + STARTUP_TIMEOUT_S
+        deadline = time.monotonic() + self.startup_timeout_s
         while not self.serves():
             if self.process.poll() is not None:
                 raise RuntimeError(
@@ -87,7 +88,7 @@ class BrokerProcess:
             if time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(
-                    f"{self.label} did not serve within {STARTUP_TIMEOUT_S} s:\n{self.last_output()}"
+                    f"{self.label} did not serve within {self.startup_timeout_s} s:\n{self.last_output()}"
                 )
             time.sleep(0.005)
 

@@ -15,14 +15,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.judging import JudgingThreads
 from tidelog.broker.loop_watchdog import LoopWatchdog
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
@@ -280,6 +282,8 @@ class Broker:
     def _open_network(self) -> None:
         config = self.config
         loop = asyncio.get_running_loop()
+        self.deadlines = Deadlines(loop)
+        self._undo.append(self.deadlines.close)
         self.partitions = Partitions(
             config.node_id,
             self.image,
@@ -293,6 +297,7 @@ class Broker:
             self._membership.attach(
                 self.partitions, self.log_dirs, self.dynamic_configs, self.log_dir_failed, self._on_roles
             )
+        self.judging_threads = JudgingThreads(loop)
         group = AppendGroup(self.log_dir_failed)
         sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
@@ -380,6 +385,7 @@ class Broker:
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
         await self._dispatcher.close()
+        self.judging_threads.close()
         if self._membership is not None:
             await self._membership.close()
         if self._coordinators is not None:
@@ -402,9 +408,9 @@ class Broker:
 
     # Changes while running
 
-    def _on_metadata(self, delta: ImageDelta) -> None:
+    def _on_metadata(self, delta: ImageDelta) -> Iterator[None]:
         if delta.topics and self._membership is None:
-            self.partitions.apply(sorted(delta.topics))
+            yield from self.partitions.apply_in_steps(sorted(delta.topics))
         self._on_roles(delta)
 
     def _on_roles(self, delta: ImageDelta) -> None:

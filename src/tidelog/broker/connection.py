@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from tidelog.broker.network import Network
 
 _MAX_IN_FLIGHT = 64
-# Of produce requests, which are written together.
-_FRAMES_PER_TURN = 64
-_TURN_S = 0.0005
-_UNSENT_BYTES = 512 * 1024
+_TURN_S = 0.0003
+_UNSENT_BYTES = 64 * 1024
 _QUEUED_BYTES = 64 * 1024
 # Short answers are cheaper joined than sent as pieces, long ones are not; a call takes so many pieces.
 _JOINED_BYTES = 16 * 1024
@@ -109,6 +107,11 @@ class Connection:
     def closed(self) -> bool:
         """Whether the connection is gone."""
         return self._closed
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How much has arrived of an unfinished request."""
+        return self._inbox.arrived_bytes
 
     @property
     def buffered_bytes(self) -> int:
@@ -207,8 +210,8 @@ class Connection:
             done = self._run(frames)
             if self._closed:
                 return
-            if done < len(frames):
-                inbox.put_back(frames[done:])
+            if inbox.has_more(done):
+                inbox.put_back(done)
                 self._resume_soon()
             inbox.release()
         if inbox.awaits_memory:
@@ -232,11 +235,11 @@ class Connection:
                 done += 1
                 if isinstance(outcome, StagedAnswer):
                     staged.append(outcome)
-                    if not outcome.refused and done < _FRAMES_PER_TURN:
+                    if not outcome.refused:
                         continue
                     self._settle(staged, out)
                     self._send_all(out)
-                    if done >= _FRAMES_PER_TURN or self._is_blocked():
+                    if self._is_blocked():
                         break
                     continue
                 if staged:
@@ -399,12 +402,11 @@ class Connection:
         if self._is_blocked():
             return
         if inbox.waiting:
-            frames, inbox.waiting = inbox.waiting, []
-            done = self._run(frames)
+            done = self._run(inbox.take_back())
             if self._closed:
                 return
-            if done < len(frames):
-                inbox.waiting = frames[done:]
+            if inbox.has_more(done):
+                inbox.put_back(done)
                 self._resume_soon()
                 return
         if inbox.refusal is not None:

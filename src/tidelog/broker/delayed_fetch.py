@@ -5,7 +5,6 @@ Made by ``handlers/fetch``, which says what is served how.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -62,7 +61,6 @@ class Fetch:
         "_pending",
         "_request",
         "_sought",
-        "_timer",
         "_version",
     )
 
@@ -288,7 +286,7 @@ class Fetch:
             partition = self._lookup.get(key)
             if partition is not None:
                 partition.watch(self)
-        self._timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._finish)
+        self._handler.deadlines.add(self, max_wait_ms)
         return self._pending
 
     def partition_changed(self, partition: Partition) -> None:
@@ -303,8 +301,16 @@ class Fetch:
         if wanted is None:
             return False
         _, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
-        if self._request.replica_id >= 0 and self._held_back(partition):
-            return False
+        if self._request.replica_id >= 0:
+            if partition.is_leader and partition.leader_epoch == epoch:
+                end_offset = partition.log.log_end_offset
+                if end_offset == offset:
+                    # Something else has changed: the high watermark, say, which it is told with more records.
+                    return False
+                if self._min_bytes <= 1 and end_offset > offset:
+                    return not self._held_back(partition)
+            if self._held_back(partition):
+                return False
         try:
             found = partition.read(
                 offset, max_bytes, self._isolation, True, epoch, last_epoch, self._leader_only
@@ -320,6 +326,10 @@ class Fetch:
             return True
         return self._available_bytes >= self._min_bytes
 
+    def time_is_up(self) -> None:
+        """Answer with what there is."""
+        self._finish()
+
     def _finish(self) -> None:
         self._stop()
         try:
@@ -334,7 +344,7 @@ class Fetch:
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""
-        self._timer.cancel()
+        self._handler.deadlines.remove(self, self._request.max_wait_ms)
         for key in self._available:
             partition = self._lookup.get(key)
             if partition is not None:

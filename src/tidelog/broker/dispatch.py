@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
 from tidelog.broker.inbox import KeptFrame
-from tidelog.broker.pending import Outcome, PendingAnswer
+from tidelog.broker.pending import Answer, Outcome, Part, PendingAnswer
 from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Work, is_long
 from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
@@ -190,7 +190,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(slots)
-        self._lane = SlowLane()
+        self._lane = SlowLane(broker.clock)
 
     def handle(self, connection: Connection, frame: memoryview) -> Outcome:
         """Answer one request."""
@@ -411,6 +411,7 @@ class Dispatcher:
         pending: PendingAnswer,
     ) -> None:
         try:
+            answer: Answer
             if isinstance(response, EncodedResponse):
                 answer = self._encode_around(route, header, response)
             else:
@@ -453,7 +454,9 @@ class Dispatcher:
     def _encode(self, route: Route, header: RequestHeader, response: Payload) -> bytes:
         return encode_response(route.api.key, header.api_version, header.correlation_id, response)
 
-    def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> bytes:
+    def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> list[Part]:
+        """The answer in three parts: those who do not read it have the long one in common."""
+        message, array, length, elements = response
         out = begin_response(route.api.key, header.api_version, header.correlation_id)
-        encode_around(response.message, header.api_version, out, *response[1:])
-        return finish_response(out)
+        behind = encode_around(message, header.api_version, out, array, length)
+        return [finish_response(out, len(elements) + len(behind)), elements, behind]

@@ -1,10 +1,11 @@
 """What one connection receives: bytes in, whole frames out.
 
-All connections of a broker share one receive buffer. A readable event receives into it, every whole frame is
-handed out as a view of it, and only an unfinished tail is copied. A frame too large for that gets a buffer
-of its own (``memory_pool``) that grows with what has arrived, never with what was announced, after its
-announced size was reserved in the broker's request memory. Frames that cannot be handled in the event they
-arrived in are put back, as copies.
+All connections of a broker share one receive buffer. A readable event receives into it, whole frames are
+handed out as views of it, a few at a time, and only an unfinished tail is copied. A frame too large for that
+gets a buffer of its own (``memory_pool``) that grows with what has arrived, never with what was announced,
+after its announced size was reserved in the broker's request memory. What cannot be handled in the event it
+arrived in is put back, as one copy. Peers that send and do not let their requests be answered are read from
+in smaller portions when there are many of them, so that what they have put back stays bounded.
 
 So views are good until the loop turns; whoever wants to keep something copies it. Used by ``connection``.
 """
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 RECEIVE_BUFFER_BYTES = 256 * 1024
 
 _SMALL_FRAME_BYTES = 64 * 1024
-_GROWTH = 4
+_FRAMES_AT_ONCE = 64
+# When so much is put back, no connection adds more than a little.
+_MUCH_PUT_BACK_BYTES = 64 * 1024 * 1024
+_LITTLE_BYTES = 16 * 1024
 _unpack_size = Struct(">i").unpack_from
 
 
@@ -38,22 +42,24 @@ class Inbox:
 
     __slots__ = (
         "_buffer",
+        "_end",
         "_have",
         "_held",
         "_large",
         "_lent",
         "_network",
+        "_next",
+        "_put_back",
         "_recv_into",
         "_reserved_bytes",
         "_size",
+        "_source",
+        "_starts",
         "awaits_memory",
         "refusal",
-        "waiting",
     )
 
     def __init__(self, sock: socket.socket, network: Network) -> None:
-        self.waiting: list[memoryview] = []
-        """Whole frames that were put back."""
         self.awaits_memory = False
         """Whether the next frame is too large for the request memory that is free now."""
         self.refusal: str | None = None
@@ -67,6 +73,22 @@ class Inbox:
         self._have = 0
         self._size = 0
         self._reserved_bytes = 0
+        self._put_back: memoryview | None = None
+        # Where the frames that were last handed out begin, and the bytes behind them that were not looked at.
+        self._source = self._buffer
+        self._starts: list[int] = []
+        self._next = 0
+        self._end = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are frames that were put back."""
+        return self._put_back is not None
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How much of the unfinished frame has arrived."""
+        return max(len(self._held) - 4, 0) + (self._have if self._large is not None else 0)
 
     @property
     def buffered_bytes(self) -> int:
@@ -79,6 +101,8 @@ class Inbox:
             return self._receive_large(self._large)
         buffer = self._buffer
         have = len(self._held)
+        if self._network.put_back_bytes > _MUCH_PUT_BACK_BYTES:
+            buffer = buffer[: have + _LITTLE_BYTES]
         if have:
             buffer[:have] = self._held
             received = self._recv_into(buffer[have:])
@@ -86,11 +110,33 @@ class Inbox:
             received = self._recv_into(buffer)
         if not received:
             return None
-        return self._split(have + received)
+        self._held = b""
+        return self._split(buffer, have + received)
 
-    def put_back(self, frames: list[memoryview]) -> None:
-        """Keep frames of the shared buffer that have to wait."""
-        self.waiting = [memoryview(bytes(frame)) for frame in frames]
+    def has_more(self, done: int) -> bool:
+        """Whether there are frames behind the first ``done`` of those that were last handed out."""
+        if done < len(self._starts) or self._next < self._end:
+            return True
+        self._source = self._buffer
+        return False
+
+    def put_back(self, done: int) -> None:
+        """Keep what is behind the first ``done`` of the frames that were last handed out."""
+        start = self._starts[done] if done < len(self._starts) else self._next
+        rest = self._source[start : self._end]
+        # Views of the shared buffer are good for this turn only; what was put back before is a copy already.
+        self._put_back = memoryview(bytes(rest)) if self._source.obj is self._buffer.obj else rest
+        self._network.put_back_bytes += len(rest)
+
+    def take_back(self) -> list[memoryview]:
+        """The first frames of what was put back."""
+        source = self._take_put_back()
+        return self._split(source, len(source))
+
+    def _take_put_back(self) -> memoryview:
+        source, self._put_back = self._put_back or memoryview(b""), None
+        self._network.put_back_bytes -= len(source)
+        return source
 
     def keep(self, frame: memoryview) -> KeptFrame:
         """A frame that was handed out, for as long as it takes to read it; the caller releases it."""
@@ -117,8 +163,7 @@ class Inbox:
         """There may be memory for the frame that waits for it; if not, ``resume`` is called again."""
         held = self._held
         self.awaits_memory = False
-        self._buffer[: len(held)] = held
-        self._keep(0, len(held))
+        self._keep(memoryview(held), 0, len(held))
         if self.awaits_memory:
             self.wait_for_memory(resume)
 
@@ -135,29 +180,34 @@ class Inbox:
         self.release()
         self._release_memory()
         self._held = b""
-        self.waiting = []
+        self._take_put_back()
 
-    def _split(self, end: int) -> list[memoryview]:
-        buffer = self._buffer
+    def _split(self, source: memoryview, end: int) -> list[memoryview]:
         limit = self._network.max_request_bytes
         frames: list[memoryview] = []
+        starts: list[int] = []
         pos = 0
+        self._source = source
+        self._starts = starts
         while end - pos >= 4:
-            (size,) = _unpack_size(buffer, pos)
+            (size,) = _unpack_size(source, pos)
             stop = pos + 4 + size
             if stop > end or size < 0 or size > limit:
                 break
-            frames.append(buffer[pos + 4 : stop])
+            if len(starts) == _FRAMES_AT_ONCE:
+                self._next = pos
+                self._end = end
+                return frames
+            frames.append(source[pos + 4 : stop])
+            starts.append(pos)
             pos = stop
+        self._next = self._end = pos
         if pos < end:
-            self._keep(pos, end)
-        elif self._held:
-            self._held = b""
+            self._keep(source, pos, end)
         return frames
 
-    def _keep(self, pos: int, end: int) -> None:
+    def _keep(self, buffer: memoryview, pos: int, end: int) -> None:
         """Keep the beginning of a frame that is not whole yet."""
-        buffer = self._buffer
         have = end - pos - 4
         if have >= 0:
             (size,) = _unpack_size(buffer, pos)
@@ -168,22 +218,22 @@ class Inbox:
                     self.refusal += f", and socket.request.max.bytes allows {limit}"
                 return
             if size > _SMALL_FRAME_BYTES:
-                if self._begin_large(size, buffer[pos + 4 : end]):
-                    self._held = b""
-                    return
-                self.awaits_memory = True
+                if not self._reserved_bytes and not self._network.memory.reserve(size):
+                    self.awaits_memory = True
+                else:
+                    self._reserved_bytes = size
+                    if have > _SMALL_FRAME_BYTES or not self._network.frame_buffers.are_many:
+                        self._begin_large(size, buffer[pos + 4 : end])
+                        return
         self._held = bytes(buffer[pos:end])
 
-    def _begin_large(self, size: int, begun: memoryview) -> bool:
-        if not self._network.memory.reserve(size):
-            return False
+    def _begin_large(self, size: int, begun: memoryview) -> None:
         have = len(begun)
-        self._reserved_bytes = size
-        self._large = self._network.frame_buffers.take(min(size, max(have * _GROWTH, RECEIVE_BUFFER_BYTES)))
+        self._large = self._network.frame_buffers.take(size, have)
         self._large[:have] = begun
         self._have = have
         self._size = size
-        return True
+        self._held = b""
 
     def _receive_large(self, buffer: bytearray) -> list[memoryview] | None:
         size = self._size
@@ -191,12 +241,14 @@ class Inbox:
         if not received:
             return None
         self._have = have = self._have + received
+        self._starts = []
+        self._next = self._end = 0
         if have == size:
             self._large = None
             self._lent = buffer
             return [memoryview(buffer)[:size]]
         if have == len(buffer):
-            self._large = self._network.frame_buffers.take(min(size, have * _GROWTH))
+            self._large = self._network.frame_buffers.take(size, have)
             self._large[:have] = buffer
             self._network.frame_buffers.give_back(buffer)
         return []

@@ -2,12 +2,14 @@
 
 ``RequestMemory`` is the promise (``queued.max.request.bytes``). A connection reserves a large frame's
 declared size before it receives the body; while nothing is left, connections wait in line and are not read
-from. As in Kafka a reservation may overdraw the pool once (so that a request larger than the rest of the
-pool gets through), and small frames, which live in the shared receive buffer, are not counted.
+from. As in Kafka a reservation may overdraw the pool once (so that a request larger than the rest of the pool
+gets through), and small frames, which live in the shared receive buffer, are not counted.
 
-``FrameBuffers`` is the memory itself: bytearrays in a few sizes that are used again, because a fresh
-megabyte costs more page faults than receiving into it. Only a bounded number is kept; the rest goes back to
-the system.
+``FrameBuffers`` is the memory itself: bytearrays in a few sizes that are used again, because a fresh megabyte
+costs more page faults than receiving into it. Only a bounded number is kept; the rest goes back to the
+system. A frame's buffer grows with what has arrived, generously while few are lent, so that nothing is copied
+twice; when much is lent (a crowd of peers that send half a request and wait) to no more than twice what has
+arrived.
 
 Used by ``broker/connection`` only; all of it runs on the loop.
 """
@@ -21,6 +23,7 @@ UNLIMITED = -1
 
 _KEPT_BYTES = 16 * 1024 * 1024
 _SMALLEST = 256 * 1024
+_GROWTH = 4
 
 
 class RequestMemory:
@@ -65,23 +68,42 @@ class FrameBuffers:
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
         self._kept_limit = kept_bytes
         self._kept = 0
+        self._lent = 0
         self._free: dict[int, list[bytearray]] = {}
+        self._classes: set[int] = set()
 
-    def take(self, size: int) -> bytearray:
-        """A buffer of at least ``size`` bytes; its content is arbitrary."""
+    @property
+    def are_many(self) -> bool:
+        """Whether so much is lent that buffers have to be small."""
+        return self._lent > self._kept_limit
+
+    def take(self, size: int, have: int) -> bytearray:
+        """A buffer for a frame of ``size`` bytes of which ``have`` have arrived; its content is arbitrary."""
+        if self.are_many:
+            buffer = bytearray(min(size, max(2 * have, _SMALLEST // 4)))
+        else:
+            buffer = self._of_class(min(size, max(_GROWTH * have, _SMALLEST)))
+        self._lent += len(buffer)
+        return buffer
+
+    def _of_class(self, size: int) -> bytearray:
         capacity = _SMALLEST
         while capacity < size:
-            capacity *= 4
+            capacity *= _GROWTH
         free = self._free.get(capacity)
         if free:
             self._kept -= capacity
             return free.pop()
         # Beyond the largest class that is ever kept, rounding up would only waste memory.
-        return bytearray(capacity if capacity <= self._kept_limit else size)
+        if capacity > self._kept_limit:
+            return bytearray(size)
+        self._classes.add(capacity)
+        return bytearray(capacity)
 
     def give_back(self, buffer: bytearray) -> None:
         """The caller is done with ``buffer`` and holds no view of it."""
         capacity = len(buffer)
-        if self._kept + capacity <= self._kept_limit:
+        self._lent -= capacity
+        if capacity in self._classes and self._kept + capacity <= self._kept_limit:
             self._kept += capacity
             self._free.setdefault(capacity, []).append(buffer)

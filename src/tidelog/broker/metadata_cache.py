@@ -12,7 +12,7 @@ the image now; the elements of all topics together are those of the image's pres
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
@@ -76,13 +76,15 @@ class MetadataCache:
         return known.all
 
     def topics(
-        self, variant: Variant, topics: Sequence[TopicImage | MetadataResponseTopic]
+        self, variant: Variant, topics: Iterable[TopicImage | MetadataResponseTopic]
     ) -> Work[Elements]:
         """These topics; of those that are not there, what the caller says of them."""
         known = self._known(variant)
         parts: list[bytes] = []
         for count, topic in enumerate(topics, 1):
             if isinstance(topic, MetadataResponseTopic):
+                if variant.operations and topic.name is not None:
+                    topic.topic_authorized_operations = TOPIC_OPERATIONS
                 parts.append((yield from encode_element(topic, MetadataResponse, variant.version)))
             else:
                 kept = known.topics.get(topic.name)

@@ -73,6 +73,8 @@ class Network:
         self.memory = RequestMemory(limits.queued_request_bytes)
         self.frame_buffers = FrameBuffers()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.put_back_bytes = 0
+        """What connections have received and could not handle yet."""
         self.connections: set[Connection] = set()
         self.stopping = False
         self.max_sockets = _max_sockets()

@@ -32,8 +32,8 @@ def network_limits(config: BrokerConfig) -> NetworkLimits:
         max_request_bytes=config.int("socket.request.max.bytes"),
         queued_request_bytes=config.int("queued.max.request.bytes"),
         max_idle_ms=config.int("connections.max.idle.ms"),
-        send_buffer_bytes=_socket_buffer(config, "socket.send.buffer.bytes"),
-        receive_buffer_bytes=_socket_buffer(config, "socket.receive.buffer.bytes"),
+        send_buffer_bytes=socket_buffer(config, "socket.send.buffer.bytes"),
+        receive_buffer_bytes=socket_buffer(config, "socket.receive.buffer.bytes"),
         backlog=config.int("socket.listen.backlog.size")
         if "socket.listen.backlog.size" in config.raw
         else _BACKLOG,
@@ -62,6 +62,7 @@ def _listener_limits(config: BrokerConfig) -> list[tuple[str, int]]:
     return limits
 
 
-def _socket_buffer(config: BrokerConfig, name: str) -> int:
-    """The size to set; in place of Kafka's default of 100 KB the system sizes buffers by need, up to more."""
+def socket_buffer(config: BrokerConfig, name: str) -> int:
+    """The size to set; in place of Kafka's default of 100 or 64 KB the system sizes buffers by need, up to
+    more."""
     return config.int(name) if name in config.raw else -1

@@ -31,7 +31,7 @@ class Outbox:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._parts: deque[Part] = deque()
+        self._parts: deque[Part | memoryview] = deque()
         self._owned: set[int] = set()
 
     def __bool__(self) -> bool:
@@ -52,7 +52,8 @@ class Outbox:
             if sent >= len(piece):
                 sent -= len(piece)
             else:
-                self._parts.append(piece[sent:])
+                # Not a copy: an answer may be long, and many connections may have the same one to send.
+                self._parts.append(memoryview(piece)[sent:])
                 sent = 0
 
     def keep(self, answer: list[Part]) -> list[Part]:
@@ -69,7 +70,7 @@ class Outbox:
         try:
             while parts and budget > 0:
                 part = parts[0]
-                budget -= self._send_bytes() if isinstance(part, bytes) else self._send_file(part)
+                budget -= self._send_file(part) if isinstance(part, FileRange) else self._send_bytes()
         except (BlockingIOError, InterruptedError):
             pass
         if not parts:
@@ -87,10 +88,10 @@ class Outbox:
     def _send_bytes(self) -> int:
         """Send the bytes in front, all that are not behind a file, and drop what has gone."""
         parts = self._parts
-        run: list[bytes] = []
+        run: list[bytes | memoryview] = []
         flags = 0
         for part in parts:
-            if not isinstance(part, bytes):
+            if isinstance(part, FileRange):
                 flags = _MORE
                 break
             run.append(part)
@@ -99,7 +100,7 @@ class Outbox:
         sent = left = self._sock.send(run[0], flags) if len(run) == 1 else self._sock.sendmsg(run, (), flags)
         for data in run:
             if left < len(data):
-                parts[0] = data[left:]
+                parts[0] = memoryview(data)[left:]
                 break
             parts.popleft()
             left -= len(data)

@@ -70,6 +70,17 @@ class PendingAnswer:
         self.failure = reason
         self._finish()
 
+    def follow(self, outcome: Answer | NoAnswer | PendingAnswer) -> None:
+        """Here is the answer, or another promise of it."""
+        if not isinstance(outcome, PendingAnswer):
+            self.resolve(outcome)
+        elif not outcome.done:
+            outcome.when_done(lambda: self.follow(outcome))
+        elif outcome.failure is not None:
+            self.fail(outcome.failure)
+        elif outcome.answer is not None:
+            self.resolve(outcome.answer)
+
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` as soon as there is an answer."""
         self._on_done = callback

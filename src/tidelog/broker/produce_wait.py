@@ -11,11 +11,11 @@ Made by ``handlers/produce``; while it waits, a ``Waiter`` of its partitions.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.pending import PendingAnswer
 from tidelog.errors import ErrorCode
 from tidelog.replication.partition import ACKS_ALL, Partition
@@ -36,14 +36,16 @@ class WrittenBatch(NamedTuple):
 class ProduceWait:
     """The answer to one produce request, on its way."""
 
-    __slots__ = ("_acks", "_batches", "_encode", "_late", "_pending", "_timer", "_watched")
+    __slots__ = ("_acks", "_batches", "_deadlines", "_encode", "_late", "_pending", "_timeout_ms", "_watched")
 
-    def __init__(self, acks: int, batches: list[WrittenBatch], encode: Callable[[], bytes]) -> None:
+    def __init__(
+        self, acks: int, batches: list[WrittenBatch], encode: Callable[[], bytes], deadlines: Deadlines
+    ) -> None:
         self._acks = acks
         self._batches = batches
         self._encode = encode
+        self._deadlines = deadlines
         self._late = False
-        self._timer: asyncio.TimerHandle | None = None
         self._watched = {batch.partition: None for batch in batches}
 
     def start(self, timeout_ms: int, *, refused: bool) -> PendingAnswer:
@@ -51,8 +53,9 @@ class ProduceWait:
         says that some of them are errors already."""
         for partition in self._watched:
             partition.watch(self)
+        self._timeout_ms = timeout_ms
         if self._acks == ACKS_ALL:
-            self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._time_is_up)
+            self._deadlines.add(self, timeout_ms)
         # A sync is work, which a broker that stops finishes; other replicas may never come.
         syncing = any(partition.flushing for partition in self._watched)
         self._pending = PendingAnswer(None if syncing else self._stop, pipelined=not refused)
@@ -85,7 +88,8 @@ class ProduceWait:
         self._pending.pipelined = False
         return True
 
-    def _time_is_up(self) -> None:
+    def time_is_up(self) -> None:
+        """Answer as it stands, unless a sync is waited for."""
         self._late = True
         self._look()
 
@@ -102,7 +106,6 @@ class ProduceWait:
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadlines.remove(self, self._timeout_ms)
         for partition in self._watched:
             partition.unwatch(self)

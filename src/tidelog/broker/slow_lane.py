@@ -12,12 +12,12 @@ The dispatcher runs here what handlers return as generators, and reads and write
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Generator
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
+from tidelog.clock import Clock
 from tidelog.wire.schema import Message, Payload
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ T = TypeVar("T")
 Work = Generator[None, None, T]
 """Yields wherever others may have their turn; returns its result."""
 
-_SLICE_S = 0.002
-_TRIED_S = 0.0005
+_SLICE_MS = 2.0
+_TRIED_MS = 0.5
 # A response with fewer elements than this is written at once.
 _LONG_ELEMENTS = 1000
 
@@ -72,14 +72,15 @@ def _arrays(message: type[Message]) -> tuple[tuple[str, bool], ...]:
 class SlowLane:
     """The queue of those who have more to do than fits into one turn of the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._now_ms = clock.monotonic_ms
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
 
     def try_now(self, work: Work[T]) -> T | None:
         """The result of work that ends within a moment; of other work a part is done."""
-        end_s = time.monotonic() + _TRIED_S
-        while time.monotonic() < end_s:
+        end_ms = self._now_ms() + _TRIED_MS
+        while self._now_ms() < end_ms:
             try:
                 next(work)
             except StopIteration as end:
@@ -90,8 +91,8 @@ class SlowLane:
         """Do the work to its end."""
         while True:
             await self._turn()
-            end_s = time.monotonic() + _SLICE_S
-            while time.monotonic() < end_s:
+            end_ms = self._now_ms() + _SLICE_MS
+            while self._now_ms() < end_ms:
                 try:
                     next(work)
                 except StopIteration as end:

@@ -141,19 +141,7 @@ def answer_when_verified(
             logger.exception("A produce request that waited for its verification met a bug")
             pending.fail("its produce request could not be handled")
             return
-        if not isinstance(outcome, PendingAnswer):
-            pending.resolve(outcome)
-        elif outcome.done:
-            _pass(outcome, pending)
-        else:
-            outcome.when_done(lambda: _pass(outcome, pending))
+        pending.follow(outcome)
 
     asked.when_done(verified)
     return pending
-
-
-def _pass(outcome: PendingAnswer, pending: PendingAnswer) -> None:
-    if outcome.failure is not None:
-        pending.fail(outcome.failure)
-    elif outcome.answer is not None:
-        pending.resolve(outcome.answer)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidelog.cli.cluster_layout import ClusterSettings, check_options, earlier_brokers
+from tidelog.cli.cluster_layout import ClusterSettings, check_options, check_ports, earlier_brokers
 from tidelog.cli.cluster_state import ClusterState, print_state, state_of
 from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
-from tidelog.cli.foreground import make_directory, require_free
+from tidelog.cli.foreground import make_directory
 from tidelog.cli.output import examples, print_json, remark
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
@@ -25,7 +26,7 @@ _MIN_ISR = "min.insync.replicas"
 @app.command(
     epilog=examples(
         "tidelog cluster start",
-        "tidelog cluster start --brokers 5 --data-dir data/five --port 19092",
+        "tidelog cluster start --brokers 5 --data-dir data/five --port 19092 --zookeeper-port 12181",
         "tidelog cluster start --zookeeper zk1:2181,zk2:2181/tidelog --set log.retention.hours=24",
     )
 )
@@ -50,6 +51,16 @@ def start(
             show_default="one of its own",
         ),
     ] = None,
+    zookeeper_port: Annotated[
+        int | None,
+        typer.Option(
+            "--zookeeper-port",
+            min=0,
+            max=65535,
+            help="Of the ZooKeeper that it starts; 0: any.",
+            show_default="2181 if it is free, else any",
+        ),
+    ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="An option of all brokers; may be repeated."),
@@ -62,8 +73,8 @@ def start(
     """
     given = dict(parse_assignments(options, "--set"))
     check_options(given)
-    if port:
-        require_free(range(port, port + brokers), "--port")
+    settings = ClusterSettings(brokers, data_dir, port, zookeeper, zookeeper_port, given)
+    check_ports(settings)
     directory = make_directory(data_dir, "--data-dir")
     left_out = [each for each in earlier_brokers(directory) if each > brokers]
     if left_out:
@@ -71,8 +82,7 @@ def start(
         remark(f"{directory} has data of broker {names} too, which --brokers {brokers} leaves out")
     from tidelog.cli.cluster_run import LocalCluster
 
-    settings = ClusterSettings(brokers, directory, port, zookeeper, given)
-    return asyncio.run(LocalCluster(settings).run())
+    return asyncio.run(LocalCluster(replace(settings, directory=directory)).run())
 
 
 @app.command(epilog=examples("tidelog cluster describe", "tidelog cluster describe --json"))

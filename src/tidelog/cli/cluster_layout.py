@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.cli.failure import WrongUsage
-from tidelog.cli.foreground import HOST
+from tidelog.cli.foreground import HOST, ZOOKEEPER_PORT, is_free, require_free
 
 REPLICAS = 3
 _HEADING = "# Written by `tidelog cluster start`, anew at every start: change options with --set."
@@ -29,13 +29,26 @@ _MINE = {
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What a person chose; without ``zookeeper`` the cluster brings its own."""
+    """What a person chose; without ``zookeeper`` the cluster brings its own, on ``zookeeper_port``."""
 
     brokers: int
     directory: Path
     port: int
     zookeeper: str | None = None
+    zookeeper_port: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def broker_ports(self) -> range:
+        """The ports that the brokers take; none are known beforehand with ``--port 0``."""
+        return range(self.port, self.port + self.brokers) if self.port else range(0)
+
+    def own_zookeeper_port(self) -> int | None:
+        """Where the cluster's own ZooKeeper listens, None for any port that is free."""
+        if self.zookeeper_port is not None:
+            return self.zookeeper_port or None
+        usual = self.port and ZOOKEEPER_PORT not in self.broker_ports and is_free(ZOOKEEPER_PORT)
+        return ZOOKEEPER_PORT if usual else None
 
     @property
     def zookeeper_directory(self) -> Path:
@@ -105,6 +118,25 @@ def check_options(options: Mapping[str, str]) -> None:
     for name in options:
         if name in _MINE:
             raise WrongUsage(f"--set {name}: `cluster start` sets it for each broker; see {_MINE[name]}")
+
+
+def check_ports(settings: ClusterSettings) -> None:
+    """Say which port is taken, or asked for twice, before anything is started."""
+    if settings.zookeeper_port is not None:
+        if settings.zookeeper is not None:
+            raise WrongUsage(
+                "--zookeeper-port is that of a ZooKeeper of the cluster's own, which --zookeeper replaces: "
+                "leave one of them out"
+            )
+        if settings.zookeeper_port in settings.broker_ports:
+            ports = settings.broker_ports
+            raise WrongUsage(
+                f"--zookeeper-port {settings.zookeeper_port} is one of the brokers' ports, which --port "
+                f"{settings.port} makes {ports[0]} to {ports[-1]}: name another"
+            )
+        if settings.zookeeper_port:
+            require_free(range(settings.zookeeper_port, settings.zookeeper_port + 1), "--zookeeper-port")
+    require_free(settings.broker_ports, "--port")
 
 
 def earlier_brokers(directory: Path) -> Iterator[int]:

@@ -11,9 +11,9 @@ import asyncio
 
 from tidelog.cli.cluster_layout import ClusterSettings
 from tidelog.cli.failure import Failure
-from tidelog.cli.foreground import HOST, StopRequests, done_before, is_free
+from tidelog.cli.foreground import HOST, StopRequests, done_before
 from tidelog.cli.output import complain, is_terminal, remark
-from tidelog.cli.zookeeper import DEFAULT_PORT, ended_servers, start_ensemble
+from tidelog.cli.zookeeper import ended_servers, start_ensemble
 from tidelog.processes.children import Child
 from tidelog.testing.zookeeper import ZooKeeperEnsemble
 
@@ -101,7 +101,8 @@ class LocalCluster:
 
     async def _start(self) -> None:
         if self._settings.zookeeper is None:
-            ports = [DEFAULT_PORT] if self._settings.port and is_free(DEFAULT_PORT) else None
+            port = self._settings.own_zookeeper_port()
+            ports = None if port is None else [port]
             self._ensemble = ZooKeeperEnsemble(self._settings.zookeeper_directory, ports=ports)
             await start_ensemble(self._ensemble)
             self._connect = self._ensemble.connect

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -66,6 +68,10 @@ _FIRST_STEPS = (
     "tidelog consume orders --from-beginning",
 )
 
+# What rich takes for a tag, such as [spark], and the end of a line within a paragraph.
+_MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
+_LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
+
 # typer shows BadParameter and keeps its parent, the root of all mistakes on the command line, to itself.
 _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
@@ -95,6 +101,25 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         if wanted not in COMMANDS or wanted == name:
             _add(app, name, command)
     return app
+
+
+def build_command(wanted: str | None = None) -> Any:
+    """The application as it is run, with its help texts shown as they are written."""
+    command = typer.main.get_command(build_app(wanted))
+    if getattr(typer.core, "HAS_RICH", True):  # else typer prints texts as they are
+        _show_as_written(command)
+    return command
+
+
+def _show_as_written(command: Any) -> None:
+    """Keep rich from taking brackets for markup, and the line ends of a docstring for line ends of a page."""
+    for each in (command, *command.params):
+        for part in ("help", "short_help", "epilog"):
+            text = getattr(each, part, None)
+            if text:
+                setattr(each, part, _MARKUP.sub(r"\\\g<0>", _LINE_END.sub(" ", cleandoc(text))))
+    for subcommand in getattr(command, "commands", {}).values():
+        _show_as_written(subcommand)
 
 
 def _add(app: typer.Typer, name: str, command: CommandModule) -> None:
@@ -144,10 +169,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    app = build_app(arguments[0] if arguments else None)
+    command = build_command(arguments[0] if arguments else None)
     try:
-        result = app(arguments, prog_name="tidelog", standalone_mode=False)
+        result = command(arguments, prog_name="tidelog", standalone_mode=False)
     except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):
+            # typer takes a reader that has gone for a failure.
+            raise leaving.__context__ from None
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except (KeyboardInterrupt, typer.Abort):
         return 130

@@ -16,6 +16,7 @@ from typing import Any
 from tidelog.cli.failure import Failure
 
 HOST = "127.0.0.1"
+ZOOKEEPER_PORT = 2181
 
 
 class StopRequests:

@@ -11,6 +11,7 @@ Exit codes: 0 done, 1 it failed (one sentence on stderr says why), 2 the command
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -20,6 +21,7 @@ import tidelog
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line ``arguments`` (default: the process's own) and exit."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _open_closed_streams()
     match arguments:
         case ["start", *rest]:
             from tidelog.cli.start import main as start
@@ -31,6 +33,20 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     from tidelog.cli import commands
 
     sys.exit(commands.run(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Put nothing in the place of standard streams that whoever started us has closed (``>&-``).
+
+    Python has None for them; and the next file or socket would get their numbers.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidelog.cli.failure import Failure
-from tidelog.cli.foreground import StopRequests, done_before, make_directory, require_free
+from tidelog.cli.foreground import ZOOKEEPER_PORT, StopRequests, done_before, make_directory, require_free
 from tidelog.cli.output import complain, examples, remark
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-DEFAULT_PORT = 2181
 _POLL_S = 0.5
 
 
@@ -40,7 +39,7 @@ def start(
         typer.Option(
             "--port", "-p", min=0, max=65533, help="For clients; further servers take the next ones; 0: any."
         ),
-    ] = DEFAULT_PORT,
+    ] = ZOOKEEPER_PORT,
     servers: Annotated[int, typer.Option("--servers", "-n", help="1, or 3 that form an ensemble.")] = 1,
     data_dir: Annotated[
         Path,

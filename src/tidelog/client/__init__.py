@@ -305,6 +305,8 @@ EXPORTS = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__all__":  # asked for by `import *`
+        return sorted(EXPORTS)
     module = EXPORTS.get(name)
     if module is None:
         raise AttributeError(f"module 'tidelog.client' has no attribute {name!r}")

@@ -17,7 +17,7 @@ import re
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import tidelog
 from tidelog.client.address import Address
@@ -44,12 +44,25 @@ _SIZED_HEADER = struct.Struct(">ihhi")
 _CORRELATION_ID = struct.Struct(">i")
 
 
+class AnswerTaker(Protocol):
+    """Who takes an answer in the turn of the loop in which it comes: a future's methods, without its wait."""
+
+    def done(self) -> bool:
+        """Whether nothing is wanted any more."""
+
+    def set_result(self, result: Body, /) -> None:
+        """The body of the answer."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """There will be no answer."""
+
+
 class _InFlight(NamedTuple):
     correlation_id: int
     api_key: int
     version: int
     flexible: bool
-    answer: asyncio.Future[Body]
+    answer: asyncio.Future[Body] | AnswerTaker
     sent_at: float
     expires_at: float
 
@@ -127,15 +140,26 @@ class Connection:
 
         Views must be of single bytes, and what they show must stay as it is until the answer is there.
         """
+        answer: asyncio.Future[Body] = self._loop.create_future()
+        self.send_for(answer, api_key, version, parts, timeout_s)
+        return answer
+
+    def send_for(
+        self,
+        taker: asyncio.Future[Body] | AnswerTaker,
+        api_key: int,
+        version: int,
+        parts: Sequence[bytes | bytearray | memoryview],
+        timeout_s: float,
+    ) -> None:
+        """As :meth:`send`, for somebody who takes the answer as soon as it is there."""
         now = self._loop.time()
         correlation_id, flexible = self._write(api_key, version, parts)
-        answer = self._loop.create_future()
         expires_at = now + timeout_s
-        self._in_flight.append(_InFlight(correlation_id, api_key, version, flexible, answer, now, expires_at))
+        self._in_flight.append(_InFlight(correlation_id, api_key, version, flexible, taker, now, expires_at))
         self.last_used = now
         if expires_at < self._expiry_at:
             self._watch(expires_at)
-        return answer
 
     def send_only(self, api_key: int, version: int, parts: Sequence[bytes | bytearray | memoryview]) -> None:
         """Send a request that gets no answer (a Produce with acks=0)."""

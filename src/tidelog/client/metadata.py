@@ -133,6 +133,17 @@ def with_leaders(
     return ClusterMetadata(known.cluster_id, known.controller_id, all_nodes, topics) if changed else known
 
 
+def check_place(topic: object, partition: object = None) -> None:
+    """Refuse what can be no topic or partition, before it gets into a request that is about others, too."""
+    if not isinstance(topic, str):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic's name is a str, and {topic!r} is none")
+    if partition is not None and (not isinstance(partition, int) or partition < 0):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"a partition is a number from 0 on, and {partition!r} (of topic {topic!r}) is none",
+        )
+
+
 def topic_problem(name: str, error: ErrorCode) -> KafkaError:
     """Why a topic cannot be used, as an error."""
     match error:

@@ -25,6 +25,7 @@ from tidelog.client.metadata import (
     LeaderHint,
     Node,
     TopicMetadata,
+    check_place,
     merge,
     topic_problem,
     with_leaders,
@@ -161,6 +162,7 @@ class MetadataUpdater:
         self, name: str, deadline: Deadline, partition: int | None = None
     ) -> TopicMetadata:
         """The metadata of a topic (which has ``partition``), waiting for one that is about to exist."""
+        check_place(name, partition)
         self.add_topics([name])
         while True:
             topic = self.metadata.topics.get(name)

@@ -56,6 +56,9 @@ from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set, Store
 
 log = logging.getLogger(__name__)
 
+_OPS_AT_ONCE = 250
+"""Many topics are written in transactions of about this size, between which others are served."""
+
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
@@ -105,21 +108,39 @@ class Controller:
             results: dict[str, CreatedTopic | KafkaError] = {}
             collisions = collision_index(self._image.topics)
             for topic in topics:
+                if results:
+                    # Others are served while a long request is planned.
+                    await asyncio.sleep(0)
                 try:
                     planned = self._plan_topic(topic, collisions)
                 except KafkaError as error:
                     results[topic.name] = error
                 else:
                     results[topic.name] = planned
-                    collisions |= collision_index([topic.name])
+                    collisions.update(collision_index([topic.name]))
             created = {name: each for name, each in results.items() if isinstance(each, CreatedTopic)}
             check_total_changes(
                 sum(1 + len(each.configs) + len(each.assignment) for each in created.values())
             )
             if created and not validate_only:
-                await self._write([op for name, each in created.items() for op in self._creation(name, each)])
-                log.info("created topic(s) %s", ", ".join(created))
+                results |= await self._create(created)
             return results
+
+    async def _create(self, topics: Mapping[str, CreatedTopic]) -> dict[str, KafkaError]:
+        """Write topics, many in several transactions; a failure is that of its own and those behind it."""
+        left = list(topics)
+        while left:
+            ops: list[Op] = []
+            names: list[str] = []
+            while left and len(ops) < _OPS_AT_ONCE:
+                names.append(left.pop(0))
+                ops += self._creation(names[-1], topics[names[-1]])
+            try:
+                await self._write(ops)
+            except KafkaError as error:
+                return dict.fromkeys(names + left, error)
+            log.info("created topic(s) %s", ", ".join(names))
+        return {}
 
     def _plan_topic(self, topic: NewTopic, collisions: Mapping[str, str]) -> CreatedTopic:
         validate_topic_name(topic.name)
@@ -167,7 +188,15 @@ class Controller:
             return
         marks = [znodes.delete_topic_path(name) for name in names]
         await self._write([Create(mark) for mark in marks if not await self._store.exists(mark)])
-        await self._write([op for name in names for op in await delete_topic_ops(self._store, name)])
+        # The marks are there: a deletion that ends between two of these writes goes on at the next start.
+        ops: list[Op] = []
+        for name in names:
+            ops += await delete_topic_ops(self._store, name)
+            if len(ops) >= _OPS_AT_ONCE:
+                await self._write(ops)
+                ops = []
+        if ops:
+            await self._write(ops)
         await self._write([Delete(mark) for mark in marks])
         log.info("deleted topic(s) %s", ", ".join(names))
 

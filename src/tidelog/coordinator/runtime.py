@@ -2,8 +2,9 @@
 
 A shard is a state machine over one partition of an internal topic. The runtime
 
-* *loads* it when this broker comes to lead the partition, by replaying the log from its start, in chunks
-  between which the loop serves others; meanwhile requests get COORDINATOR_LOAD_IN_PROGRESS;
+* *loads* it when this broker comes to lead the partition, by replaying the log from its start: off the loop
+  as far as no state is touched, else in slices between which the loop serves others; meanwhile requests get
+  COORDINATOR_LOAD_IN_PROGRESS;
 * *writes*: a command looks at the shard and returns a :class:`Result`, records and a response, without
   changing what records say; the runtime appends the records, replays them into the shard, and gives the
   response once they are committed. If the append fails nothing has changed;
@@ -21,10 +22,11 @@ Used by ``coordinator/group`` and ``coordinator/transaction``; wired by ``broker
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 from tidelog.clock import Clock
@@ -34,7 +36,7 @@ from tidelog.coordinator.log_replay import Producer as Producer
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.coordinator.timers import Timers
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.metadata.feed import ImageDelta
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
@@ -44,8 +46,10 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-LOAD_CHUNK_BYTES = 128 * 1024
-"""A chunk holds the loop up, for some ten milliseconds at most."""
+LOAD_CHUNK_BYTES = 512 * 1024
+"""What is read from a log at once; walking over it is done off the loop."""
+LOAD_SLICE_MS = 4.0
+"""After so long others have their turn before loading goes on."""
 
 
 class Result(NamedTuple, Generic[R]):
@@ -194,17 +198,21 @@ class Runtime(Generic[S]):
 
     async def load(self, partition: int) -> bool:
         """Replay the log of a held partition; False if it was unloaded meanwhile or cannot be read."""
+        loop = asyncio.get_running_loop()
         held = self._shards[partition]
-        for _ in self._replay_log(partition, held):
-            await asyncio.sleep(0)
+
+        def off_loop(work: Callable[[], bool]) -> Awaitable[bool]:
+            return loop.run_in_executor(None, work)
+
+        await self._replay_log(partition, held, off_loop, _others_turn)
         return held.state is _State.ACTIVE
 
     def load_nowait(self, partition: int, epoch: int, log: CoordinatorLog) -> bool:
-        """Hold and load a partition in one go."""
+        """Hold and load a partition in one go, without a loop."""
         self.hold(partition, epoch, log)
         held = self._shards[partition]
-        for _ in self._replay_log(partition, held):
-            pass
+        with contextlib.suppress(StopIteration):
+            self._replay_log(partition, held, _at_once, _no_turn).send(None)
         return held.state is _State.ACTIVE
 
     def unload(self, partition: int) -> None:
@@ -233,20 +241,19 @@ class Runtime(Generic[S]):
         for partition in self.active:
             self._shards[partition].shard.metadata_changed(delta)
 
-    def _replay_log(self, partition: int, held: _Loaded[S]) -> Iterator[None]:
-        """Replay everything, a chunk between two steps."""
-        log = held.log
-        offset = log.start_offset
-        replay = LogReplay(self.name, self.schemas, held.shard).replay
+    async def _replay_log(
+        self,
+        partition: int,
+        held: _Loaded[S],
+        off_loop: Callable[[Callable[[], bool]], Awaitable[bool]],
+        others_turn: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Replay everything: batches are walked over by ``off_loop``, and applied here in short slices."""
         try:
-            while held.state is _State.LOADING and (chunk := log.read(offset, LOAD_CHUNK_BYTES)):
-                offset = replay(chunk)
-                yield
-            if held.state is not _State.LOADING:
-                return
-            held.state = _State.ACTIVE
-            log.on_committed = lambda: self._committed(held)
-            held.shard.loaded()
+            if await self._replay_chunks(partition, held, off_loop, others_turn):
+                held.state = _State.ACTIVE
+                held.log.on_committed = lambda: self._committed(held)
+                held.shard.loaded()
         except Exception as error:
             # A shard that knows half of its log must not serve; the others can.
             held.state = _State.FAILED
@@ -255,6 +262,40 @@ class Runtime(Generic[S]):
                 logger.error("%s-%d cannot be loaded: %s", self.name, partition, error)
             else:
                 logger.exception("Loading %s-%d met a bug", self.name, partition)
+
+    async def _replay_chunks(
+        self,
+        partition: int,
+        held: _Loaded[S],
+        off_loop: Callable[[Callable[[], bool]], Awaitable[bool]],
+        others_turn: Callable[[], Awaitable[None]],
+    ) -> bool:
+        """Whether everything has been replayed; otherwise the partition was unloaded meanwhile."""
+        log = held.log
+        offset = log.start_offset
+        replay = LogReplay(f"{self.name}-{partition}", self.schemas, held.shard)
+        monotonic_ms = self.clock.monotonic_ms
+
+        async def apply(steps: Iterator[None]) -> None:
+            until_ms = monotonic_ms() + LOAD_SLICE_MS
+            for _ in steps:
+                if monotonic_ms() >= until_ms:
+                    await others_turn()
+                    if held.state is not _State.LOADING:
+                        return
+                    until_ms = monotonic_ms() + LOAD_SLICE_MS
+
+        while held.state is _State.LOADING and (chunk := log.read(offset, LOAD_CHUNK_BYTES)):
+            replay.open(chunk)
+            done = False
+            while not done and held.state is _State.LOADING:
+                done = await off_loop(replay.walk)
+                await apply(replay.apply())
+            if replay.next_offset <= offset and done:
+                raise CorruptRecordError(f"after offset {offset} the log goes on at {replay.next_offset}")
+            offset = replay.next_offset
+        await apply(replay.finish())
+        return held.state is _State.LOADING
 
     # Writing and reading
 
@@ -424,6 +465,18 @@ class Runtime(Generic[S]):
             return
         if result is not None:
             self._carry_out(held, result, NO_PRODUCER)
+
+
+async def _others_turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def _at_once(work: Callable[[], bool]) -> bool:
+    return work()
+
+
+async def _no_turn() -> None:
+    """Nobody else is there."""
 
 
 def _not_coordinator() -> KafkaError:

@@ -5,6 +5,30 @@ from __future__ import annotations
 
 from tidelog.options import MAX_LONG, Option, at_least, one_of, option
 
+ONLY_WITH_ZOOKEEPER = frozenset(
+    {
+        "broker.id.generation.enable",
+        "control.plane.listener.name",
+        "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms",
+        "leader.imbalance.per.broker.percentage",
+        "reserved.broker.max.id",
+        "zookeeper.connect",
+        "zookeeper.connection.timeout.ms",
+        "zookeeper.session.timeout.ms",
+    }
+)
+"""What Kafka 4 has no more: a broker that stands alone lists it only where it was given."""
+
+DYNAMIC_ONLY = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""What Kafka, with ZooKeeper or without, keeps in a table of its own and lists only where it was given."""
+
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -167,7 +191,8 @@ REPLICATION_OPTIONS: tuple[Option, ...] = (
         "replica.socket.receive.buffer.bytes",
         "int",
         65536,
-        "SO_RCVBUF of followers' connections; -1 keeps the operating system's choice.",
+        "SO_RCVBUF of followers' connections; -1, and the default as long as nothing is set, keep the "
+        "operating system's choice, which grows with need.",
         importance="high",
     ),
     option(

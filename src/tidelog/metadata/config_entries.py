@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.cluster_options import DYNAMIC_ONLY, ONLY_WITH_ZOOKEEPER
 from tidelog.metadata.group_options import GROUP_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, TopicConfig
 from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, KNOWN_UNHONOURED
@@ -100,7 +101,7 @@ class BrokerLayers(NamedTuple):
 _DEFAULTS: dict[str, str] = {
     name: text
     for name, option in BROKER_OPTIONS.items()
-    if (text := option.render(option.default)) is not None
+    if name not in DYNAMIC_ONLY and (text := option.render(option.default)) is not None
 }
 
 _TOGETHER: dict[str, tuple[str, ...]] = {
@@ -153,9 +154,19 @@ def group_entries(given: Mapping[str, str], broker: BrokerLayers) -> list[Config
 
 
 def broker_entries(broker: BrokerLayers) -> list[ConfigEntry]:
-    """Every option of a broker, those without effect too; a value of unknown type is not shown."""
+    """Every option of a broker, those without effect too; a value of unknown type is not shown.
+
+    What is given is always told; of the rest, what Kafka lists: 4.3 for a broker that stands alone, 3.9 for
+    one of a cluster.
+    """
     given = {**broker.config.raw, **broker.every_broker, **broker.this_broker}
-    honoured = [name for name, option in BROKER_OPTIONS.items() if not option.internal or name in given]
+    alone = broker.config.optional_str("zookeeper.connect") is None
+    unlisted = DYNAMIC_ONLY | ONLY_WITH_ZOOKEEPER if alone else DYNAMIC_ONLY
+    honoured = [
+        name
+        for name, option in BROKER_OPTIONS.items()
+        if name in given or not (option.internal or name in unlisted)
+    ]
     others = sorted(name for name in given if name not in BROKER_OPTIONS)
     return [_broker_entry(name, broker) for name in (*honoured, *others)]
 

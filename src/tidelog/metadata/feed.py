@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,7 +50,10 @@ class ImageDelta:
         )
 
 
-Subscriber = Callable[[ImageDelta], None]
+Subscriber = Callable[[ImageDelta], Iterator[None] | None]
+"""Acts on a change, at once or, where that may take long, step by step: the next change comes after that."""
+
+_PATHS_AT_ONCE = 256
 
 
 class Feed(Protocol):
@@ -113,22 +116,31 @@ class MetadataFeed:
                 changes, self._queued = self._queued, []
                 delta = await refresh(self._store, self.image, changes)
                 if delta:
-                    self._tell(delta)
+                    await self._tell(delta)
         finally:
             self._task = None
 
-    def _tell(self, delta: ImageDelta) -> None:
-        tell(self._subscribers, delta)
+    async def _tell(self, delta: ImageDelta) -> None:
+        """Tell all subscribers; requests are served between the steps of those who take long."""
+        for subscriber in tuple(self._subscribers):
+            for _ in steps_of(subscriber, delta):
+                await asyncio.sleep(0)
 
 
 def tell(subscribers: Iterable[Subscriber], delta: ImageDelta) -> None:
-    """Tell all subscribers of a step."""
+    """Tell all subscribers of a step, and let them finish."""
     for subscriber in tuple(subscribers):
-        try:
-            subscriber(delta)
-        except Exception:
-            # One room's failure must not stop the others from hearing of the change.
-            log.exception("A metadata change could not be applied: %s", delta)
+        for _ in steps_of(subscriber, delta):
+            pass
+
+
+def steps_of(subscriber: Subscriber, delta: ImageDelta) -> Iterator[None]:
+    """What one subscriber does about a change."""
+    try:
+        yield from subscriber(delta) or ()
+    except Exception:
+        # One room's failure must not stop the others from hearing of the change.
+        log.exception("A metadata change could not be applied: %s", delta)
 
 
 async def load(store: MetadataStore, image: MetadataImage) -> None:
@@ -163,7 +175,10 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
     paths = dict.fromkeys(change.path for change in changes)
     whole_topics = {_topic_of(path) for path in paths if _is_topic_node(path)}
     states: dict[str, set[int]] = defaultdict(set)
-    for path in paths:
+    for count, path in enumerate(paths, 1):
+        if not count % _PATHS_AT_ONCE:
+            # A store in memory lets nobody else run.
+            await asyncio.sleep(0)
         try:
             match path[1:].split("/"):
                 case ["brokers", "topics", topic, *_] if topic in whole_topics:

@@ -325,6 +325,26 @@ RECORD_OPTIONS: tuple[Option, ...] = (
         dynamic="cluster-wide",
     ),
     option(
+        "tidelog.message.max.uncompressed.bytes",
+        "long",
+        134217728,
+        "How many bytes the records of a batch may be when they are unpacked; a batch with more is refused "
+        "with MESSAGE_TOO_LARGE, and producers that can split it.",
+        at_least(1),
+        importance="medium",
+        internal=True,
+    ),
+    option(
+        "tidelog.message.max.records",
+        "int",
+        4000000,
+        "How many records a batch may have; one with more is refused with MESSAGE_TOO_LARGE, and producers "
+        "that can split it.",
+        at_least(1),
+        importance="medium",
+        internal=True,
+    ),
+    option(
         "compression.type",
         "string",
         "producer",

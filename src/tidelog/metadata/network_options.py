@@ -124,7 +124,10 @@ SOCKET_OPTIONS: tuple[Option, ...] = (
         "queued.max.requests",
         "int",
         500,
-        "How many requests may be under way in the broker before it stops reading more from connections.",
+        "How many requests may be under way at once, that is, neither answered as soon as they are read nor "
+        "waiting for data, replicas or members of a group: changes of metadata, and requests or answers that "
+        "list very much. Those beyond it wait, and no more is read from their connections. What brokers ask "
+        "of each other does not count.",
         at_least(1),
         importance="high",
     ),

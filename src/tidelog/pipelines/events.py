@@ -127,4 +127,6 @@ USER_EARNINGS = "ml_user_earnings"
 DEAD_LETTERS = "ml_dead_letters"
 
 COMPACTED = (USER_EARNINGS,)
+KEPT = (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS, DEAD_LETTERS)
+"""Topics that lose nothing with time: a backfill finds its alerts in them, a person what is to be mended."""
 OUTPUTS = (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS, USER_REGIONS, USER_EARNINGS, DEAD_LETTERS)

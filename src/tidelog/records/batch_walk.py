@@ -1,15 +1,16 @@
-"""A walk over the records of one batch, in steps that end in time, whatever the batch holds.
+"""A walk over the records of one batch, in steps that are short, whatever the batch holds.
 
 Joins the two halves: ``body_stream`` unpacks the records piece by piece, ``record_walker`` looks at each
-piece. A walk that is not finished in time on the event loop goes on where it is, in a thread.
+piece. A step is one piece, some 100 µs: whoever walks on the event loop takes a few and leaves the rest to a
+thread. Steps are counted and not timed, so that the same batch is always treated alike.
 
-Invariant: a step takes at most a piece longer than it may (some 100 µs), and memory does not grow with what
-the batch holds. Called by ``storage``: validation, offsets by time, compaction.
+Invariant: memory does not grow with what the batch holds.
+
+Called by ``storage``: validation, offsets by time, compaction.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -20,10 +21,6 @@ from tidelog.records.compression import Codec
 from tidelog.records.record_walker import RecordWalker
 
 PIECE_BYTES: Final = 64 * 1024
-# With nobody waiting for the next step, larger pieces cost less.
-LARGE_PIECE_BYTES: Final = 256 * 1024
-
-_now_s = time.perf_counter
 
 
 class WalkLimits(NamedTuple):
@@ -48,17 +45,15 @@ class BatchWalk:
         self._stream = stream
         self._write = write
 
-    def advance(self, seconds: float | None = None) -> bool:
-        """Go on for so long, or to the end; gives whether it is there. Raises ``CorruptRecordError``.
+    def advance(self, steps: int | None = None) -> bool:
+        """Take so many steps, or all; gives whether the end is reached. Raises ``CorruptRecordError``.
 
         A walk that looks for a record ends there, and what lies behind is not looked at. Whoever gave
         ``write`` gets every piece.
         """
         stream, walker = self._stream, self.walker
-        end_s = None if seconds is None else _now_s() + seconds
-        piece_bytes = LARGE_PIECE_BYTES if seconds is None else PIECE_BYTES
-        while True:
-            piece = stream.read(piece_bytes)
+        while steps is None or steps > 0:
+            piece = stream.read(PIECE_BYTES)
             walker.feed(piece)
             if self._write is not None and piece:
                 self._write(piece)
@@ -67,8 +62,9 @@ class BatchWalk:
             if stream.finished:
                 walker.finish()
                 return True
-            if end_s is not None and _now_s() >= end_s:
-                return False
+            if steps is not None:
+                steps -= 1
+        return False
 
 
 def body_stream(buf: Buffer, header: BatchHeader, pos: int, limits: WalkLimits) -> BodyStream:

@@ -22,6 +22,7 @@ from tidelog.records.compression import (
     XERIAL_BLOCK_BYTES,
     XERIAL_HEADER,
     Codec,
+    compress,
     lz4_strength,
 )
 
@@ -40,16 +41,30 @@ class BodyCompressor:
     def __init__(self, codec: Codec, level: int | None) -> None:
         self.size = 0
         """How many bytes have come out."""
+        self._codec = codec
+        self._level = level
+        self._first: bytes | None = None
+        self._stream: _Compressor | None = None
         self._parts: list[bytes] = []
-        self._write, self._end = _COMPRESSORS[codec](level)
 
     def write(self, piece: Buffer) -> None:
         """Take in the next bytes."""
-        self._keep(self._write(piece))
+        if self._stream is not None:
+            self._keep(self._stream[0](piece))
+        elif self._first is None:
+            # It may be all there is, and codecs do better if they know that.
+            self._first = bytes(piece)
+        else:
+            self._stream = _COMPRESSORS[self._codec](self._level)
+            self._keep(self._stream[0](self._first))
+            self._keep(self._stream[0](piece))
 
     def finish(self) -> bytes:
         """Everything that came out."""
-        self._keep(self._end())
+        if self._stream is None:
+            self._keep(compress(self._codec, self._first or b"", self._level))
+        else:
+            self._keep(self._stream[1]())
         return b"".join(self._parts)
 
     def _keep(self, part: bytes) -> None:

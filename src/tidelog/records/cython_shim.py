@@ -16,6 +16,7 @@ compiled = False
 
 bint = bool
 uchar = int
+uint = int
 longlong = int
 ulonglong = int
 double = float
@@ -34,27 +35,27 @@ PyBUF_SIMPLE: Any = None
 PyBuffer_Release: Any = None
 PyObject_GetBuffer: Any = None
 memcpy: Any = None
+p_uint: Any = None
 
 
 def _unchanged(thing: _T) -> _T:
     return thing
 
 
-class _LockKept:
-    """Stands for letting go of the interpreter lock, as a decorator and as a block: the lock is kept."""
+class _WithoutGil:
+    """Marks functions and blocks that, compiled, let go of the GIL; the interpreter cannot."""
 
     def __call__(self, thing: _T) -> _T:
         return thing
 
     def __enter__(self) -> None:
-        pass
+        """Nothing to let go of."""
 
     def __exit__(self, *_: object) -> None:
-        pass
+        """Nothing to take again."""
 
 
-nogil = _LockKept()
-
+nogil = _WithoutGil()
 cclass = _unchanged
 cfunc = _unchanged
 inline = _unchanged

@@ -45,6 +45,9 @@ class AppendGroup:
             except Exception:
                 logger.exception("Writing records to %s met a bug", partition.topic_partition)
                 self.failed.add(partition)
+        # When all is written: a follower's fetch is of several partitions, and one answer takes all of them.
+        for partition in self.staged:
+            partition.tell_of_written()
         self.staged.clear()
 
     def lose(self, partition: Partition, error: LogDirOfflineError) -> None:

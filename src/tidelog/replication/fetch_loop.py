@@ -5,6 +5,10 @@ tells the epoch of its last batch; where the leader's log has something else, th
 follower cuts its log back to where both agree, step by step if need be (KIP-101, KIP-279, KIP-595). The
 high watermark and the start of the log follow the leader's.
 
+As long as there is nothing but records to append, the next fetch goes out in the turn of the loop in which
+the answer to the last one came: producers wait for just that. The loop's task steps in where something has to
+be waited for: a connection, a sync, the end of a pause.
+
 A partition that cannot be fetched (its leader is not ready, or the records are bad) waits a while, and so
 does one whose replication is throttled (``throttle``); the others go on. One whose epoch is over is dropped:
 the controller will say what becomes of it. A disk that fails takes its directory offline.
@@ -22,7 +26,13 @@ from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.batch import iter_batches
-from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition, LeaderEndpoint
+from tidelog.replication.leader_endpoint import (
+    Answers,
+    FetchedPartition,
+    FollowerPosition,
+    LeaderEndpoint,
+    Positions,
+)
 from tidelog.replication.partition import Partition
 from tidelog.replication.throttle import ReplicationThrottle
 from tidelog.storage.log import Log
@@ -77,6 +87,8 @@ class FetchLoop:
         self._on_offline = on_offline
         self._followed: dict[TopicPartition, Followed] = {}
         self._more = asyncio.Event()
+        self._unusual: asyncio.Future[tuple[Positions, Answers]]
+        """What the task waits for while fetches go on without it."""
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -99,7 +111,7 @@ class FetchLoop:
         followed = self._followed[partition.topic_partition] = Followed(partition)
         if partition.log.epochs.latest_epoch == NO_LEADER_EPOCH:
             # Without epochs nobody can tell where histories part; what is committed is common to all.
-            self._guarded(followed, lambda: partition.truncate_to(partition.log.high_watermark))
+            self._guarded(followed, partition.truncate_to, partition.log.high_watermark)
         self._more.set()
 
     def remove(self, partition: TopicPartition) -> None:
@@ -122,23 +134,76 @@ class FetchLoop:
                 await self._pause()
 
     async def _round(self) -> None:
+        """One fetch and what comes of it; or, where nothing has to be waited for in between, many."""
         now_ms = self._clock.monotonic_ms()
-        ready = [each for each in self._followed.values() if each.until_ms <= now_ms]
-        if self._throttle is not None:
-            ready = [each for each in ready if not self._held_back(self._throttle, each)]
+        ready = self._ready(now_ms)
         if not ready:
             await self._wait_for_work(now_ms)
             return
         if any(each.partition.needs_sync for each in ready):
             await self._sync(ready)
             return
-        positions = {each.partition.topic_partition: self._position(each) for each in ready}
-        answers = await self._endpoint.fetch(positions)
-        for topic_partition, answer in answers.items():
+        positions = self._positions(ready)
+        self._unusual = asyncio.get_running_loop().create_future()
+        if self._begin_fetch(positions):
+            positions, unusual = await self._unusual
+        else:
+            unusual = self._append_all(positions, await self._endpoint.fetch(positions))
+        for topic_partition, answer in unusual.items():
             followed = self._followed.get(topic_partition)
             position = positions.get(topic_partition)
             if followed is not None and position is not None and self._is_current(followed, position):
                 await self._take(followed, position, answer)
+
+    def _ready(self, now_ms: float) -> list[Followed]:
+        """The partitions that may be fetched now."""
+        ready = [each for each in self._followed.values() if each.until_ms <= now_ms]
+        throttle = self._throttle
+        if throttle is not None and throttle.is_in_use:
+            ready = [each for each in ready if not self._held_back(throttle, each)]
+        return ready
+
+    def _positions(self, ready: list[Followed]) -> Positions:
+        return {each.partition.topic_partition: self._position(each) for each in ready}
+
+    def _begin_fetch(self, positions: Positions) -> bool:
+        """Ask without waiting; the answer is taken, and the next one asked for, as soon as it is there."""
+        return self._endpoint.begin_fetch(positions, lambda answers: self._answered(positions, answers))
+
+    def _answered(self, positions: Positions, answers: Answers | Exception) -> None:
+        """What was asked for without waiting has come. The task goes on where something has to be waited
+        for."""
+        waiting = self._unusual
+        if waiting.done():
+            # The loop has been closed.
+            return
+        try:
+            if isinstance(answers, Exception):
+                raise answers
+            unusual = self._append_all(positions, answers)
+            ready = [] if unusual else self._ready(self._clock.monotonic_ms())
+            if (
+                not ready
+                or any(each.partition.needs_sync for each in ready)
+                or not self._begin_fetch(self._positions(ready))
+            ):
+                waiting.set_result((positions, unusual))
+        except Exception as error:
+            waiting.set_exception(error)
+
+    def _append_all(self, positions: Positions, answers: Answers) -> Answers:
+        """Append the records that have come; gives the answers that are something else."""
+        unusual: Answers = {}
+        for topic_partition, answer in answers.items():
+            followed = self._followed.get(topic_partition)
+            position = positions.get(topic_partition)
+            if followed is None or position is None or not self._is_current(followed, position):
+                continue
+            if answer.error_code or answer.diverging_epoch is not None:
+                unusual[topic_partition] = answer
+            else:
+                self._guarded(followed, self._append, followed, answer)
+        return unusual
 
     async def _sync(self, followed: list[Followed]) -> None:
         """Bring to the disk what topics with ``flush.messages`` want there before the leader counts on it."""
@@ -198,12 +263,11 @@ class FetchLoop:
     # Answers
 
     async def _take(self, followed: Followed, position: FollowerPosition, answer: FetchedPartition) -> None:
+        """An answer that is not just more records, or none."""
         code = answer.error_code
         if code == ErrorCode.NONE:
             if answer.diverging_epoch is not None:
                 self._truncate(followed, *answer.diverging_epoch)
-            else:
-                self._guarded(followed, lambda: self._append(followed, answer))
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_again(followed, position)
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -226,8 +290,9 @@ class FetchLoop:
             if log.log_end_offset == log.log_start_offset:
                 _begin_with_whole_batch(log, answer.records)
             log.append_as_follower(answer.records)
-            if self._throttle is not None and self._throttle.applies_to(partition.topic_partition):
-                self._throttle.record(len(answer.records))
+            throttle = self._throttle
+            if throttle is not None and throttle.applies_to(partition.topic_partition):
+                throttle.record(len(answer.records))
         followed.caught_up = log.log_end_offset >= answer.high_watermark
         partition.follow(answer.high_watermark, answer.log_start_offset)
 
@@ -249,7 +314,7 @@ class FetchLoop:
                 offset,
                 log.high_watermark,
             )
-        self._guarded(followed, lambda: followed.partition.truncate_to(offset))
+        self._guarded(followed, followed.partition.truncate_to, offset)
 
     async def _start_again(self, followed: Followed, position: FollowerPosition) -> None:
         """This log ends where the leader's has nothing: behind its end, or before its start."""
@@ -265,19 +330,19 @@ class FetchLoop:
         if end < position.offset:
             # Only after an unclean election: the leader has less than this broker had.
             logger.warning("%s is cut back to its leader's end, offset %d", partition.topic_partition, end)
-            self._guarded(followed, lambda: partition.truncate_to(end))
+            self._guarded(followed, partition.truncate_to, end)
         elif start > position.offset:
-            self._guarded(followed, lambda: partition.start_again_at(start))
+            self._guarded(followed, partition.start_again_at, start)
         else:
             self._delay(followed)
 
     # Trouble
 
-    def _guarded(self, followed: Followed, work: Callable[[], object]) -> None:
+    def _guarded(self, followed: Followed, work: Callable[..., object], *args: object) -> None:
         """Change a log; what is wrong with it keeps the others from nothing."""
         partition = followed.partition
         try:
-            work()
+            work(*args)
         except LogDirOfflineError as error:
             self.remove(partition.topic_partition)
             self._on_offline(error)

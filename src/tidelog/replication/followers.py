@@ -11,7 +11,7 @@ Pure: time comes in with each call. Owned by ``replication/partition``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tidelog.ids import NO_OFFSET
 
@@ -102,7 +102,7 @@ class Followers:
         self,
         leader_end_offset: int,
         maximal_isr: Collection[int],
-        alive: Collection[int],
+        live_brokers: Callable[[], Collection[int]],
         now_ms: float,
         max_lag_ms: float,
     ) -> int:
@@ -115,7 +115,7 @@ class Followers:
             if follower.log_end_offset < committed and (
                 follower.broker_id in maximal_isr
                 or (
-                    follower.broker_id in alive
+                    follower.broker_id in live_brokers()
                     and follower.is_caught_up(leader_end_offset, now_ms, max_lag_ms)
                 )
             ):

@@ -6,7 +6,7 @@ directly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from tidelog.ids import TopicPartition, Uuid
@@ -36,14 +36,21 @@ class FetchedPartition(NamedTuple):
     records: memoryview = memoryview(b"")
 
 
+Positions = Mapping[TopicPartition, FollowerPosition]
+Answers = dict[TopicPartition, FetchedPartition]
+OnAnswers = Callable[[Answers | Exception], None]
+
+
 class LeaderEndpoint(Protocol):
     """One other broker, as the leader of partitions."""
 
-    async def fetch(
-        self, positions: Mapping[TopicPartition, FollowerPosition]
-    ) -> dict[TopicPartition, FetchedPartition]:
+    async def fetch(self, positions: Positions) -> Answers:
         """Records from the positions on; waits a little where there are none. Raises ``OSError`` and its
         like."""
+
+    def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
+        """The same without waiting for anything, if that can be: ``on_answers`` is called once, with what
+        came of it. False if it cannot be begun just now, or not at all."""
 
     async def log_bounds(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         """The start and the end of the leader's log; raises :class:`KafkaError`."""

@@ -7,8 +7,9 @@ and the leader has the controller take them into the in-sync replicas or put the
 
 Appends are staged and written in groups (``append_group``), so that all produce requests of one readable
 event cost one write per partition. Waiters (long polls, produce requests whose answer is not due yet) are
-told in a turn of the loop of their own after anything they may wait for has changed: more records, a new
-high watermark, a moved start, the end of the partition.
+told after anything they may wait for has changed: more records, a new high watermark, a moved start, the end
+of the partition. They are told in a turn of the loop of their own, but for what lies between a producer and
+its answer: followers hear of its records, and it of the high watermark, at once.
 
 Topics with ``flush.messages``: when so many messages are unsynced, the log is synced before the high
 watermark moves on (``syncing``).
@@ -33,7 +34,7 @@ from tidelog.replication.replica import Replica
 from tidelog.replication.surroundings import ALONE, Surroundings
 from tidelog.replication.syncing import LogSync
 from tidelog.storage.log import Log
-from tidelog.storage.log_append import AppendInfo
+from tidelog.storage.log_append import AppendInfo, Judged
 from tidelog.storage.producer_state import AppendOrigin
 
 logger = logging.getLogger(__name__)
@@ -132,18 +133,25 @@ class Partition(Replica):
     # Appending
 
     def stage(
-        self, records: memoryview, required_acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: memoryview,
+        required_acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        judged: Judged | None = None,
     ) -> AppendInfo:
-        """Check and number a batch; ``append_group`` writes it. Offsets are good once it has."""
+        """Check and number a batch; ``append_group`` writes it. Offsets are good once it has.
+
+        ``judged`` is what is known of one that was looked at before.
+        """
         if not self.is_leader:
             raise self._not_leader()
         log = self.log
         if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
             self._check_in_sync_replicas()
-        return log.stage_as_leader(records, self.leader_epoch, origin)
+        return log.stage_as_leader(records, self.leader_epoch, origin, judged)
 
     def write_staged(self) -> None:
-        """Write what is staged, make it readable and tell those who wait for it."""
+        """Write what is staged and make it readable; ``tell_of_written`` is to follow."""
         log = self.log
         log.write_staged()
         end_offset = log.log_end_offset
@@ -153,8 +161,14 @@ class Partition(Replica):
             log.update_high_watermark(end_offset)
         else:
             self.advance_high_watermark()
+
+    def tell_of_written(self) -> None:
+        """Tell those who wait for records: followers at once, for an answer to a producer depends on them."""
         if self._waiters:
-            self._wake_soon()
+            if self._only_replica:
+                self._wake_soon()
+            else:
+                self._wake()
 
     def append(
         self, records: memoryview, required_acks: int = 1, origin: AppendOrigin = AppendOrigin.COORDINATOR
@@ -162,9 +176,10 @@ class Partition(Replica):
         """Stage and write one batch, for callers inside the broker."""
         info = self.stage(records, required_acks, origin)
         self.write_staged()
+        self._wake_soon()
         return info
 
-    def advance_high_watermark(self) -> bool:
+    def advance_high_watermark(self, now_ms: float | None = None) -> bool:
         """Move the high watermark to what all in-sync replicas have; whether it moved.
 
         What is being synced yet is not committed. With fewer replicas in sync than ``min.insync.replicas``
@@ -176,12 +191,11 @@ class Partition(Replica):
             if len(self.isr) < self._required_in_sync:
                 return False
             surroundings = self._surroundings
-            now_ms = surroundings.clock.monotonic_ms()
             committed = self._followers.committed_offset(
                 log.log_end_offset,
                 self._in_sync.maximal,
-                surroundings.live_brokers(),
-                now_ms,
+                surroundings.live_brokers,
+                surroundings.clock.monotonic_ms() if now_ms is None else now_ms,
                 surroundings.max_lag_ms,
             )
             end_offset = min(end_offset, committed)
@@ -212,12 +226,15 @@ class Partition(Replica):
                 f"leader epoch {self.leader_epoch}",
             )
         now_ms = self._surroundings.clock.monotonic_ms()
-        moved = offset != follower.log_end_offset or log_start_offset != follower.log_start_offset
+        more = offset != follower.log_end_offset
+        start_moved = log_start_offset != follower.log_start_offset
         follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, broker_epoch)
         if broker_id not in self.isr and self._may_join(broker_id, offset):
             self._propose((*self.isr, broker_id))
-        if moved:
-            self.advance_high_watermark()
+        # What a follower has matters to others only where it commits something or ends a deletion.
+        if more and self.advance_high_watermark(now_ms) and self._waiters:
+            self._wake()
+        elif start_moved:
             self._wake_soon()
 
     def _may_join(self, broker_id: int, offset: int) -> bool:

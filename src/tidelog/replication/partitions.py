@@ -49,6 +49,7 @@ class Partitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         # Partitions that had a log here once; if they have none now, a failed directory has it.
         self._known: dict[TopicPartition, Uuid] = {}
+        self._coming: set[str] = set()
         self._broker_id = broker_id
         self._image = image
         self._log_dirs = log_dirs
@@ -86,7 +87,23 @@ class Partitions:
 
     def apply(self, topics: Iterable[str], *, at_start: bool = False) -> None:
         """Take over what the image says about ``topics``; ``at_start`` they are none that were just made."""
-        for name in list(topics):
+        for _ in self.apply_in_steps(topics, at_start=at_start):
+            pass
+
+    def apply_in_steps(self, topics: Iterable[str], *, at_start: bool = False) -> Iterator[None]:
+        """``apply``, one log at a time: files are made and renamed, and requests can be served in between.
+
+        A partition whose turn has not come is not led yet, for clients: they ask again.
+        """
+        names = list(topics)
+        self._coming.update(names)
+        try:
+            yield from self._apply(names, at_start)
+        finally:
+            self._coming.difference_update(names)
+
+    def _apply(self, names: list[str], at_start: bool) -> Iterator[None]:
+        for name in names:
             topic = self._image.topics.get(name)
             if topic is not None and at_start:
                 self._known.update({TopicPartition(name, index): topic.id for index in topic.partitions})
@@ -95,9 +112,11 @@ class Partitions:
                 index = partition.topic_partition.partition
                 if topic is None or index not in wanted or partition.topic_id != topic.id:
                     self._delete(partition)
+                    yield
             if topic is not None:
                 for index, image in wanted.items():
                     self._update(topic, index, image)
+                    yield
 
     def configure(self, topic: str, config: LogConfig) -> None:
         """A topic's options have changed."""
@@ -227,6 +246,8 @@ class Partitions:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
         name = TopicPartition(topic.name, index)
+        if topic.name in self._coming:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Partition {name} is just being made")
         if self._broker_id in image.replicas:
             return KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {name} is in an offline log directory"

@@ -85,13 +85,18 @@ class Replica(abc.ABC):
     def follow(self, leader_high_watermark: int, leader_start_offset: int) -> None:
         """Take over, as far as this log reaches, where the leader's is committed and where it starts."""
         log = self.log
-        before = log.high_watermark, log.log_start_offset
-        log.update_high_watermark(max(log.high_watermark, min(leader_high_watermark, log.log_end_offset)))
+        moved = False
+        high_watermark = min(leader_high_watermark, log.log_end_offset)
+        if high_watermark > log.high_watermark:
+            log.update_high_watermark(high_watermark)
+            moved = True
         if leader_start_offset > log.log_start_offset:
+            before = log.log_start_offset
             log.increment_log_start_offset(
                 min(leader_start_offset, log.high_watermark), "the leader's has moved"
             )
-        if before != (log.high_watermark, log.log_start_offset):
+            moved = moved or log.log_start_offset != before
+        if moved:
             self._wake_soon()
 
     def truncate_to(self, offset: int) -> None:

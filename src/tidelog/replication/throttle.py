@@ -48,6 +48,11 @@ class ReplicationThrottle:
         else:
             self._partitions.pop(topic, None)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether any replica is throttled."""
+        return bool(self._partitions)
+
     def applies_to(self, partition: TopicPartition) -> bool:
         """Whether a partition's replica on this broker is throttled."""
         if partition.topic not in self._partitions:

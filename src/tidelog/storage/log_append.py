@@ -277,7 +277,13 @@ class LogAppend(LogStaging):
     def _stage_replicated(self, batch: memoryview, header: BatchHeader) -> None:
         size, max_timestamp = header.size_bytes, header.max_timestamp
         first_offset, last_offset = header.base_offset, header.last_offset
-        self._make_room(size, max_timestamp, first_offset, last_offset)
+        if (
+            self._active.size + self._staged_bytes + size > self._roll_bytes
+            or max_timestamp > self._roll_timestamp
+            or last_offset > self._roll_offset
+            or self._index_room <= len(self._staged)
+        ):
+            self._make_room(size, max_timestamp, first_offset, last_offset)
         if header.partition_leader_epoch != self.epochs.latest_epoch:
             self._assign_epoch(header.partition_leader_epoch, first_offset)
         if header.has_producer_id:

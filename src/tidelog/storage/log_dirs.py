@@ -169,6 +169,7 @@ class LogDirs:
         self.cleaner.options = options.cleaner
         for log in self.all_logs():
             log.producers.expiration_ms = options.producer_expiration_ms
+            log.walk_limits = options.walk_limits
 
     # -- logs -----------------------------------------------------------------------------------------
 
@@ -250,6 +251,7 @@ class LogDirs:
             topic_id=topic_id,
             on_rolled=self.upkeep.flush_soon,
         )
+        log.walk_limits = self.options.walk_limits
         log.on_segments_deleted = lambda paths: self.deletion.add(paths, log.config.file_delete_delay_ms)
         log.on_many_removed = lambda: self.upkeep.rename_soon(log)
         return log

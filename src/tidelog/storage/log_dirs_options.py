@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from tidelog.records.batch_walk import DEFAULT_LIMITS, WalkLimits
 from tidelog.storage.log_config import MAX_INT64
 
 # What Kafka calls unlimited: the largest double there is, and anything near it.
@@ -30,7 +31,7 @@ class CleanerOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogDirsOptions:
-    """How often things are looked after; the defaults are Kafka's."""
+    """How often things are looked after; the defaults are Kafka's, which has no watch on its clock."""
 
     retention_check_interval_ms: int = 300_000
     flush_check_interval_ms: int = MAX_INT64
@@ -39,15 +40,23 @@ class LogDirsOptions:
     high_watermark_interval_ms: int = 5_000
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_interval_ms: int = 600_000
+    clock_check_interval_ms: int = 1_000
     delete_delay_ms: int = 60_000
     threads_per_dir: int = 2
     move_bytes_per_second: int = MAX_INT64
+    message_max_uncompressed_bytes: int = DEFAULT_LIMITS.max_bytes
+    message_max_records: int = DEFAULT_LIMITS.max_records
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
     @property
     def cleaner_interval_ms(self) -> int:
         """How often compacted logs are looked at."""
         return self.cleaner.backoff_ms
+
+    @property
+    def walk_limits(self) -> WalkLimits:
+        """How much the records of one batch may unpack to."""
+        return WalkLimits(self.message_max_uncompressed_bytes, self.message_max_records)
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> LogDirsOptions:
@@ -75,6 +84,8 @@ _NAMES: Final[dict[str, str]] = {
     "log.segment.delete.delay.ms": "delete_delay_ms",
     "num.recovery.threads.per.data.dir": "threads_per_dir",
     "replica.alter.log.dirs.io.max.bytes.per.second": "move_bytes_per_second",
+    "tidelog.message.max.uncompressed.bytes": "message_max_uncompressed_bytes",
+    "tidelog.message.max.records": "message_max_records",
 }
 _CLEANER_NAMES: Final[dict[str, str]] = {
     "log.cleaner.enable": "enable",

@@ -99,9 +99,16 @@ class LogStaging(LogFiles):
         self._header_suffices = validation.header_suffices(config)
         # A coordinator's own records all have keys.
         self._coordinator_suffices = validation.header_suffices(config, has_keys=True)
-        # Timestamps up to here need no look at the clock: they were not too far ahead even earlier.
-        self._timestamp_ceiling = NO_TIMESTAMP
+        self.forget_timestamp_ceiling()
         self._arm()
+
+    def forget_timestamp_ceiling(self) -> None:
+        """Have the next append look at the clock.
+
+        Timestamps up to the ceiling need no look: they were not too far ahead even earlier. That holds as
+        long as the clock does not go back; ``upkeep`` calls this when it did.
+        """
+        self._timestamp_ceiling = NO_TIMESTAMP
 
     def _arm(self) -> None:
         """Have the next append look at everything that may roll the active segment."""

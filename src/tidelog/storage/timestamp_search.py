@@ -39,7 +39,7 @@ _SEGMENTS_AT_A_TIME: Final = 1000
 _HEADERS_AT_A_TIME: Final = 64
 _BATCH_BYTES_AT_ONCE: Final = 64 * 1024
 _BATCHES_AT_A_TIME: Final = 2
-_SECONDS_AT_ONCE: Final = 0.002
+_STEPS_AT_ONCE: Final = 8
 # Memory does not grow with what a batch unpacks to, so only what cannot be a batch at all is not looked into.
 _LIMITS: Final = WalkLimits(1 << 31, (1 << 31) - 1)
 _THREADS: Final = 2
@@ -185,7 +185,7 @@ class _RangeSearch:
                 large = self._batch[1].size_bytes > _BATCH_BYTES_AT_ONCE
                 if on_loop and (large or looked_into == _BATCHES_AT_A_TIME):
                     return False
-                if not self._look_into(*self._batch, seconds=_SECONDS_AT_ONCE if on_loop else None):
+                if not self._look_into(*self._batch, steps=_STEPS_AT_ONCE if on_loop else None):
                     return False
                 self._batch = self._walk = None
                 looked_into += 1
@@ -201,7 +201,7 @@ class _RangeSearch:
                 self._batch = following
         return True
 
-    def _look_into(self, position: int, header: BatchHeader, seconds: float | None) -> bool:
+    def _look_into(self, position: int, header: BatchHeader, steps: int | None) -> bool:
         """Look for the record in a batch; whether that is done."""
         try:
             if self._walk is None:
@@ -209,7 +209,7 @@ class _RangeSearch:
                 if not check_crc(data, 0, header.size_bytes):
                     raise CorruptRecordError("it fails its checksum")
                 self._walk = search_walk(data, header, 0, _LIMITS, self._timestamp, self._start_offset)
-            if not self._walk.advance(seconds):
+            if not self._walk.advance(steps):
                 return False
         except CorruptRecordError as error:
             _name_once(self._partition, header.base_offset, error)

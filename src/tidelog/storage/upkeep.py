@@ -11,6 +11,7 @@ recovery points      ``log.flush.offset.checkpoint.interval.ms``                
 log starts           ``log.flush.start.offset.checkpoint.interval.ms``                      in a thread
 high watermarks      ``replica.high.watermark.checkpoint.interval.ms``                      in a thread
 silent producers     ``producer.id.expiration.check.interval.ms``                           on the loop
+clock set back       every second: timestamps are held against the new time                 on the loop
 ===================  =====================================================================  ===========
 
 Invariant: no failure ends a loop. A disk error takes its directory offline; anything else is logged and the
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # A topic's flush.ms counts from its last flush, so looking once a second is near enough.
 _FLUSH_LOOK_MS: Final = 1000
+# Less than this is a clock that is being slowed, and matters to nobody.
+_CLOCK_STEP_MS: Final = 1000
 _LONGEST_WAIT_MS: Final = 24 * 60 * 60 * 1000
 _LOGS_AT_A_TIME: Final = 50
 _RENAMED_AT_A_TIME: Final = 128
@@ -57,6 +60,7 @@ class Upkeep:
         self._has_shortened = asyncio.Event()
         self._due: set[LogDir] = set()
         self._checkpoints: set[asyncio.Task[None]] = set()
+        self._wall_ahead_ms = self._wall_ahead_now_ms()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,6 +78,7 @@ class Upkeep:
             self._every("log_start_interval_ms", self.checkpoint_log_starts),
             self._every("high_watermark_interval_ms", self.checkpoint_high_watermarks),
             self._every("producer_expiration_check_interval_ms", self.expire_producers),
+            self._every("clock_check_interval_ms", self.watch_clock),
             self._flush_rolled(),
             self._rename_removed(),
             dirs.deletion.run(lambda path, error: dirs.mark_offline(dirs.dir_of(path), error)),
@@ -192,6 +197,26 @@ class Upkeep:
 
         await self._for_each(self._dirs.logs.values(), work)
         return expired
+
+    # -- the clock ------------------------------------------------------------------------------------
+
+    async def watch_clock(self) -> bool:
+        """Whether the wall clock was set back; then every log looks at it again.
+
+        The clock that never goes back tells: the wall clock's lead over it can only have shrunk by a step.
+        """
+        ahead_ms = self._wall_ahead_now_ms()
+        stepped = ahead_ms < self._wall_ahead_ms - _CLOCK_STEP_MS
+        if stepped:
+            _log.warning("the clock was set back by %.0f s", (self._wall_ahead_ms - ahead_ms) / 1000)
+            for log in self._dirs.all_logs():
+                log.forget_timestamp_ceiling()
+        self._wall_ahead_ms = ahead_ms if stepped else max(ahead_ms, self._wall_ahead_ms)
+        return stepped
+
+    def _wall_ahead_now_ms(self) -> float:
+        clock = self._dirs.clock
+        return clock.time_ms() - clock.monotonic_ms()
 
     async def _for_each(self, logs: Iterable[Log], work: Callable[[Log], Iterator[None]]) -> None:
         """Do ``work`` for each log, giving way between the steps of one and after every few logs."""

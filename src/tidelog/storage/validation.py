@@ -1,10 +1,10 @@
 """What a batch must be like before a leader appends it: the checks of Kafka's LogValidator.
 
 A :class:`Judgement` looks at the header and the checksum, then walks over the records
-(``records/batch_walk``): they must be whole and sound, as many as the header says, allowed where they are (keys
-on compacted topics, timestamps within bounds), and the highest timestamp is corrected where the header has
-another. Where the topic wants another codec than the producer's they are compressed anew on the way. It takes
-as many steps as its caller gives it time for, holds no more than pieces of the records, and gives a
+(``records/batch_walk``): they must be whole and sound, as many as the header says, allowed where they are
+(keys on compacted topics, timestamps within bounds), and the highest timestamp is corrected where the header
+has another. Where the topic wants another codec than the producer's they are compressed anew on the way. It
+takes as many steps at a time as its caller wants, holds no more than pieces of the records, and gives a
 :class:`ValidBatch`.
 
 Ordinary uncompressed batches do not come here: ``log_append`` finds them in order with one call
@@ -58,6 +58,7 @@ from tidelog.storage.producer_state import AppendOrigin
 _MIN_ENTRY_BYTES: Final = 14
 _MIN_RECORD_BYTES: Final = 7
 _SHOWN_ERRORS: Final = 3
+_QUICKLY_COMPRESSED_BYTES: Final = 2048
 
 
 class RecordError(NamedTuple):
@@ -254,7 +255,7 @@ class Judgement:
                 raise KafkaError(
                     ErrorCode.MESSAGE_TOO_LARGE,
                     f"The record batch in the append to {partition} has {header.record_count} records, more "
-                    f"than the {limits.max_records} that message.max.records allows",
+                    f"than the {limits.max_records} that tidelog.message.max.records allows",
                 )
             self._walk = self._begin()
 
@@ -292,15 +293,23 @@ class Judgement:
             now_ms + config.message_timestamp_after_max_ms,
         )
 
-    def advance(self, seconds: float | None = None) -> bool:
-        """Go on for so long, or to the end; gives whether it is there."""
+    @property
+    def compresses(self) -> bool:
+        """Whether the records are compressed on the way, of which a single step may take long."""
+        header = self._header
+        return self._compressor is not None and (
+            header.codec != Codec.NONE or header.size_bytes > _QUICKLY_COMPRESSED_BYTES
+        )
+
+    def advance(self, steps: int | None = None) -> bool:
+        """Take so many short steps, or all; gives whether it is done."""
         try:
-            return self._walk is None or self._walk.advance(seconds)
+            return self._walk is None or self._walk.advance(steps)
         except BodyTooLargeError as error:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"The record batch in the append to {self._partition} is refused: {error}, which is what "
-                "message.max.uncompressed.bytes allows",
+                "tidelog.message.max.uncompressed.bytes allows",
             ) from error
         except CorruptRecordError as error:
             raise self._malformed(error) from error

@@ -13,7 +13,7 @@ that a controller would give.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -21,7 +21,13 @@ from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.replication.fetch_loop import FetchLoop
-from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition
+from tidelog.replication.leader_endpoint import (
+    Answers,
+    FetchedPartition,
+    FollowerPosition,
+    OnAnswers,
+    Positions,
+)
 from tidelog.replication.partition import Partition
 from tidelog.replication.surroundings import Surroundings
 from tidelog.storage.log import Isolation, Log
@@ -39,9 +45,7 @@ class DirectEndpoint:
         self._leader_id = leader_id
         self._follower_id = follower_id
 
-    async def fetch(
-        self, positions: Mapping[TopicPartition, FollowerPosition]
-    ) -> dict[TopicPartition, FetchedPartition]:
+    async def fetch(self, positions: Positions) -> Answers:
         self._replicas.check_link(self._leader_id, self._follower_id)
         leader = self._replicas[self._leader_id]
         return {name: self._fetch(leader, position) for name, position in positions.items()}
@@ -70,6 +74,10 @@ class DirectEndpoint:
             found.diverging_epoch,
             memoryview(records),
         )
+
+    def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
+        """What is read and what is appended have turns of their own here."""
+        return False
 
     async def log_bounds(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         self._replicas.check_link(self._leader_id, self._follower_id)

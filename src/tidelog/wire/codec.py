@@ -67,10 +67,11 @@ def encode_in_slices(message: Payload, version: int, out: bytearray) -> Generato
         raise _unwritable(payload, version, error) from error
 
 
-def encode_around(
-    message: Payload, version: int, out: bytearray, array: str, count: int, elements: bytes
-) -> None:
-    """``encode_into`` for a message whose field ``array`` has ``count`` elements that are encoded already."""
+def encode_around(message: Payload, version: int, out: bytearray, array: str, count: int) -> bytes:
+    """``encode_into`` for a message whose field ``array`` has ``count`` elements that are encoded already.
+
+    What stands before the elements goes to ``out``; returns what stands behind them.
+    """
     payload = type(message)
     flexible = flexible_in(payload, version)
     writers = _around.get((payload, version, array))
@@ -78,13 +79,14 @@ def encode_around(
         _require_version(payload, version)
         writers = _around[payload, version, array] = writers_around(payload, version, flexible, array)
     before, behind = writers
+    rest = bytearray()
     try:
         before(message, out)
-        out += count_bytes(count, flexible)
-        out += elements
-        behind(message, out)
+        behind(message, rest)
     except _UNWRITABLE as error:
         raise _unwritable(payload, version, error) from error
+    out += count_bytes(count, flexible)
+    return bytes(rest)
 
 
 def encode_element(element: Message, payload: type[Payload], version: int) -> Generator[None, None, bytes]:

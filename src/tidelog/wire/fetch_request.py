@@ -6,7 +6,8 @@ Versions before 12 use the old encoding; from 13 on topics are named by id; from
 asks is a tagged field.
 
 From version 9 on there is a short way for the shape that a consumer of one partition sends (one topic, one
-partition, nothing forgotten, no rack, no tagged fields), and a general one for the rest.
+partition, nothing forgotten, no rack, no tagged field but the one of a follower), and a general one for the
+rest.
 """
 
 from __future__ import annotations
@@ -78,6 +79,9 @@ _SINGLE_V15 = struct.Struct(">iiibiiB16sBiiqiqiBBBBB")
 _SINGLE_V12_HEAD = struct.Struct(">iiiibiiBB")
 _SINGLE_V12_TAIL = struct.Struct(">BiiqiqiBBBBB")
 _SINGLE_END = (0, 0, 1, 1, 0)
+# A follower's has one tagged field, which says who asks.
+_SINGLE_END_FOLLOWER = (0, 0, 1, 1, 1)
+_REPLICA_TAG = struct.Struct(">BBiqB")
 # In the old encoding: the leading numbers, the count of topics, the length of the name, which follows; then
 # the count of partitions, the partition, the count of forgotten topics and, in version 11, the rack.
 _SINGLE_V9_HEAD = struct.Struct(">iiiibiiih")
@@ -114,9 +118,16 @@ def _parse_single(buf: memoryview, pos: int, version: int) -> FetchRequest | Non
 def _single_by_id(buf: memoryview, pos: int, replica_id: int) -> FetchRequest | None:
     """Versions from 13 on, behind the replica id."""
     fields = _SINGLE_V15.unpack_from(buf, pos)
-    if fields[6] != 2 or fields[8] != 2 or fields[15:] != _SINGLE_END:
+    replica_epoch = -1
+    if fields[6] != 2 or fields[8] != 2:
         return None
-    return _single(replica_id, fields, None, fields[7], fields[9:15])
+    if fields[15:] != _SINGLE_END:
+        if fields[15:] != _SINGLE_END_FOLLOWER:
+            return None
+        tag, size, replica_id, replica_epoch, tags = _REPLICA_TAG.unpack_from(buf, pos + _SINGLE_V15.size)
+        if (tag, size, tags) != (1, 13, 0):
+            return None
+    return _single(replica_id, fields, None, fields[7], fields[9:15], replica_epoch)
 
 
 def _single_compact(buf: memoryview, pos: int) -> FetchRequest | None:
@@ -154,6 +165,7 @@ def _single(
     name: str | None,
     topic_id: Uuid | None,
     numbers: tuple[int, int, int, int, int, int],
+    replica_epoch: int = -1,
 ) -> FetchRequest:
     """A request for one partition; ``leading`` begins with the longest wait."""
     partition = _new_tuple(FetchPartition, (*numbers, ZERO_UUID, MAX_LONG))
@@ -163,7 +175,7 @@ def _single(
         FetchRequest,
         (
             replica_id,
-            -1,
+            replica_epoch,
             max_wait_ms,
             min_bytes,
             max_bytes,

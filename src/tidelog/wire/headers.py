@@ -97,9 +97,9 @@ def begin_response(key: int, version: int, correlation_id: int) -> bytearray:
     return out
 
 
-def finish_response(out: bytearray) -> bytes:
-    """The frame that ``begin_response`` has begun, with its size."""
-    _INT32.pack_into(out, 0, len(out) - 4)
+def finish_response(out: bytearray, following: int = 0) -> bytes:
+    """The frame that ``begin_response`` has begun, with its size; so many bytes follow in other buffers."""
+    _INT32.pack_into(out, 0, len(out) - 4 + following)
     return bytes(out)
 
 

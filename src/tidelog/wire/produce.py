@@ -67,6 +67,9 @@ PartitionAnswer = tuple[
 ]
 TopicAnswer = tuple[str | None, Uuid | None, Sequence[PartitionAnswer]]
 
+MAX_PARTITIONS = 20_000
+"""More topics and partitions than this in one request are no produce request of any client."""
+
 _OLD_HEAD = struct.Struct(">hhiih")
 _OLD_PARTITION = struct.Struct(">iii")
 _NEW_HEAD = struct.Struct(">BhiBB")
@@ -169,6 +172,7 @@ def _parse_any(buf: memoryview, pos: int, version: int) -> ParsedProduce:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, pos)
     count, pos = read_array_count(buf, pos + 6, flexible)
     topics: list[TopicRecords] = []
+    left = MAX_PARTITIONS
     for _ in range(count):
         name: str | None = None
         topic_id: Uuid | None = None
@@ -178,6 +182,11 @@ def _parse_any(buf: memoryview, pos: int, version: int) -> ParsedProduce:
         else:
             name, pos = read_string(buf, pos, flexible)
         partition_count, pos = read_array_count(buf, pos, flexible)
+        left -= partition_count + 1
+        if left < 0:
+            raise WireError(
+                f"ProduceRequest v{version} names more than {MAX_PARTITIONS} topics and partitions"
+            )
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             (index,) = _INT32.unpack_from(buf, pos)

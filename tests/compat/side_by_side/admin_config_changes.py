@@ -190,7 +190,7 @@ def change_broker_dry(side: Side, given: tuple[str, list[Change]]) -> object:
     return alter(side, (BROKER, name, changes), dry=True)
 
 
-@case(("message.max.bytes", "log.retention.ms", "zzz.custom"))
+@case(("message.max.bytes", "log.retention.ms", "leader.replication.throttled.rate", "zzz.custom"))
 def change_broker_and_take_back(side: Side, key: str) -> object:
     """At the broker, at the default of all brokers, and both again away; topics follow."""
     name = side.topic()

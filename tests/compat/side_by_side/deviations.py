@@ -38,11 +38,6 @@ def matches(text: str, pattern: str) -> bool:
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-def _taken(name: str) -> Deviation:
-    """A batch that is appended as it came, where Kafka refuses it."""
-    return Deviation(name, {"*error_code": "NONE", "*base_offset": 0, "stored": ANYTHING})
-
-
 def _refused(name: str, code: str) -> Deviation:
     """A batch that is refused, where Kafka takes it or answers with another code."""
     return Deviation(
@@ -53,13 +48,12 @@ def _refused(name: str, code: str) -> Deviation:
             "*log_start_offset": ANYTHING,
             "*error_message": ANYTHING,
             "*record_errors": ANYTHING,
+            "stored": [],
         },
     )
 
 
-_NOT_WALKED = _taken("records-are-not-walked")
-_HEADER_TIMESTAMP = Deviation("records-are-not-walked", {"stored[0].max_timestamp": ANYTHING})
-_WALKED = _refused("records-are-walked-on-compacted-topics", "INVALID_RECORD")
+_STRICT = _refused("strict-records", "INVALID_RECORD")
 _CLEAR_CODE = _refused("clear-codes", "INVALID_RECORD")
 _UNKNOWN_CODEC = _refused("clear-codes", "UNSUPPORTED_COMPRESSION_TYPE")
 _ORDINARY = Deviation("clear-codes", {"*": ANYTHING})
@@ -97,30 +91,31 @@ KNOWN: dict[str, Deviation] = {
     "produce_requests.batch_that_cannot_be_read_beside_a_good_one[*]": _ONE_BAD_BATCH,
     "produce_requests.same_partition_twice[*]": Deviation("named-twice", {"*": ANYTHING}),
     "produce_requests.same_topic_twice[*]": Deviation("named-twice", {"[0].responses": ANYTHING}),
-    "produce_batches.headers[count-less-delta-too]": _NOT_WALKED,
-    "produce_batches.headers[count-more-delta-too]": _NOT_WALKED,
     "produce_batches.headers*[codec-*]": _UNKNOWN_CODEC,
-    "produce_batches.bodies[delta*-gzip]": _NOT_WALKED,
-    "produce_batches.bodies[delta*-zstd]": _NOT_WALKED,
-    "produce_batches.bodies_on_compacted_topic[delta*-lz4]": _NOT_WALKED,
-    "produce_batches.malformed_records[*-none]": _NOT_WALKED,
-    "produce_batches.malformed_records[length-varint-too-long-*]": _NOT_WALKED,
-    "produce_batches.malformed_records[key-*]": _NOT_WALKED,
-    "produce_batches.malformed_records[header-*]": _NOT_WALKED,
-    "produce_batches.malformed_records[garbage-*]": _NOT_WALKED,
-    "produce_batches.malformed_records[trailing-*]": _NOT_WALKED,
-    "produce_batches.malformed_records[cut-*]": _NOT_WALKED,
-    "produce_batches.malformed_records_on_compacted_topic[length-varint-too-long-none]": _CLEAR_CODE,
     **{
-        f"produce_batches.malformed_records_on_compacted_topic[length-{wrong}-snappy]": _WALKED
+        f"produce_batches.bodies*[{deltas}-none]": _STRICT
+        for deltas in ("deltas-from-1", "deltas-gap", "delta-negative")
+    },
+    "produce_batches.bodies*[delta*-gzip]": _CLEAR_CODE,
+    "produce_batches.bodies*[delta*-lz4]": _CLEAR_CODE,
+    "produce_batches.bodies*[delta*-zstd]": _CLEAR_CODE,
+    "produce_batches.malformed_records*[length-varint-too-long-none]": _CLEAR_CODE,
+    **{
+        f"produce_batches.malformed_records*[length-{wrong}-snappy]": _STRICT
         for wrong in ("0", "negative", "less", "more", "huge")
     },
-    "produce_batches.malformed_records_on_compacted_topic[key-length-minus-2-*]": _WALKED,
-    "produce_batches.malformed_records_on_compacted_topic[header-count-*]": _NOT_WALKED,
-    "produce_batches.compressed_garbage[*]": _NOT_WALKED,
+    "produce_batches.compressed_garbage[*-garbage]": _CLEAR_CODE,
+    "produce_batches.compressed_garbage[*-cut]": _CLEAR_CODE,
+    **{
+        f"produce_batches.compressed_garbage[{codec}-empty]": _CLEAR_CODE
+        for codec in ("gzip", "snappy", "lz4")
+    },
+    "produce_batches.bytes_behind_a_compressed_body[gzip]": _STRICT,
+    "produce_batches.bytes_behind_a_compressed_body[lz4]": _STRICT,
+    "produce_batches.bytes_behind_a_compressed_body[*]": _CLEAR_CODE,
+    "produce_batches.linked_lz4_blocks": _CLEAR_CODE,
     "produce_batches.compressed_garbage_on_compacted_topic[*]": _CLEAR_CODE,
     "produce_batches.compressed_garbage_for_another_codec[*]": _CLEAR_CODE,
-    "produce_batches.highest_timestamp_is_wrong[*]": _HEADER_TIMESTAMP,
     "fetches.partition_limit[-*]": _ORDINARY,
     "fetches.request_limit[-*]": _ORDINARY,
     "fetches.odd_isolation[*]": _ORDINARY,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import lz4.frame
 from tests.compat.side_by_side.batches import (
     APPEND_TIME,
     CONTROL,
@@ -218,6 +219,29 @@ def compressed_garbage_for_another_codec(side: Side, codec: int) -> object:
     return produce(side, side.topic(compression_type="uncompressed"), _garbage(codec, "garbage"))
 
 
+@case({name: CODECS[name] for name in ("gzip", "snappy", "lz4", "zstd")})
+def bytes_behind_a_compressed_body(side: Side, codec: int) -> object:
+    """A whole body, and a few bytes more that no codec wrote."""
+    return produce(side, side.topic(), _garbage(codec, "followed"))
+
+
+@case({name: CODECS[name] for name in ("gzip", "snappy", "lz4", "zstd")})
+def two_compressed_bodies(side: Side, codec: int) -> object:
+    """The records in two streams of their codec, one behind the other."""
+    good = Batch(tuple(records(3)), codec=codec)
+    parts = [Batch(records(3)[each : each + 1], codec=codec).bytes()[61:] for each in range(3)]
+    return produce(side, side.topic(), good.with_(payload=b"".join(parts)).bytes())
+
+
+@case()
+def linked_lz4_blocks(side: Side) -> object:
+    """Blocks that refer to one another, the default of several lz4 libraries."""
+    good = Batch(tuple(records(3, value=bytes(100_000))), codec=CODECS["lz4"])
+    body = Batch(tuple(records(3, value=bytes(100_000)))).bytes()[61:]
+    linked = lz4.frame.compress(body, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=True)
+    return produce(side, side.topic(), good.with_(payload=linked).bytes())
+
+
 def _garbage(codec: int, how: str) -> bytes:
     good = Batch(tuple(records(3)), codec=codec)
     payload = good.bytes()[61:]
@@ -225,6 +249,7 @@ def _garbage(codec: int, how: str) -> bytes:
         "garbage": b"this is not compressed at all",
         "empty": b"",
         "cut": payload[: len(payload) // 2],
+        "followed": payload + b"and so on",
     }
     return good.with_(payload=changed[how]).bytes()
 

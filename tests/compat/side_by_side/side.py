@@ -1,7 +1,8 @@
 """One of the two brokers, as a case sees it: a connection, topics of its own, answers as plain data.
 
 Answers are made comparable here and nowhere else: what a broker makes up (ids of topics, sessions, members
-and producers, its own port, the cluster's id, the time of day) is replaced by a word that says what it is.
+and producers, its own port, the cluster's id, the time of day) is replaced by a word that says what it is,
+and what Kafka answers in the order of a hash map is sorted.
 Every wait ends after ``TIMEOUT_S``.
 """
 
@@ -41,6 +42,13 @@ START_TIMEOUT_S = 30.0
 CLOSED = "the connection is closed"
 SILENCE = "no answer"
 UNKNOWN_ID = Uuid(bytes.fromhex("11111111111141118111111111111111"))
+
+# Kafka answers these from a hash map: in the order of what the topics' names happen to hash to.
+_HASH_ORDERED = {
+    "results_by_partition": "partition_index",
+    "results_by_topic_v3_and_below": "name",
+    "topic_results": "name",
+}
 
 # What a broker puts behind the client's id to make a member's, and what it takes for a member without one.
 _UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b")
@@ -307,6 +315,8 @@ class Side:
         if isinstance(value, Message):
             return self.plain(value, version)
         if isinstance(value, list):
+            if name in _HASH_ORDERED:
+                value = sorted(value, key=lambda each: getattr(each, _HASH_ORDERED[name]))
             return [self._plain_value(name, each, version) for each in value]
         if isinstance(value, bytes) and len(value) == 16 and name != "records":
             return self._words.get(value, value.hex())

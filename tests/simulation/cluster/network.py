@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
+from tidelog.broker.inbox import KeptFrame
 from tidelog.broker.outbox import in_memory
 from tidelog.broker.pending import Outcome, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
@@ -281,6 +282,15 @@ class ServerEnd:
         self._dispatcher = dispatcher
         self._queue: deque[PendingAnswer] = deque()
         self._waiting: deque[bytes] = deque()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._link.is_over
+
+    def keep(self, frame: memoryview) -> KeptFrame:
+        """A frame is good for ever here."""
+        return KeptFrame(frame, lambda: None)
 
     def receive(self, data: bytes) -> None:
         """A request."""

@@ -546,3 +546,65 @@ def test_the_longest_idle_connection_makes_room_for_the_listener_between_brokers
         assert not young.closed
 
     run(test, NetworkLimits(quotas=ConnectionQuotas(max_connections=2, inter_broker_listener="INTERNAL")))
+
+
+def test_half_sent_requests_of_a_crowd_take_little_more_memory_than_what_was_sent() -> None:
+    async def test(bench: Bench) -> None:
+        sent = 100_000
+        bound = 500 * sent * 2 + 17 * 1024 * 1024
+        connections = []
+        for number in range(500):
+            connection, peer = bench.connect()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * sent)
+            # Some have begun a frame that is ten times as long, some one of a hundred megabytes.
+            size = 1_000_000 if number % 2 else 100_000_000
+            await bench.send(peer, struct.pack(">i", size) + bytes(sent - 4))
+            connections.append((connection, peer))
+        await bench.wait_until(lambda: all(each.arrived_bytes >= sent - 4 for each, _ in connections))
+        assert sum(connection.buffered_bytes for connection, _ in connections) <= bound
+        # A byte more moves none of them to take much.
+        for _, peer in connections:
+            await bench.send(peer, b"x")
+        await bench.wait_until(lambda: all(each.arrived_bytes > sent - 4 for each, _ in connections))
+        assert sum(connection.buffered_bytes for connection, _ in connections) <= bound
+
+    run(test)
+
+
+def test_frames_are_put_back_as_one_piece_and_come_in_order() -> None:
+    async def test(bench: Bench) -> None:
+        _, peer = bench.connect()
+        bodies = [b"e%d" % number for number in range(5000)]
+        sending = asyncio.create_task(bench.send(peer, b"".join(map(frame, bodies)) + frame(b"e-last")[:5]))
+        assert await bench.receive(peer, 5000) == bodies
+        await sending
+        await bench.send(peer, frame(b"e-last")[5:])
+        assert await bench.receive(peer) == [b"e-last"]
+        assert bench.network.put_back_bytes == 0
+
+    run(test)
+
+
+def test_frames_that_were_put_back_are_forgotten_with_their_connection() -> None:
+    async def test(bench: Bench) -> None:
+        connection, peer = bench.connect()
+        await bench.send(peer, frame(b"w") + frame(b"e") * 500)
+        await bench.wait_until(lambda: bench.network.put_back_bytes > 0)
+        connection.close()
+        assert bench.network.put_back_bytes == 0
+
+    run(test)
+
+
+def test_a_neighbour_is_served_while_a_crowd_sends_more_than_can_be_handled() -> None:
+    async def test(bench: Bench) -> None:
+        crowd = [bench.connect()[1] for _ in range(20)]
+        for peer in crowd:
+            peer.send(frame(b"c") * 5000)
+        _, neighbour = bench.connect()
+        await bench.send(neighbour, frame(b"e-neighbour"))
+        assert await bench.receive(neighbour) == [b"e-neighbour"]
+        # Each of the crowd had its first turn, a few of them a second one; far from all of their requests.
+        assert 0 < bench.handler.seen.count(b"c") < 20 * 200
+
+    run(test)

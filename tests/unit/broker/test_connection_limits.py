@@ -177,14 +177,25 @@ def test_request_memory_may_be_overdrawn_once_and_then_makes_others_wait() -> No
 
 def test_frame_buffers_are_used_again_and_few_are_kept() -> None:
     buffers = FrameBuffers(kept_bytes=2 * 1024 * 1024)
-    first, second, third = (buffers.take(1_000_000) for _ in range(3))
+    first, second, third = (buffers.take(1_000_000, 500_000) for _ in range(3))
     assert len(first) == 1024 * 1024
     for buffer in (first, second, third):
         buffers.give_back(buffer)
-    assert buffers.take(600_000) is second
-    assert buffers.take(600_000) is first
-    assert buffers.take(600_000) is not third
-    assert len(buffers.take(90_000_000)) == 90_000_000
+    assert buffers.take(600_000, 500_000) is second
+    assert buffers.take(600_000, 500_000) is first
+    assert buffers.take(600_000, 500_000) is not third
+
+
+def test_frame_buffers_are_small_once_many_are_lent() -> None:
+    buffers = FrameBuffers(kept_bytes=2 * 1024 * 1024)
+    assert len(buffers.take(90_000_000, 70_000)) == 1024 * 1024
+    assert len(buffers.take(90_000_000, 1_000_000)) == 4_000_000
+    assert buffers.are_many
+    assert len(buffers.take(90_000_000, 70_000)) == 140_000
+    assert len(buffers.take(100_000, 70_000)) == 100_000
+    large = buffers.take(90_000_000, 45_000_000)
+    assert len(large) == 90_000_000
+    buffers.give_back(large)
 
 
 def test_a_flood_of_complaints_is_cut_short_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
 from tidelog.metadata.image import PartitionImage
+from tidelog.records.batch import write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log_config import LogConfig
@@ -359,3 +360,133 @@ def test_repeated_batches_are_answered_and_not_written_again(new_topic: Callable
     gap = topic.produce(batch(b"x", producer_id=77, producer_epoch=0, base_sequence=9))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert values(topic.fetch(offset=0)) == [b"0", b"1", b"2"]
+
+
+# -- what takes long to judge --------------------------------------------------------------------------
+
+
+def heavy(name: bytes, *, codec: Codec = Codec.GZIP, **how: object) -> bytes:
+    """A batch that is small on the wire and unpacks to megabytes."""
+    now = int(time.time() * 1000)
+    records = [
+        Record(timestamp=now, key=b"k", value=name),
+        Record(timestamp=now, key=b"k", value=bytes(6 << 20)),
+    ]
+    return encode_batch(records, codec=codec, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:], ids=lambda each: each.label)
+@pytest.mark.parametrize(
+    "configs",
+    [{}, {"cleanup_policy": "compact"}, {"message_timestamp_before_max_ms": "3600000"}],
+    ids=["default", "compacted", "bounded"],
+)
+def test_heavy_batches_are_stored_as_they_came(
+    new_topic: Callable[..., RawTopic], codec: Codec, configs: dict[str, str]
+) -> None:
+    topic = new_topic(**configs)
+    sent = heavy(b"first", codec=codec)
+    answer = topic.produce(sent)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    records = topic.fetch(offset=0).records
+    assert records is not None
+    assert records[21:] == sent[21:]
+
+
+def test_requests_behind_a_heavy_one_wait_for_it(
+    client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    batches = [batch(b"0"), heavy(b"1"), batch(b"2"), heavy(b"3"), batch(b"4")]
+    sent = [client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(each)) for each in batches]
+    assert [int.from_bytes(client.receive()[:4], "big") for _ in sent] == sent
+    assert [value for value in values(topic.fetch(offset=0)) if value and len(value) < 10] == [
+        b"0", b"1", b"2", b"3", b"4",
+    ]  # fmt: skip
+
+
+def test_a_sequence_of_heavy_and_light_batches_stays_in_order(
+    client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    producer = {"producer_id": 4711, "producer_epoch": 0}
+    batches = [
+        heavy(b"0", base_sequence=0, **producer),
+        encode_batch([Record(timestamp=1, value=b"1")], base_sequence=2, **producer),  # type: ignore[arg-type]
+        heavy(b"2", base_sequence=3, **producer),
+    ]
+    for each in batches:
+        client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(each))
+    answers = [decode(ProduceResponse, 9, client.receive(), 5)[0] for _ in batches]
+    found = [answer.responses[0].partition_responses[0] for answer in answers]
+    assert [(each.error_code, each.base_offset) for each in found] == [(0, 0), (0, 2), (0, 3)]
+
+
+def test_a_heavy_batch_whose_client_is_gone_is_stored_all_the_same(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    with RawClient(broker.host, broker.port) as leaving:
+        leaving.send_request(ApiKey.PRODUCE, 9, topic.produce_request(heavy(b"kept"), acks=0))
+    deadline = time.monotonic() + 20
+    while topic.fetch(offset=0).high_watermark < 2:
+        assert time.monotonic() < deadline, "the batch did not come"
+        time.sleep(0.01)
+
+
+def test_a_heavy_batch_may_be_refused(new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic()
+    good = bytearray(heavy(b"x"))
+    good[57:61] = (3).to_bytes(4, "big")
+    good[23:27] = (2).to_bytes(4, "big")
+    write_crc(good, 0, len(good))
+    assert topic.produce(bytes(good)).error_code == ErrorCode.INVALID_RECORD
+    assert topic.fetch(offset=0).high_watermark == 0
+
+
+@pytest.mark.parametrize("wanted", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_heavy_batches_are_compressed_anew_where_the_topic_says_so(
+    new_topic: Callable[..., RawTopic], wanted: str
+) -> None:
+    topic = new_topic(compression_type=wanted)
+    now = int(time.time() * 1000)
+    records = [Record(timestamp=now, value=b"%d" % each * 40) for each in range(5000)]
+    for codec in (Codec.NONE, Codec.ZSTD):
+        answer = topic.produce(encode_batch(records, codec=codec))
+        assert answer.error_code == 0
+    stored = topic.fetch(offset=5000)
+    assert stored.records is not None
+    assert stored.records[22] & 7 == Codec.from_label(wanted)
+    assert values(stored) == [record.value for record in records]
+
+
+def test_one_that_would_be_too_large_uncompressed_is_refused(new_topic: Callable[..., RawTopic]) -> None:
+    topic = new_topic(compression_type="uncompressed")
+    assert topic.produce(heavy(b"x")).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_request_of_many_partitions_is_answered_in_its_order(new_topic: Callable[..., RawTopic]) -> None:
+    count = 300
+    topic = new_topic(partitions=count)
+    request = topic.produce_request(batch(b"v"))
+    data = request.topic_data[0]
+    chosen = list(range(count - 1, -1, -1))
+    data.partition_data = [
+        PartitionProduceData(index=index, records=heavy(b"h") if index == 7 else batch(b"v%d" % index))
+        for index in chosen
+    ]
+    found = topic.client.ask(9, request, ProduceResponse).responses[0].partition_responses
+    assert [each.index for each in found] == chosen
+    assert all((each.error_code, each.base_offset) == (0, 0) for each in found)
+    assert values(topic.fetch(offset=0, partition=299)) == [b"v299"]
+
+
+def test_a_request_of_too_many_partitions_closes_the_connection(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    request = topic.produce_request(batch(b"v"))
+    request.topic_data[0].partition_data = [PartitionProduceData(index=0, records=None)] * 20_001
+    with RawClient(broker.host, broker.port) as client:
+        client.send_request(ApiKey.PRODUCE, 9, request)
+        assert client.is_closed()

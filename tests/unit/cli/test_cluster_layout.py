@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.cli import cluster_layout
 from tidelog.cli.cluster_layout import ClusterSettings, default_options, earlier_brokers
 from tidelog.cli.failure import Failure
 from tidelog.cli.foreground import require_free
@@ -68,6 +69,53 @@ def test_a_port_in_use_is_said_before_anything_starts(tidelog: Tidelog, tmp_path
             assert (code, out) == (1, "")
             assert err.startswith(f"error: port {port} is in use")
     assert not (tmp_path / "data").exists()
+
+
+def test_a_port_of_zookeepers_that_is_in_use_is_refused_before_anything_starts(
+    tidelog: Tidelog, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = tidelog(
+            "cluster", "start", "-p", 0, "--zookeeper-port", port, "-d", tmp_path / "data"
+        )
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: port {port} is in use: name another with --zookeeper-port")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("-p", 40100, "--zookeeper-port", 40102), "one of the brokers' ports"),
+        (("--zookeeper", "zk:2181", "--zookeeper-port", 0), "leave one of them out"),
+        (("--zookeeper-port", 70000), "'--zookeeper-port'"),
+        (("--zookeeper-port", "two"), "'--zookeeper-port'"),
+    ],
+)
+def test_a_port_of_zookeepers_that_makes_no_sense_is_wrong_usage(
+    tidelog: Tidelog, tmp_path: Path, arguments: tuple[object, ...], why: str
+) -> None:
+    code, out, err = tidelog("cluster", "start", *arguments, "-d", tmp_path / "data")
+    assert (code, out) == (2, "")
+    assert why in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_zookeeper_takes_the_port_it_is_told_else_the_usual_one_else_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def chosen(port: int, zookeeper_port: int | None = None) -> int | None:
+        return ClusterSettings(3, Path(), port, zookeeper_port=zookeeper_port).own_zookeeper_port()
+
+    monkeypatch.setattr(cluster_layout, "is_free", lambda port: True)
+    assert chosen(9092, 12181) == chosen(0, 12181) == 12181
+    assert chosen(9092, 0) is None
+    assert chosen(9092) == 2181
+    assert chosen(0) is None
+    assert chosen(2180) is None, "broker 2 listens there"
+    monkeypatch.setattr(cluster_layout, "is_free", lambda port: False)
+    assert chosen(9092) is None
 
 
 def test_a_file_is_no_data_directory(tidelog: Tidelog, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import typer
 
 import tidelog as package
 from tidelog.cli import failure
-from tidelog.cli.commands import COMMANDS
+from tidelog.cli.commands import COMMANDS, build_app
 from tidelog.cli.start_offsets import EARLIEST, LATEST, StartOffset, parse_start_offset
 from tidelog.cli.values import parse_time_ms
 from tidelog.errors import ErrorCode, KafkaError
@@ -71,6 +74,42 @@ def test_every_command_has_help_with_an_example(tidelog: Tidelog, command: tuple
     assert code == 0
     assert "Examples:" in out
     assert f"tidelog {' '.join(command)}" in out.split("Examples:")[1]
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if path != ("start",):
+        yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from _commands(each, (*path, name))
+
+
+def _squeezed(text: str) -> str:
+    """Without the frames and spaces that depend on the width of the terminal."""
+    return re.sub(r"[\s│╭╮╰╯─]", "", text)
+
+
+def test_help_pages_show_every_text_as_it_is_written(
+    tidelog: Tidelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Wide enough for every table: a column that wraps would mix its words with its neighbour's.
+    monkeypatch.setenv("COLUMNS", "400")
+    for path, written in _commands(typer.main.get_command(build_app())):
+        code, out, _ = tidelog(*path, "--help")
+        assert code == 0
+        for each in (written, *written.params):
+            for text in (getattr(each, "help", None), getattr(each, "epilog", None)):
+                assert _squeezed(text or "") in _squeezed(out), (path, text)
+
+
+def test_what_is_to_be_installed_is_named_with_its_extra(tidelog: Tidelog) -> None:
+    code, out, _ = tidelog("zookeeper", "start", "--help")
+    assert code == 0
+    assert "pip install 'tidelog[spark]'" in out
+
+
+def test_paragraphs_of_help_end_their_lines_where_the_terminal_does(tidelog: Tidelog) -> None:
+    _, out, _ = tidelog("zookeeper", "start", "--help")
+    assert re.search(r"They\s+listen on 127.0.0.1", out), out
 
 
 @pytest.mark.parametrize(
@@ -213,3 +252,32 @@ def test_errors_become_one_sentence_with_the_mend(error: Exception, expected: st
 
 def test_a_bug_of_our_own_is_a_sentence_too_unless_somebody_debugs() -> None:
     assert "TIDELOG_DEBUG=1" in failure.sentence(ZeroDivisionError("division by zero"))
+
+
+def _reader_has_gone(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command whose stdout is a pipe that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "tidelog", *arguments], stdout=writing, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("topics", "create", "--help"), ("pipeline", "list")])
+def test_a_reader_that_has_gone_is_no_failure(arguments: tuple[str, ...]) -> None:
+    done = _reader_has_gone(*arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_as_good_as_none(closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" -m tidelog pipeline list {closed}'],
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (b"earnings" in done.stdout) == (" >&-" not in f" {closed}")

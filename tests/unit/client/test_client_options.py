@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidelog import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer, StreamConsumer
 from tidelog.client.options import ADMIN, CONSUMER, PRODUCER, ClientConfig, ClientKind
 from tidelog.client.options import client_config as module
+from tidelog.client.options.foreign_names import FOREIGN_NAMES, options_named
 from tidelog.client.options.network import network_settings
 from tidelog.client.options.unhonoured import UNHONOURED_NAMES
 from tidelog.errors import ConfigError
@@ -16,7 +19,7 @@ KINDS = (PRODUCER, CONSUMER, ADMIN)
 
 
 def parse(kind: ClientKind, **keywords: Any) -> ClientConfig:
-    return ClientConfig.parse(kind, bootstrap_servers="127.0.0.1:9092", **keywords)
+    return ClientConfig.parse(kind, {"bootstrap.servers": "127.0.0.1:9092", **keywords})
 
 
 def refusal(kind: ClientKind, **keywords: Any) -> str:
@@ -74,6 +77,9 @@ def test_values_may_be_pythons_own() -> None:
         (PRODUCER, {"linger_ms": 1.5}, "Invalid value 1.5 for configuration linger.ms"),
         (CONSUMER, {"auto_offset_reset": "first"}, "either 'earliest', 'latest', 'none'"),
         (CONSUMER, {"isolation_level": "serializable"}, "read_committed, read_uncommitted"),
+        (PRODUCER, {"bootstrap.servers": 5}, "bootstrap.servers takes 'host:port' or a list of them, not 5"),
+        (ADMIN, {"bootstrap.servers": [5]}, "bootstrap.servers takes 'host:port' or a list of them, not [5]"),
+        (CONSUMER, {"bootstrap.servers": {"a": 1}}, "bootstrap.servers takes 'host:port' or a list of them"),
         (ADMIN, {"security_protocol": "TLS"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )
@@ -227,3 +233,80 @@ def test_the_network_gets_its_settings_from_the_options() -> None:
     assert network_settings(parse(ADMIN)).connections_max_idle_ms == 300_000
     assert network_settings(parse(ADMIN, retries=2)).retries == 2
     assert network_settings(parse(PRODUCER, retries=2)).retries is None
+
+
+CLIENTS = (Consumer, AsyncConsumer, Producer, AsyncProducer, Admin, AsyncAdmin)
+
+
+def refused_by(client: Callable[..., object], *arguments: object, **keywords: object) -> str:
+    with pytest.raises(ConfigError) as refused:
+        client(*arguments, **keywords)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("consumer", [Consumer, AsyncConsumer])
+def test_topics_in_the_place_of_options_are_refused_with_the_way_to_subscribe(
+    consumer: Callable[..., object],
+) -> None:
+    text = refused_by(consumer, "orders", bootstrap_servers="127.0.0.1:9092", group_id="g")
+    assert "then `subscribe(['orders'])`" in text
+    assert "then `subscribe(['orders', 'bills'])`" in refused_by(consumer, "orders", "bills")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_address_in_the_place_of_options_is_refused_with_the_option_for_it(
+    client: Callable[..., object],
+) -> None:
+    assert "bootstrap_servers='localhost:9092'" in refused_by(client, "localhost:9092")
+    for nonsense in (5, ["localhost:9092"], b"orders", [("bootstrap.servers", "a:1")]):
+        assert "options as a mapping or by their names" in refused_by(client, nonsense)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_name_of_an_option_is_a_str(client: Callable[..., object]) -> None:
+    assert "an option's name is a str, and 5 is none" in refused_by(
+        client, {"bootstrap.servers": "a:1", 5: 6}
+    )
+
+
+@pytest.mark.parametrize(
+    ("streams", "handler", "words"),
+    [
+        ("orders", print, "say how many streams read each topic, as {'orders': 4}"),
+        (["orders"], print, "say how many streams read each topic, as {'orders': 4}"),
+        ({"orders": "four"}, print, "at least one stream for each"),
+        ({"orders": True}, print, "at least one stream for each"),
+        ({"orders": 0}, print, "at least one stream for each"),
+        ({}, print, "name at least one topic"),
+        ({"orders": 1}, "print", "'print' is none"),
+    ],
+)
+def test_streams_and_handlers_that_cannot_be_used_are_refused(streams: Any, handler: Any, words: str) -> None:
+    text = refused_by(StreamConsumer, streams, handler, bootstrap_servers="127.0.0.1:9092", group_id="g")
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        (CONSUMER, {"ssl_cafile": "x"}, "a consumer has no option ssl_cafile: it is ssl_truststore_location"),
+        (CONSUMER, {"ssl.ca.location": "x"}, "it is ssl.truststore.location"),
+        (CONSUMER, {"consumer_timeout_ms": 1}, "`records(timeout=…)`"),
+        (CONSUMER, {"fetch.message.max.bytes": 1}, "it is max.partition.fetch.bytes"),
+        (PRODUCER, {"queue.buffering.max.ms": 1}, "it is linger.ms"),
+        (PRODUCER, {"sasl_plain_username": "ann"}, "it is sasl_username"),
+        (PRODUCER, {"on_delivery": print}, "give `on_delivery` to each `send`"),
+        (ADMIN, {"metadata.broker.list": "a:1"}, "it is bootstrap.servers"),
+        (ADMIN, {"api_version": (2, 5)}, "versions are negotiated"),
+    ],
+)
+def test_another_clients_name_for_an_option_is_answered_with_ours(
+    kind: ClientKind, options: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(kind, **options)
+
+
+def test_advice_names_options_that_exist_for_names_that_do_not() -> None:
+    ours = {name for kind in KINDS for name in kind.options}
+    assert options_named() <= ours
+    assert not FOREIGN_NAMES.keys() & (ours | UNHONOURED_NAMES.keys())

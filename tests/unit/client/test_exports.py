@@ -66,3 +66,12 @@ def test_importing_the_package_or_the_broker_loads_no_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize("module", ["tidelog", "tidelog.client"])
+def test_a_star_brings_every_public_name_and_nothing_else(module: str) -> None:
+    names: dict[str, object] = {}
+    exec(f"from {module} import *", names)
+    del names["__builtins__"]
+    assert names.keys() == tidelog.client.EXPORTS.keys()
+    assert names["Consumer"] is tidelog.Consumer

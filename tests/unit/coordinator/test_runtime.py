@@ -267,14 +267,26 @@ def test_records_of_unknown_types_and_without_keys_are_passed_over(
     scene = Scene(log)
     assert scene.is_active
     assert scene.shard.offsets == [2]
-    assert "unknown type 99" in caplog.text
+    assert "1 of unknown types at offset 0; " in caplog.text
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00\x63", b"\x00\x00\x01"], ids=["none", "version", "torn"])
-def test_a_shard_whose_log_cannot_be_read_does_not_serve(value: bytes) -> None:
+def test_a_record_that_cannot_be_read_is_stepped_over(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
     log = MemoryLog()
     known = encode_key(TransactionLogKey(transactional_id="a"))
     log.append(encode_batch([Record(timestamp=1, key=known, value=value)]))
+    log.append(encode_batch([Record(timestamp=1, key=known, value=None)]))
+    scene = Scene(log)
+    assert scene.is_active
+    assert scene.shard.offsets == [1]
+    assert "1 record cannot be read, offset 0 (" in caplog.text
+
+
+def test_a_shard_whose_log_goes_round_in_circles_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MemoryLog()
+    known = encode_key(TransactionLogKey(transactional_id="a"))
+    log.append(encode_batch([Record(timestamp=1, key=known, value=None)]))
+    monkeypatch.setattr(log, "read", lambda offset, max_bytes: log.batches[0])
     scene = Scene(log)
     assert not scene.is_active
     assert code_of(scene.add("a", 1)) is ErrorCode.NOT_COORDINATOR

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import inspect
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +37,15 @@ from tidelog.wire.api import API_TABLE
 from tidelog.wire.codec import decode, encode
 
 BROKER_ID = 1
+
+
+def _finished(work: Generator[None, None, Any]) -> Any:
+    """The result of work in slices."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
 
 
 class SmallBroker:
@@ -79,6 +88,8 @@ class SmallBroker:
             response = module.handle(context, received)
             if inspect.isawaitable(response):
                 response = await response
+            if inspect.isgenerator(response):
+                response = _finished(response)
         except KafkaError as error:
             refuse = getattr(module, "refuse", None)
             if refuse is None:

@@ -82,6 +82,32 @@ def test_a_broker_describes_itself_with_what_is_read_only_and_what_is_secret(run
     run(body, {"my.own.option": "5"})
 
 
+RATE = "leader.replication.throttled.rate"
+
+
+def test_a_broker_that_stands_alone_lists_what_kafka_4_has(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        names = {config.name for config in (await _describe(broker, BROKER, "1")).configs}
+        assert not {name for name in names if name.startswith("zookeeper.")}
+        assert not names & {"broker.id.generation.enable", "control.plane.listener.name", RATE}
+        assert "controlled.shutdown.enable" in names
+        assert (await _describe(broker, BROKER, "1", "zookeeper.session.timeout.ms")).configs == []
+
+    run(body)
+
+
+def test_what_it_would_not_list_is_told_once_it_was_given(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        (given,) = (await _describe(broker, BROKER, "1", "zookeeper.session.timeout.ms")).configs
+        assert (given.value, given.config_source) == ("9000", ConfigSource.STATIC_BROKER_CONFIG)
+        await broker.controller.change_broker_config(lambda now: {RATE: "5000"}, every_broker=False)
+        (rate,) = (await _describe(broker, BROKER, "1", RATE, include_synonyms=True)).configs
+        assert (rate.value, rate.read_only, rate.config_type) == ("5000", False, OptionType.LONG)
+        assert [each.source for each in rate.synonyms] == [ConfigSource.DYNAMIC_BROKER_CONFIG]
+
+    run(body, {"zookeeper.session.timeout.ms": "9000"})
+
+
 def test_the_default_of_all_brokers_shows_only_what_was_set_there(run: Run) -> None:
     async def body(broker: Any) -> None:
         assert (await _describe(broker, BROKER, "")).configs == []

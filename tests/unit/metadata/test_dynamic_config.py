@@ -311,3 +311,12 @@ def test_stored_entries_that_contradict_each_other_are_passed_over(tmp_path: Pat
 
     _run(tmp_path, spoil)
     _run(tmp_path, scenario)
+
+
+def test_a_broker_of_a_cluster_lists_what_kafka_3_has(tmp_path: Path) -> None:
+    async def look(rig: Rig) -> None:
+        names = {entry.name for entry in rig.configs.describe_broker()}
+        assert {"zookeeper.connect", "zookeeper.session.timeout.ms", "control.plane.listener.name"} <= names
+        assert "leader.replication.throttled.rate" not in names
+
+    _run(tmp_path, look, {"zookeeper.connect": "127.0.0.1:2181"})

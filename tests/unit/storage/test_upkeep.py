@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.checkpoints import OffsetCheckpoint
@@ -242,3 +244,54 @@ def test_a_damaged_log_does_not_keep_the_others_from_their_retention(
         await again.close()
 
     asyncio.run(scenario())
+
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def refused(log: Log, *, now_ms: int) -> bool:
+    try:
+        append(log, now_ms=now_ms)
+    except KafkaError as error:
+        return error.code is ErrorCode.INVALID_TIMESTAMP
+    return False
+
+
+def test_after_the_clock_was_set_back_timestamps_are_held_against_the_new_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock(NOW_MS + 7 * DAY_MS)
+        dirs = loaded(tmp_path, replace(QUIET, clock_check_interval_ms=5), clock)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        dirs.start()
+        append(log, now_ms=clock.time_ms())
+        clock.set_wall(NOW_MS)
+        await wait_until(lambda: refused(log, now_ms=NOW_MS + 7 * DAY_MS))
+        append(log, now_ms=NOW_MS)
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_only_a_step_back_makes_logs_look_at_the_clock_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock(NOW_MS)
+        dirs = loaded(tmp_path, clock=clock)
+        watch = dirs.upkeep.watch_clock
+        clock.advance(DAY_MS)
+        assert not await watch(), "time passed"
+        clock.set_wall(clock.time_ms() + DAY_MS)
+        assert not await watch(), "set forward"
+        for _ in range(4):  # slowed, as NTP does it
+            clock.set_wall(clock.time_ms() - 300)
+            seen = await watch()
+        assert seen, "more than a second in all"
+        clock.set_wall(clock.time_ms() - 5000)
+        assert await watch()
+        assert not await watch(), "told once"
+        await dirs.close()
+
+    asyncio.run(scenario())
+    assert "the clock was set back by 5 s" in caplog.text

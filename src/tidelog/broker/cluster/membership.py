@@ -21,6 +21,7 @@ from tidelog.broker.cluster.registration import register, wait_until_missed
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
 from tidelog.broker.cluster.throttles import Throttles
+from tidelog.broker.network_settings import socket_buffer
 from tidelog.client.address import Address
 from tidelog.client.settings import NetworkSettings
 from tidelog.clock import Clock
@@ -66,7 +67,7 @@ class Membership:
         self._feed = feed
         self._settings = NetworkSettings(
             client_id=f"broker-{config.node_id}",
-            receive_buffer_bytes=config.int("replica.socket.receive.buffer.bytes"),
+            receive_buffer_bytes=socket_buffer(config, "replica.socket.receive.buffer.bytes"),
         )
         timeout_ms = config.int("controller.socket.timeout.ms")
         self.link = ControllerLink(self._controller_address, self._settings, timeout_ms)

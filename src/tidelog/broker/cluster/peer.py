@@ -32,11 +32,17 @@ class Peer:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def known_connection(self) -> Connection | None:
+        """The connection, if it is open and leads where the broker is."""
+        known = self._connection
+        return known if known is not None and known.is_open and known.address == self._address() else None
+
     async def connection(self, timeout_ms: float) -> Connection:
         """An open connection; raises what keeps it from being opened."""
         async with self._opening:
-            known = self._connection
-            if known is None or not known.is_open or known.address != self._address():
+            known = self.known_connection
+            if known is None:
                 await self._drop()
                 address = self._address()
                 if address is None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tidelog.broker.cluster.peer import Peer
+from tidelog.client.connection import Body
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition
+from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
+from tidelog.wire import follower_fetch
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import encode
 from tidelog.wire.fetch_response import decode_fetch_response
-from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -21,11 +23,38 @@ from tidelog.wire.messages.list_offsets import (
 )
 
 _LOWEST, _HIGHEST = 12, 17
-_TOPIC_IDS_SINCE = 13
-_REPLICA_STATE_SINCE = 15
 _EARLIEST = -2
 _LATEST = -1
 _NO_SESSION = -1
+_NO_RECORDS = memoryview(b"")
+
+
+class _FetchAnswer:
+    """Takes the answer to a fetch in the turn of the loop in which it comes; an ``AnswerTaker``."""
+
+    __slots__ = ("_leader", "_on_answers", "_positions", "_version")
+
+    def __init__(
+        self, leader: RemoteLeader, version: int, positions: Positions, on_answers: OnAnswers
+    ) -> None:
+        self._leader = leader
+        self._version = version
+        self._positions = positions
+        self._on_answers = on_answers
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Body) -> None:
+        try:
+            answers = self._leader.read_answers(self._version, self._positions, result)
+        except Exception as error:
+            self._on_answers(error)
+        else:
+            self._on_answers(answers)
+
+    def set_exception(self, exception: Exception) -> None:
+        self._on_answers(exception)
 
 
 class RemoteLeader:
@@ -38,23 +67,50 @@ class RemoteLeader:
         self._broker_epoch = broker_epoch
         self._peer = peer
         self._config = config
+        # None of these changes while a broker runs.
+        self._partition_max_bytes = config.int("replica.fetch.max.bytes")
+        self._limits = (
+            config.int("replica.fetch.wait.max.ms"),
+            config.int("replica.fetch.min.bytes"),
+            config.int("replica.fetch.response.max.bytes"),
+        )
 
-    async def fetch(
-        self, positions: Mapping[TopicPartition, FollowerPosition]
-    ) -> dict[TopicPartition, FetchedPartition]:
+    async def fetch(self, positions: Positions) -> Answers:
         timeout_ms = self._config.int("replica.socket.timeout.ms")
-        connection = await self._peer.connection(timeout_ms)
+        connection = self._peer.known_connection or await self._peer.connection(timeout_ms)
         version = connection.require_version(ApiKey.FETCH, _LOWEST, _HIGHEST)
-        body = encode(self._request(positions, version), version)
+        if version >= follower_fetch.LOWEST:
+            body = self._quick_request(positions)
+        else:
+            body = encode(self._request(positions), version)
         answer = await connection.send(ApiKey.FETCH, version, [body], timeout_ms / 1000)
-        result = decode_fetch_response(version, memoryview(answer))
+        return self.read_answers(version, positions, answer)
+
+    def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
+        connection = self._peer.known_connection
+        if connection is None:
+            return False
+        version = connection.version_of(ApiKey.FETCH, _LOWEST, _HIGHEST)
+        if version is None or version < follower_fetch.LOWEST:
+            return False
+        taker = _FetchAnswer(self, version, positions, on_answers)
+        timeout_ms = self._config.int("replica.socket.timeout.ms")
+        body = self._quick_request(positions)
+        connection.send_for(taker, ApiKey.FETCH, version, [body], timeout_ms / 1000)
+        return True
+
+    def read_answers(self, version: int, positions: Positions, body: Body) -> Answers:
+        """What is in the body of an answer; raises what is wrong with it."""
+        result = decode_fetch_response(version, memoryview(body))
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(result.error_code), "the fetch was refused")
-        names = {(position.topic_id, name.partition): name for name, position in positions.items()}
+        names: dict[tuple[Uuid, int], TopicPartition] | None = None
         found: dict[TopicPartition, FetchedPartition] = {}
         for topic, topic_id, partitions in result.topics:
+            if topic_id is not None and names is None:
+                names = {(position.topic_id, name.partition): name for name, position in positions.items()}
             for each in partitions:
-                if topic_id is not None:
+                if topic_id is not None and names is not None:
                     name = names.get((topic_id, each.partition))
                 else:
                     name = TopicPartition(topic or "", each.partition)
@@ -64,12 +120,26 @@ class RemoteLeader:
                         each.high_watermark,
                         each.log_start_offset,
                         each.diverging_epoch,
-                        each.records if isinstance(each.records, memoryview) else memoryview(b""),
+                        each.records if isinstance(each.records, memoryview) else _NO_RECORDS,
                     )
         return found
 
-    def _request(self, positions: Mapping[TopicPartition, FollowerPosition], version: int) -> FetchRequest:
-        max_bytes = self._config.int("replica.fetch.max.bytes")
+    def _quick_request(self, positions: Positions) -> bytes:
+        topics: dict[Uuid, list[follower_fetch.FollowedPartition]] = {}
+        for (_, index), (topic_id, offset, start, epoch, last_epoch) in positions.items():
+            partition = index, epoch, offset, last_epoch, start
+            if topic_id in topics:
+                topics[topic_id].append(partition)
+            else:
+                topics[topic_id] = [partition]
+        return follower_fetch.encode_follower_fetch(
+            self._limits,
+            (self._broker_id, self._broker_epoch()),
+            topics.items(),
+            self._partition_max_bytes,
+        )
+
+    def _request(self, positions: Positions) -> FetchRequest:
         topics: dict[tuple[str, Uuid], FetchTopic] = {}
         for name, position in positions.items():
             topic = topics.setdefault(
@@ -82,22 +152,18 @@ class RemoteLeader:
                     fetch_offset=position.offset,
                     last_fetched_epoch=position.last_fetched_epoch,
                     log_start_offset=position.log_start_offset,
-                    partition_max_bytes=max_bytes,
+                    partition_max_bytes=self._partition_max_bytes,
                 )
             )
+        max_wait_ms, min_bytes, max_bytes = self._limits
         request = FetchRequest(
-            max_wait_ms=self._config.int("replica.fetch.wait.max.ms"),
-            min_bytes=self._config.int("replica.fetch.min.bytes"),
-            max_bytes=self._config.int("replica.fetch.response.max.bytes"),
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
             session_epoch=_NO_SESSION,
             topics=list(topics.values()),
         )
-        if version >= _REPLICA_STATE_SINCE:
-            request.replica_state = ReplicaState(
-                replica_id=self._broker_id, replica_epoch=self._broker_epoch()
-            )
-        else:
-            request.replica_id = self._broker_id
+        request.replica_id = self._broker_id
         return request
 
     async def log_bounds(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:

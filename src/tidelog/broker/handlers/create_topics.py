@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.slow_lane import Work
 from tidelog.controller.controller import CreatedTopic
 from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.controller.topics import NewTopic
@@ -35,7 +36,7 @@ API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
 
-async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> Work[CreateTopicsResponse]:
     """Create what can be created; every name of the request gets one answer."""
     counts = Counter(topic.name for topic in request.topics)
     wanted = [
@@ -57,9 +58,17 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
             outcomes[name] = KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
             )
-    return CreateTopicsResponse(
-        topics=[_result(context, name, outcome) for name, outcome in outcomes.items()]
-    )
+    return _response(context, outcomes)
+
+
+def _response(
+    context: RequestContext, outcomes: Mapping[str, CreatedTopic | KafkaError]
+) -> Work[CreateTopicsResponse]:
+    response = CreateTopicsResponse()
+    for name, outcome in outcomes.items():
+        response.topics.append(_result(context, name, outcome))
+        yield
+    return response
 
 
 def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:

@@ -10,6 +10,7 @@ Deviation: answers are in the order of the request; Kafka shuffles them.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from tidelog.broker.context import RequestContext
@@ -28,6 +29,7 @@ API = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 
 _DISABLED_CODE_SINCE = 3
+_AT_ONCE = 256
 _ALREADY_SUPPLIED = "The provided topic name maps to an ID that was already supplied."
 
 
@@ -39,8 +41,16 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
     chosen: dict[Uuid, DeletableTopicResult] = {}
     responses = []
-    mentions = Counter(map(_key, _asked(request)))
-    for topic in {_key(topic): topic for topic in _asked(request)}.values():
+    mentions: Counter[tuple[str | None, Uuid]] = Counter()
+    asked: dict[tuple[str | None, Uuid], DeleteTopicState] = {}
+    for count, topic in enumerate(_asked(request), 1):
+        asked[_key(topic)] = topic
+        mentions[_key(topic)] += 1
+        if not count % _AT_ONCE:
+            await asyncio.sleep(0)
+    for count, topic in enumerate(asked.values(), 1):
+        if not count % _AT_ONCE:
+            await asyncio.sleep(0)
         result = _resolve(topic, mentions, broker.image)
         if result.error_code == ErrorCode.NONE and result.topic_id in chosen:
             chosen.pop(result.topic_id)

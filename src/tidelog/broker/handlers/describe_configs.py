@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from tidelog.broker import log_levels
 from tidelog.broker.context import RequestContext
+from tidelog.broker.slow_lane import Work
 from tidelog.controller.config_changes import ResourceType
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
@@ -38,14 +39,16 @@ _MALFORMED = (
 )
 
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> Work[DescribeConfigsResponse]:
     """Describe resource by resource."""
     for resource in request.resources:
         if resource.resource_type not in ResourceType.__members__.values():
             raise KafkaError(ErrorCode.INVALID_REQUEST, _MALFORMED)
-    return DescribeConfigsResponse(
-        results=[_describe(context, request, resource) for resource in request.resources]
-    )
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        response.results.append(_describe(context, request, resource))
+        yield
+    return response
 
 
 def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:

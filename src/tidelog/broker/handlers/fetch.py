@@ -48,6 +48,7 @@ class FetchHandler:
         self.broker = broker
         self.sessions = sessions
         self.max_bytes = max_bytes
+        self.deadlines = broker.deadlines
         self.by_name = broker.partitions.by_name
         self.by_id = broker.partitions.by_id
         self.nearest: NearestReplica | None = None

@@ -15,7 +15,7 @@ back the requests behind it on its connection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from itertools import islice
 
 from tidelog.broker.context import RequestContext
@@ -59,16 +59,11 @@ def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up, partition by partition."""
-    named = Counter(
-        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
-    )
-    lookups = [
-        _Lookup(context, request, topic.name, wanted, twice=named[topic.name, wanted.partition_index] > 1)
-        for topic in request.topics
-        for wanted in topic.partitions
-    ]
-    searches = any(lookup.is_search for lookup in lookups)
-    if len(lookups) > (_SEARCHES_AT_A_TIME if searches else _AT_A_TIME):
+    if sum(len(topic.partitions) for topic in request.topics) > _AT_A_TIME:
+        return _look_up_many(context, request)
+    named = Counter(_names(request))
+    lookups = list(_lookups(context, request, named))
+    if len(lookups) > _SEARCHES_AT_A_TIME and any(lookup.is_search for lookup in lookups):
         return _look_up(request, lookups)
     for lookup in lookups:
         lookup.begin()
@@ -77,12 +72,34 @@ def handle(
     return _look_up(request, lookups)
 
 
+async def _look_up_many(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """The same for so many partitions that naming them takes long."""
+    named: Counter[tuple[str, int]] = Counter()
+    async for name in in_turns(_names(request), _AT_A_TIME):
+        named[name] += 1
+    lookups = [lookup async for lookup in in_turns(_lookups(context, request, named), _AT_A_TIME)]
+    return await _look_up(request, lookups)
+
+
 async def _look_up(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:
     """The same where it takes longer: many partitions, or records that are far to find."""
     searches = any(lookup.is_search for lookup in lookups)
     async for lookup in in_turns(lookups, _SEARCHES_AT_A_TIME if searches else _AT_A_TIME):
         await lookup.finish()
     return _response(request, lookups)
+
+
+def _names(request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
+    return ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+
+
+def _lookups(
+    context: RequestContext, request: ListOffsetsRequest, named: Counter[tuple[str, int]]
+) -> Iterator[_Lookup]:
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            twice = named[topic.name, wanted.partition_index] > 1
+            yield _Lookup(context, request, topic.name, wanted, twice=twice)
 
 
 def _response(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:

@@ -16,9 +16,9 @@ Difference: a topic that cannot be created says why in the same answer, where Ka
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
-from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.broker.metadata_cache import Variant
 from tidelog.broker.slow_lane import EncodedResponse, Work
@@ -49,7 +49,7 @@ def handle(
     _check_names_and_ids(context, request)
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
-        return _response(context, request, [_topic_by_id(context, topic_id) for topic_id in ids])
+        return _response(context, request, (_topic_by_id(context, topic_id) for topic_id in ids))
     asked = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
     missing = [name for name in asked if name not in context.broker.image.topics]
     names = [name for name in asked if name in context.broker.image.topics] + missing
@@ -59,22 +59,24 @@ def handle(
         and context.broker.config.bool("auto.create.topics.enable")
     ):
         return _create_and_describe(context, request, names, missing)
-    return _response(context, request, [_topic_by_name(context, name) for name in names])
+    return _response(context, request, (_topic_by_name(context, name) for name in names))
 
 
 async def _create_and_describe(
     context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> Work[EncodedResponse]:
     errors = await context.broker.controller.auto_create_topics(missing)
-    topics = [
+    topics = (
         _unknown(name, errors.get(name)) if name in errors else _topic_by_name(context, name)
         for name in names
-    ]
+    )
     return _response(context, request, topics)
 
 
 def _response(
-    context: RequestContext, request: MetadataRequest, topics: list[TopicImage | MetadataResponseTopic] | None
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: Iterable[TopicImage | MetadataResponseTopic] | None,
 ) -> Work[EncodedResponse]:
     """The answer; without ``topics`` it tells of all."""
     cache = context.broker.metadata_cache
@@ -82,9 +84,6 @@ def _response(
     if topics is None:
         elements = yield from cache.all_topics(variant)
     else:
-        for topic in topics if variant.operations else ():
-            if isinstance(topic, MetadataResponseTopic) and topic.name is not None:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
         elements = yield from cache.topics(variant, topics)
     image = context.broker.image
     response = MetadataResponse(

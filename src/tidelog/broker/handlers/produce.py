@@ -11,7 +11,8 @@ the sync (``broker/produce_wait``). Error messages and record errors are sent fo
 their records.
 
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
-requests; ``StagedProduce.settle`` answers when the group has been written.
+requests; ``StagedProduce.settle`` answers when the group has been written. A request whose batches take long
+to judge (``broker/judging``), or that has very many of them, waits in between and is written by itself.
 
 Transactional records are taken in a transaction that is open in their partition, or that its coordinator
 vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
@@ -25,11 +26,16 @@ refused by itself, where Kafka refuses its whole request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.broker.judging import Judgements, RequestJudging, judge_at_once, takes_long
 from tidelog.broker.partition_errors import error_code
-from tidelog.broker.pending import NO_ANSWER, Answer, NoAnswer, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
+from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.broker.transaction_verification import BELIEVED, Verified
 from tidelog.broker.transactional_produce import (
     NotVerifiedError,
@@ -41,7 +47,7 @@ from tidelog.ids import Uuid
 from tidelog.records.compression import Codec
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
-from tidelog.storage.log_append import AppendInfo
+from tidelog.storage.log_append import AppendInfo, Judged
 from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.produce import (
@@ -59,6 +65,11 @@ if TYPE_CHECKING:
 API = ApiKey.PRODUCE
 VERSIONS = (3, 13)
 
+logger = logging.getLogger(__name__)
+
+# What is staged and written in one turn of the loop: so many batches, or so many bytes.
+_MANY_BATCHES = 200
+_LARGE_FRAME_BYTES = 4 * 1024 * 1024
 _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
 _ATTRIBUTES_AT = 22
@@ -85,6 +96,17 @@ Entry = tuple[int, Partition | None, AppendInfo | KafkaError]
 Topic = tuple[str | None, Uuid | None, list[Entry]]
 
 
+class ProduceCall(NamedTuple):
+    """One request, parsed; its records are views of ``frame``."""
+
+    connection: Connection
+    frame: memoryview
+    pos: int
+    version: int
+    correlation_id: int
+    request: ParsedProduce
+
+
 class ProduceHandler:
     """Stages produce requests of one broker in its append group."""
 
@@ -95,6 +117,8 @@ class ProduceHandler:
         self._by_name = broker.partitions.by_name
         self._by_id = broker.partitions.by_id
         self._transactional: TransactionalRequests | None = None
+        self._lane = SlowLane(broker.clock)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def _transactions(self) -> TransactionalRequests:
@@ -103,53 +127,164 @@ class ProduceHandler:
         return self._transactional
 
     def handle_frame(
-        self,
-        connection: Connection,
-        frame: memoryview,
-        pos: int,
-        version: int,
-        correlation_id: int,
-        verified: Verified | None = None,
+        self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
     ) -> StagedAnswer | PendingAnswer:
-        """Check and stage the batches of one request; ``verified`` is known of one that had to wait."""
+        """Check and stage the batches of one request, or begin to."""
         request = parse_produce_request(frame, pos, version)
-        transactional_id, acks, timeout_ms, topics = request
-        if transactional_id is not None and verified is None:
+        call = ProduceCall(connection, frame, pos, version, correlation_id, request)
+        transactional_id, _, _, topics = request
+        verified: Verified | None = None
+        if transactional_id is not None:
             try:
                 asked = self._transactions.verify(transactional_id, version, topics)
             except NotVerifiedError as refusal:
-                return self._refuse(connection, version, correlation_id, request, refusal)
+                return self._refuse(call, refusal)
             if not asked.done:
-                copy = memoryview(bytearray(frame))
-                later = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed))
+                call, release = self._keep(call)
                 return answer_when_verified(
-                    asked, lambda known: later.finish(connection, copy, pos, version, correlation_id, known)
+                    asked, lambda known: self._judge_apart(call, self._slow_batches(call), known, release)
                 )
             verified = asked.result()
-        usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
-        staged: list[Topic] = []
-        refused = False
-        for name, topic_id, partitions in topics:
-            entries: list[Entry] = []
+        if len(topics) != 1 or len(topics[0][2]) > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
+            count = sum(len(partitions) for _, _, partitions in topics)
+            if count > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
+                call, release = self._keep(call)
+                return self._judge_apart(call, self._slow_batches(call), verified, release)
+        slow = self._slow_batches(call)
+        if not slow:
+            return self._stage(call, verified, None)
+        judging = RequestJudging(slow)
+        if judge_at_once(judging):
+            return self._stage(call, verified, judging.judged)
+        call, release = self._keep(call)
+        return self._judge_apart(call, self._slow_batches(call), verified, release)
+
+    def _keep(self, call: ProduceCall) -> tuple[ProduceCall, Callable[[], None]]:
+        """The same request in memory of its own, and what gives that back."""
+        frame = call.connection.keep(call.frame)
+        request = parse_produce_request(frame.view, call.pos, call.version)
+        return call._replace(frame=frame.view, request=request), frame.release
+
+    def _slow_batches(self, call: ProduceCall) -> list[tuple[int, Partition, memoryview]]:
+        """The batches that take long to judge, by their number in the request."""
+        slow: list[tuple[int, Partition, memoryview]] = []
+        number = -1
+        for name, topic_id, partitions in call.request[3]:
             for index, records in partitions:
+                number += 1
                 partition = (
                     self._by_name.get((name, index))
                     if topic_id is None
                     else self._by_id.get((topic_id, index))
                 )
+                if partition is not None and records is not None and takes_long(partition, records):
+                    slow.append((number, partition, records))
+        return slow
+
+    def _judge_apart(
+        self,
+        call: ProduceCall,
+        slow: list[tuple[int, Partition, memoryview]],
+        verified: Verified | None,
+        release: Callable[[], None],
+    ) -> PendingAnswer:
+        """Judge in a thread what takes long, then stage, write and answer the request by itself."""
+        pending = PendingAnswer()
+        judging = RequestJudging(slow)
+
+        def judged(failure: Exception | None) -> None:
+            if failure is not None:
+                logger.error("Judging a request of %s failed", call.connection, exc_info=failure)
+                release()
+                pending.fail("its produce request could not be handled")
+                return
+            task = asyncio.get_running_loop().create_task(
+                self._finish(call, verified, judging.judged, release, pending)
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        if slow:
+            self.broker.judging_threads.judge(judging, judged)
+        else:
+            judged(None)
+        return pending
+
+    async def _finish(
+        self,
+        call: ProduceCall,
+        verified: Verified | None,
+        judged: Judgements,
+        release: Callable[[], None],
+        pending: PendingAnswer,
+    ) -> None:
+        # A group of its own: in that of the connections somebody else's batches may be staged.
+        apart = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed))
+        try:
+            staged = await self._lane.run(apart.stage_in_slices(call, verified, judged))
+            outcome = staged.settle()
+        except Exception:
+            logger.exception("A produce request of %s that was judged apart failed", call.connection)
+            pending.fail("its produce request could not be handled")
+        else:
+            pending.follow(outcome)
+        finally:
+            release()
+
+    def stage_in_slices(
+        self, call: ProduceCall, verified: Verified | None, judged: Judgements
+    ) -> Work[StagedProduce]:
+        """Stage and write the batches of a request one by one."""
+        topics: list[Topic] = []
+        number = -1
+        for name, topic_id, partitions in call.request[3]:
+            entries: list[Entry] = []
+            for index, records in partitions:
+                number += 1
+                entry = self._stage_one(call, name, topic_id, index, records, verified, judged.get(number))
+                self.group.commit()
+                if entry[1] in self.group.failed:
+                    entry = index, entry[1], KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+                entries.append(entry)
+                yield
+            if entries:
+                topics.append((name, topic_id, entries))
+        self.group.failed.clear()
+        refused = any(isinstance(entry[2], KafkaError) for topic in topics for entry in topic[2])
+        return StagedProduce(self, call, topics, refused)
+
+    def _stage(self, call: ProduceCall, verified: Verified | None, judged: Judgements | None) -> StagedAnswer:
+        """Stage all batches of a request; the connection has them written."""
+        _, acks, _, topics = call.request
+        version = call.version
+        usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
+        staged: list[Topic] = []
+        refused = False
+        number = -1
+        for name, topic_id, partitions in topics:
+            entries: list[Entry] = []
+            for index, records in partitions:
+                number += 1
+                partition = (
+                    self._by_name.get((name, index))
+                    if topic_id is None
+                    else self._by_id.get((topic_id, index))
+                )
+                if (
+                    not usual
+                    or judged is not None
+                    or partition is None
+                    or records is None
+                    or partition.is_internal
+                    or len(records) <= _ATTRIBUTES_AT
+                    or records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+                ):
+                    known = None if judged is None else judged.get(number)
+                    entry = self._stage_one(call, name, topic_id, index, records, verified, known)
+                    refused = refused or isinstance(entry[2], KafkaError)
+                    entries.append(entry)
+                    continue
                 try:
-                    if (
-                        not usual
-                        or partition is None
-                        or records is None
-                        or partition.is_internal
-                        or len(records) <= _ATTRIBUTES_AT
-                        or records[_ATTRIBUTES_AT] & _TRANSACTIONAL
-                    ):
-                        _refuse_transactions(records, transactional_id)
-                        partition, records = self._examine(
-                            partition, name, topic_id, index, records, acks, version, frame, verified
-                        )
                     entries.append((index, partition, partition.stage(records, acks)))
                     self._staged[partition] = None
                 except Exception as error:
@@ -157,37 +292,37 @@ class ProduceHandler:
                     entries.append((index, partition, self._refusal(partition, name, index, error)))
             if entries:
                 staged.append((name, topic_id, entries))
-        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, staged, refused)
+        return StagedProduce(self, call, staged, refused)
 
-    def finish(
+    def _stage_one(
         self,
-        connection: Connection,
-        frame: memoryview,
-        pos: int,
-        version: int,
-        correlation_id: int,
-        verified: Verified,
-    ) -> Answer | NoAnswer | PendingAnswer:
-        """Stage, write and answer a request in one go, when its verification is there."""
-        staged = self.handle_frame(connection, frame, pos, version, correlation_id, verified)
-        self.group.commit()
-        return staged if isinstance(staged, PendingAnswer) else staged.settle()
+        call: ProduceCall,
+        name: str | None,
+        topic_id: Uuid | None,
+        index: int,
+        records: memoryview | None,
+        verified: Verified | None,
+        judged: Judged | None,
+    ) -> Entry:
+        """Stage a batch about which something is unusual."""
+        transactional_id, acks, _, _ = call.request
+        partition = self._find(name, topic_id, index)
+        try:
+            _refuse_transactions(records, transactional_id)
+            partition, records = self._examine(call, partition, name, topic_id, index, records, verified)
+            info = partition.stage(records, acks, judged=judged)
+        except Exception as error:
+            return index, partition, self._refusal(partition, name, index, error)
+        self._staged[partition] = None
+        return index, partition, info
 
-    def _refuse(
-        self,
-        connection: Connection,
-        version: int,
-        correlation_id: int,
-        request: ParsedProduce,
-        refusal: KafkaError,
-    ) -> StagedAnswer:
+    def _refuse(self, call: ProduceCall, refusal: KafkaError) -> StagedAnswer:
         """Nothing of a request is taken."""
-        _, acks, timeout_ms, topics = request
         refused: list[Topic] = [
             (name, topic_id, [(index, None, refusal) for index, _ in partitions])
-            for name, topic_id, partitions in topics
+            for name, topic_id, partitions in call.request[3]
         ]
-        return StagedProduce(self, connection, version, correlation_id, acks, timeout_ms, refused, True)
+        return StagedProduce(self, call, refused, True)
 
     def _find(self, name: str | None, topic_id: Uuid | None, index: int) -> Partition | None:
         return self._by_name.get((name, index)) if topic_id is None else self._by_id.get((topic_id, index))
@@ -206,17 +341,16 @@ class ProduceHandler:
 
     def _examine(
         self,
+        call: ProduceCall,
         partition: Partition | None,
         name: str | None,
         topic_id: Uuid | None,
         index: int,
         records: memoryview | None,
-        acks: int,
-        version: int,
-        frame: memoryview,
         verified: Verified | None,
     ) -> tuple[Partition, memoryview]:
         """What is unusual about a batch or where it goes; raises what is wrong with it, in Kafka's order."""
+        version = call.version
         partitions = self.broker.partitions
         if partition is None:
             partition = (
@@ -237,9 +371,9 @@ class ProduceHandler:
                 f"Produce requests with version {version} are not allowed to use ZStandard compression",
             )
         self._transactions.check(partition, records, verified or BELIEVED, version)
-        if not -1 <= acks <= 1:
+        if not -1 <= call.request[1] <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if partition.is_internal and not _is_admin_client(frame):
+        if partition.is_internal and not _is_admin_client(call.frame):
             topic = partition.topic_partition.topic
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
         return partition, records
@@ -248,31 +382,21 @@ class ProduceHandler:
 class StagedProduce(StagedAnswer):
     """A produce request whose batches are staged."""
 
-    __slots__ = ("_acks", "_connection", "_correlation_id", "_handler", "_timeout_ms", "_topics", "_version")
+    __slots__ = ("_acks", "_call", "_handler", "_topics")
 
     def __init__(
-        self,
-        handler: ProduceHandler,
-        connection: Connection,
-        version: int,
-        correlation_id: int,
-        acks: int,
-        timeout_ms: int,
-        topics: list[Topic],
-        refused: bool,
+        self, handler: ProduceHandler, call: ProduceCall, topics: list[Topic], refused: bool
     ) -> None:
         self.refused = refused
         self._handler = handler
-        self._connection = connection
-        self._version = version
-        self._correlation_id = correlation_id
-        self._acks = acks
-        self._timeout_ms = timeout_ms
+        self._call = call
+        self._acks = call.request[1]
         self._topics = topics
 
     def settle(self) -> bytes | NoAnswer | PendingAnswer:
         """Answer, now that the group is written, or once it is synced and replicated as it has to be."""
         acks = self._acks
+        call = self._call
         failed = self._handler.group.failed
         topics = self._topics
         if acks and not failed and len(topics) == 1 and len(topics[0][2]) == 1:
@@ -283,7 +407,7 @@ class StagedProduce(StagedAnswer):
             ):
                 result = index, 0, info[0], info[2], info[3], (), None, None
                 return encode_produce_response(
-                    self._version, self._correlation_id, ((name, topic_id, (result,)),)
+                    call.version, call.correlation_id, ((name, topic_id, (result,)),)
                 )
         answers: list[TopicAnswer] = []
         behind: list[WrittenBatch] = []
@@ -314,17 +438,18 @@ class StagedProduce(StagedAnswer):
         if acks == 0:
             return self._close() if self.refused else NO_ANSWER
         if behind:
-            wait = ProduceWait(acks, behind, lambda: self._encode(answers))
-            return wait.start(self._timeout_ms, refused=self.refused)
+            wait = ProduceWait(acks, behind, lambda: self._encode(answers), self._handler.broker.deadlines)
+            return wait.start(call.request[2], refused=self.refused)
         if self.refused:
             return self._encode(answers)
-        return encode_produce_response(self._version, self._correlation_id, answers)
+        return encode_produce_response(call.version, call.correlation_id, answers)
 
     def _encode(self, answers: list[TopicAnswer]) -> bytes:
         """The answer, with the addresses of the leaders that it points to (KIP-951)."""
         leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
-        endpoints = self._handler.broker.endpoints(leaders, self._connection.listener)
-        return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
+        call = self._call
+        endpoints = self._handler.broker.endpoints(leaders, call.connection.listener)
+        return encode_produce_response(call.version, call.correlation_id, answers, 0, endpoints)
 
     def _refused(
         self, index: int, partition: Partition | None, error: AppendInfo | KafkaError

@@ -12,7 +12,8 @@ broker, no time) is raised. Nothing is sent before the first call.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tidelog.client.admin import features, log_dirs, replicas, topics
 from tidelog.client.admin.cluster_resources import (
@@ -57,7 +58,7 @@ from tidelog.client.admin.transactions import (
     list_transactions,
 )
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import ClientClosedError
+from tidelog.client.errors import ClientClosedError, ClientError
 from tidelog.client.offsets import delete_records, list_offsets
 from tidelog.client.resources import (
     AlterConfigOp,
@@ -75,6 +76,8 @@ from tidelog.client.resources import (
 )
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition, Uuid
+
+Many = TypeVar("Many", bound=Collection[Any])
 
 if TYPE_CHECKING:
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
@@ -146,11 +149,13 @@ class AsyncAdmin:
         self, new_topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicResult]:
         """Create topics, or only check that they could be created."""
-        return await topics.create_topics(self.cluster, new_topics, validate_only=validate_only)
+        return await topics.create_topics(
+            self.cluster, _listed(new_topics, NewTopic), validate_only=validate_only
+        )
 
     async def delete_topics(self, names: Sequence[str | Uuid]) -> list[TopicResult]:
         """Delete topics, by name or by id, and everything in them."""
-        return await topics.delete_topics(self.cluster, names)
+        return await topics.delete_topics(self.cluster, _listed(names, str | bytes))
 
     async def create_partitions(
         self, totals: Mapping[str, int | NewPartitions], *, validate_only: bool = False
@@ -164,7 +169,7 @@ class AsyncAdmin:
 
     async def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription | KafkaError]:
         """Each of ``names`` with its description, or why there is none; never creates a topic."""
-        return await topics.describe_topics(self.cluster, names)
+        return await topics.describe_topics(self.cluster, _listed(names, str))
 
     async def list_offsets(
         self,
@@ -192,7 +197,10 @@ class AsyncAdmin:
     ) -> list[ConfigResult]:
         """The configs of each resource, all of them or only those in ``names``, with their synonyms."""
         return await describe_configs(
-            self.cluster, resources, names=names, include_documentation=include_documentation
+            self.cluster,
+            _listed(resources, ConfigResource),
+            names=None if names is None else _listed(names, str),
+            include_documentation=include_documentation,
         )
 
     async def alter_configs(
@@ -218,25 +226,26 @@ class AsyncAdmin:
 
         A group that does not exist is an error, or on brokers before Kafka 4.0 a group in state ``DEAD``.
         """
-        return await describe_groups(self.cluster, group_ids)
+        return await describe_groups(self.cluster, _listed(group_ids, str))
 
     async def describe_group_lag(self, group_ids: Collection[str]) -> dict[str, GroupLag]:
         """Each group with its committed offsets beside the ends of the logs."""
-        return await describe_group_lag(self.cluster, group_ids)
+        return await describe_group_lag(self.cluster, _listed(group_ids, str))
 
     async def delete_groups(self, group_ids: Collection[str]) -> list[GroupResult]:
         """Delete groups that have no members, with their offsets."""
-        return await delete_groups(self.cluster, group_ids)
+        return await delete_groups(self.cluster, _listed(group_ids, str))
 
     async def remove_group_members(
         self, group_id: str, instance_ids: Collection[str] | None = None, *, reason: str | None = None
     ) -> list[MemberResult]:
         """Remove static members from a group, or with None all of its members."""
-        return await remove_group_members(self.cluster, group_id, instance_ids, reason)
+        instances = None if instance_ids is None else _listed(instance_ids, str)
+        return await remove_group_members(self.cluster, group_id, instances, reason)
 
     async def list_group_offsets(self, group_ids: Collection[str]) -> dict[str, GroupOffsets]:
         """All that each group has committed."""
-        return await list_group_offsets(self.cluster, group_ids)
+        return await list_group_offsets(self.cluster, _listed(group_ids, str))
 
     async def plan_offset_reset(
         self, group_id: str, partitions: Collection[TopicPartition] | None, target: ResetTarget
@@ -279,7 +288,7 @@ class AsyncAdmin:
         self, transactional_ids: Collection[str]
     ) -> dict[str, TransactionDescription]:
         """Each transactional id with its producer, state and open partitions."""
-        return await describe_transactions(self.cluster, transactional_ids)
+        return await describe_transactions(self.cluster, _listed(transactional_ids, str))
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], *, broker_id: int | None = None
@@ -374,3 +383,15 @@ class AsyncAdmin:
     ) -> list[PartitionResult]:
         """Begin to move partitions to other brokers; None gives up a move that is under way."""
         return await replicas.alter_partition_reassignments(self.cluster, targets)
+
+
+def _listed(given: Many, kind: type | UnionType) -> Many:
+    """``given``, if it is several of ``kind``; a lone str, which type checkers let pass, is letters."""
+    if (
+        isinstance(given, str | bytes)
+        or not isinstance(given, Collection)
+        or not all(isinstance(each, kind) for each in given)
+    ):
+        wanted = kind.__name__ if isinstance(kind, type) else str(kind)
+        raise ClientError(f"give a list of {wanted}, even for one; {given!r} is none")
+    return given

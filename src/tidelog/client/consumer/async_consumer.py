@@ -15,12 +15,12 @@ from typing import Any, Self
 from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.listener import RebalanceListener
-from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata
+from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata, checked_partition
 from tidelog.client.consumer.polling import Partitions, Polling
 from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.group.membership import ConsumerGroupMetadata, NoGroup
-from tidelog.client.metadata import PartitionMetadata
+from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.offsets import list_offsets
 from tidelog.client.resources import OffsetResult, OffsetSpec
 from tidelog.ids import TopicPartition
@@ -32,7 +32,8 @@ _NO_OFFSET = -1
 class AsyncConsumer(Polling):
     """Reads records; ``async with AsyncConsumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
 
-    Options are Kafka's, as a mapping or as keyword arguments with underscores. Times are in seconds.
+    Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
+    or ``assign``. Times are in seconds.
     """
 
     async def __aenter__(self) -> Self:
@@ -66,14 +67,17 @@ class AsyncConsumer(Polling):
         elif pattern is not None:
             self._subscription.subscribe_pattern(re.compile(pattern), listener)
         else:
-            names = [topics] if isinstance(topics, str) else list(topics or ())
+            one = isinstance(topics, str) or not isinstance(topics, Iterable)
+            names: list[Any] = [topics] if one else list(topics or ())
+            for name in names:
+                check_place(name)
             self._subscription.subscribe(names, listener)
         self._subscription_changed()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Read exactly these partitions, without a group's help; those kept keep their positions."""
         self._require_open()
-        self._subscription.assign([TopicPartition(*each) for each in partitions])
+        self._subscription.assign([checked_partition(each) for each in partitions])
         self._hand_out.drop(lambda partition: not self._subscription.is_assigned(partition))
         self._subscription_changed()
 

@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import Runner
-from tidelog.client.consumer.partition_state import OffsetAndMetadata
+from tidelog.client.consumer.partition_state import OffsetAndMetadata, checked_offset, checked_partition
 from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.group.membership import Membership
 from tidelog.client.retry import Deadline
@@ -112,7 +113,10 @@ class Commits:
     def _read(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             return self._subscription.all_consumed()
-        return {
-            TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
-            for partition, at in offsets.items()
-        }
+        if not isinstance(offsets, Mapping):
+            raise IllegalStateError(
+                "offsets to commit are given by partition, as {TopicPartition('orders', 0): 42}, "
+                f"not as {offsets!r}"
+            )
+        wanted = {checked_partition(partition): at for partition, at in offsets.items()}
+        return {partition: checked_offset(partition, at) for partition, at in wanted.items()}

@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
@@ -43,11 +43,14 @@ _A_YEAR_S = 3600.0 * 24 * 365
 class Consumer:
     """Reads records; ``with Consumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
 
-    Options are Kafka's, as a mapping or as keyword arguments with underscores. Times are in seconds.
+    Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
+    or ``assign``. Times are in seconds.
     """
 
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._core = AsyncConsumer(options, **keywords)
+    def __init__(
+        self, options: Mapping[str, object] | None = None, /, *topics: Never, **keywords: object
+    ) -> None:
+        self._core = AsyncConsumer(options, *topics, **keywords)
         self._core._run_callback = self._run_here
         self._thread = LoopThread(f"tidelog {self._core.config.str('client.id')}", at_exit=self._core.close)
         self._inbox: queue.SimpleQueue[_Errand | None] | None = None

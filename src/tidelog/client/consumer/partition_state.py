@@ -15,11 +15,12 @@ generation is thrown away. Owned by ``SubscriptionState``; changed by its caller
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from operator import index
+from typing import NamedTuple, SupportsIndex
 
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.reset_strategy import ResetStrategy
-from tidelog.ids import NO_LEADER_EPOCH
+from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 
 
 class FetchState(enum.Enum):
@@ -59,6 +60,24 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+
+
+def checked_partition(given: object) -> TopicPartition:
+    """A partition as the application names it: ``TopicPartition`` or a pair."""
+    match given:
+        case (str() as topic, SupportsIndex() as partition) if index(partition) >= 0:
+            return TopicPartition(topic, index(partition))
+    raise IllegalStateError(
+        f"a partition is named by its topic and number, as TopicPartition('orders', 0); {given!r} is none"
+    )
+
+
+def checked_offset(partition: TopicPartition, given: object) -> OffsetAndMetadata:
+    """An offset to commit as the application gives it."""
+    offset = given.offset if isinstance(given, OffsetAndMetadata) else given
+    if not isinstance(offset, SupportsIndex) or index(offset) < 0:
+        raise IllegalStateError(f"an offset is a number from 0 on, and {offset!r} (of {partition}) is none")
+    return given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(index(offset))
 
 
 class PartitionState:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from typing import Never, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer.commits import Commits
@@ -49,8 +49,10 @@ T = TypeVar("T")
 class Polling:
     """A consumer without its public methods."""
 
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self.config = ClientConfig.parse(CONSUMER, options, **keywords)
+    def __init__(
+        self, options: Mapping[str, object] | None = None, /, *topics: Never, **keywords: object
+    ) -> None:
+        self.config = ClientConfig.parse(CONSUMER, options, *topics, **keywords)
         self._fetch_config = fetch_config(self.config)
         self._subscription = SubscriptionState(parse_reset_strategy(self.config.str("auto.offset.reset")))
         self._membership: Membership = membership_for(self.config)

@@ -50,8 +50,19 @@ class StreamConsumer:
     ) -> None:
         """``streams`` says how many streams read each topic; options are those of a consumer."""
         config = ClientConfig.parse(CONSUMER, options, **keywords)
-        if not streams or any(count < 1 for count in streams.values()):
-            raise ConfigError("name at least one topic, and at least one stream for each")
+        if not isinstance(streams, Mapping):
+            raise ConfigError(
+                f"say how many streams read each topic, as {{'orders': 4}}; {streams!r} does not"
+            )
+        if not streams or not all(type(count) is int and count >= 1 for count in streams.values()):
+            raise ConfigError(
+                "name at least one topic, and at least one stream for each, as {'orders': 4}; "
+                f"not {streams!r}"
+            )
+        if not callable(handler) and not hasattr(handler, "handle"):
+            raise ConfigError(
+                f"the handler is a function, or a class or object with `handle(record)`; {handler!r} is none"
+            )
         if config.optional_str("group.id") is None:
             raise ConfigError("streams divide partitions among them as members of a group: set group.id")
         if "enable.auto.commit" in config.given and config.bool("enable.auto.commit"):

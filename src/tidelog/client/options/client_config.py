@@ -11,11 +11,12 @@ from __future__ import annotations
 import builtins
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidelog.client.options import admin, consumer, producer
+from tidelog.client.options.foreign_names import advice
 from tidelog.client.options.rules import ADMIN_RULES, CONSUMER_RULES, PRODUCER_RULES, Rule
 from tidelog.client.options.unhonoured import UNHONOURED_NAMES
 from tidelog.errors import ConfigError
@@ -55,9 +56,19 @@ class ClientConfig(TypedValues, Mapping[str, object]):
 
     @classmethod
     def parse(
-        cls, kind: ClientKind, options: Mapping[str, object] | None = None, /, **keywords: object
+        cls,
+        kind: ClientKind,
+        options: Mapping[str, object] | None = None,
+        /,
+        *misplaced: object,
+        **keywords: object,
     ) -> ClientConfig:
-        """Read and check what the user has set; raises one ``ConfigError`` that names every problem."""
+        """Read and check what the user has set; raises one ``ConfigError`` that names every problem.
+
+        ``misplaced`` is what somebody gave by position who is used to another client.
+        """
+        if misplaced or not isinstance(options, Mapping | None):
+            raise ConfigError(_misplaced(kind, [options, *misplaced]))
         raw = _named(kind, options or {}) | _named(kind, keywords)
         values: dict[str, Any] = kind.options.defaults()
         problems: list[str] = []
@@ -99,6 +110,9 @@ def _named(kind: ClientKind, options: Mapping[str, object]) -> dict[str, object]
     found: dict[str, object] = {}
     unknown: list[str] = []
     for written, value in options.items():
+        if not isinstance(written, str):
+            unknown.append(f"an option's name is a str, and {written!r} is none")
+            continue
         name = written if written in kind.options else written.replace("_", ".")
         if name in kind.options:
             if value is not None:
@@ -117,10 +131,24 @@ def _unknown(kind: ClientKind, written: str) -> str:
     for other in _KINDS:
         if name in other.options:
             return f"{written} is an option of a {other.name}, not of a {kind.name}"
+    foreign = advice(written)
+    if foreign is not None:
+        return f"a {kind.name} has no option {written}: {foreign}"
     near = suggest(name, kind.options)
     if near is not None and "_" in written:
         near = near.replace(".", "_")
     return f"a {kind.name} has no option {written}" + (f"; did you mean {near}?" if near else "")
+
+
+def _misplaced(kind: ClientKind, given: Sequence[object]) -> str:
+    """What to write instead of topics or addresses in the place of options."""
+    shown = ", ".join(map(repr, given))
+    how = f"a {kind.name} takes options as a mapping or by their names"
+    if not all(isinstance(each, str) for each in given):
+        return f"{how}, not {shown}: write bootstrap_servers='host:9092', or {{'bootstrap.servers': …}}"
+    if kind is CONSUMER and not any(":" in str(each) for each in given):
+        return f"{how}, and topics by `subscribe`: make it without {shown}, then `subscribe([{shown}])`"
+    return f"{how}: write bootstrap_servers={given[0]!r} if {shown} is where the brokers are"
 
 
 def _warn_once(name: str) -> None:
@@ -149,6 +177,10 @@ def _read(option: Option, value: object) -> object:
 
 def _read_list(option: Option, value: object) -> tuple[Any, ...]:
     items = tuple(value) if isinstance(value, Iterable) and not isinstance(value, type) else (value,)
+    if option.name == "bootstrap.servers" and (
+        isinstance(value, Mapping) or not all(isinstance(item, str) for item in items)
+    ):
+        raise BadValueError(option.name, f"{option.name} takes 'host:port' or a list of them, not {value!r}")
     if option.check is not None and all(isinstance(item, str) for item in items):
         items = tuple(dict.fromkeys(items))
         option.check(option.name, items)

@@ -95,9 +95,9 @@ class AsyncProducer(SendPath):
         """As :meth:`start`: no broker is waited for."""
         if self._started:
             return
-        self._started = True
         settings = self._settings
         self.cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
+        self._started = True
         requests = None
         if self._transactions is not None:
             requests = TransactionalRequests(

@@ -43,7 +43,11 @@ class Producer(SendPath):
         # The core learns of topics on its own thread; what it knows is what this face may use.
         self._quick_topics = core._quick_topics
         self._thread = LoopThread(f"producer {core.config.str('client.id')}", at_exit=core.close)
-        self._thread.call(core.start(), what="the producer's start")
+        try:
+            self._thread.call(core.start(), what="the producer's start")
+        except BaseException:
+            self._thread.close()
+            raise
 
     @property
     def config(self) -> object:

@@ -17,7 +17,7 @@ from time import time
 from typing import Any
 
 from tidelog.client.errors import ClientClosedError
-from tidelog.client.metadata import ClusterMetadata
+from tidelog.client.metadata import ClusterMetadata, check_place
 from tidelog.client.producer.interceptors import ProducerInterceptors
 from tidelog.client.producer.quick_send import (
     QuickSend,
@@ -87,6 +87,7 @@ class SendPath(QuickSend, abc.ABC):
         if timestamp_ms is None:
             timestamp_ms = int(time() * 1000)
         try:
+            check_place(topic, partition)
             return self._buffer(topic, key, value, partition, timestamp_ms, headers, on_delivery)
         except Exception as error:
             if self._transactions is not None and self._transactions.has_ongoing_transaction:

@@ -12,35 +12,35 @@ class Groups:
     """Groups by id."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Group] = {}
+        self.by_id: dict[str, Group] = {}
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)
 
     def __iter__(self) -> Iterator[Group]:
-        return iter(list(self._by_id.values()))
+        return iter(list(self.by_id.values()))
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self._by_id
+        return group_id in self.by_id
 
     def get(self, group_id: str) -> Group | None:
         """A group of whatever type, or None."""
-        return self._by_id.get(group_id)
+        return self.by_id.get(group_id)
 
     def require(self, group_id: str) -> Group:
         """A group of whatever type; raises GROUP_ID_NOT_FOUND."""
-        group = self._by_id.get(group_id)
+        group = self.by_id.get(group_id)
         if group is None:
             raise not_found(group_id)
         return group
 
     def put(self, group: Group) -> None:
         """Keep ``group``, in the place of one of the same id if there is one."""
-        self._by_id[group.group_id] = group
+        self.by_id[group.group_id] = group
 
     def remove(self, group_id: str) -> None:
         """Forget a group."""
-        self._by_id.pop(group_id, None)
+        self.by_id.pop(group_id, None)
 
 
 def not_found(group_id: str) -> KafkaError:

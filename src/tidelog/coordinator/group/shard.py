@@ -10,16 +10,18 @@ Owned by the runtime; handlers reach it through ``GroupCoordinator.write`` and `
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
 from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.offsets.offsets import Offsets
+from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
+from tidelog.coordinator.group.offsets.offsets import Offsets, OffsetsPart
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
+from tidelog.coordinator.sweep import Sweep
 from tidelog.errors import KafkaError
 from tidelog.metadata.feed import ImageDelta
 from tidelog.wire.internal_topics import consumer_offsets as stored
@@ -63,6 +65,7 @@ class GroupShard:
         self.classic = ClassicProtocol(context, support, self.groups)
         self.offsets.keep_session = self.classic.heard_of
         self.consumer = ConsumerProtocol(context, support, self.groups, self.classic)
+        self._clean_up = Sweep(context.clock, self._parts_to_clean_up)
 
     # Records
 
@@ -80,6 +83,10 @@ class GroupShard:
     def replay_raw(self, offset: int, producer: Producer, key: bytes, value: bytes | None) -> bool:
         """Take in one record as it is in the log, if it is an offset of the usual form."""
         return self.offsets.replay_raw(offset, producer, key, value)
+
+    def drain(self, fold: OffsetFold, upto: int, limit: int) -> bool:
+        """Take in offsets that were folded at loading."""
+        return self.offsets.drain(fold, upto, limit)
 
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """A transaction that has committed offsets, or has not, has ended."""
@@ -168,23 +175,31 @@ class GroupShard:
         """Forget expired offsets, and groups that have neither members nor offsets (KIP-211)."""
         self._schedule_clean_up()
         records: list[StoredRecord] = []
-        more = False
-        for group in self.groups:
-            if more := len(records) >= _CLEAN_UP_RECORDS:
-                break
-            expired, all_gone = self.offsets.expire(group.group_id)
+        for part in self._clean_up.slice():
+            group = self.groups.get(part.group_id)
+            if group is None:
+                continue
+            expired, all_gone = self.offsets.expire(part)
             records += expired
             if all_gone and group.is_empty:
                 records += group.tombstones()
+            if len(records) >= _CLEAN_UP_RECORDS:
+                break
         if records:
             logger.info(
                 "Partition %d: %d expired offsets and groups go", self.context.partition, len(records)
             )
-        return Result(records, None, self._clean_up_rest if more else None, atomic=False)
+        return Result(records, None, None if self._clean_up.is_done else self._clean_up_rest, atomic=False)
 
     def _clean_up_rest(self, error: KafkaError | None) -> None:
         if error is None:
             self.context.timers.schedule("clean up", 0, self.clean_up)
+        else:
+            self._clean_up.abandon()
+
+    def _parts_to_clean_up(self) -> Iterator[OffsetsPart]:
+        for group_id in list(self.groups.by_id):
+            yield from self.offsets.parts_of(group_id)
 
     def _schedule_clean_up(self) -> None:
         interval_ms = self.support.config.int("offsets.retention.check.interval.ms")

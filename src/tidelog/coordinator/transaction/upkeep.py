@@ -1,8 +1,8 @@
 """What a shard does by itself: abort transactions past their timeout, forget ids that nobody uses.
 
 Both look at all ids of the shard every so often, as Kafka does. An abort fences the producer: its epoch is
-raised, so what it still sends is refused. Tombstones are written a thousand at a time, with room for requests
-between.
+raised, so what it still sends is refused. Both take turns with requests: a round is gone over in slices
+(``coordinator/sweep``), and tombstones are written a thousand at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Result
+from tidelog.coordinator.sweep import Sweep
 from tidelog.coordinator.transaction.support import TransactionSupport
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
@@ -45,6 +46,8 @@ class Upkeep:
         self._shard = shard
         self._support = support
         self._run = run
+        self._timeouts = Sweep(shard.context.clock, lambda: list(shard.transactions.values()))
+        self._expiry = Sweep(shard.context.clock, lambda: list(shard.transactions))
 
     def start(self) -> None:
         """Look for the first time when the first interval has passed."""
@@ -57,10 +60,11 @@ class Upkeep:
     def _abort_timed_out(self) -> None:
         self._schedule(_ABORT_INTERVAL, self._abort_timed_out)
         now_ms = self._shard.context.clock.time_ms()
-        for transaction in [
-            found for found in self._shard.transactions.values() if found.is_timed_out(now_ms)
-        ]:
-            self._abort(transaction)
+        for transaction in self._timeouts.slice():
+            if transaction.is_timed_out(now_ms):
+                self._abort(transaction)
+        if not self._timeouts.is_done:
+            self._shard.context.timers.schedule(_ABORT_INTERVAL, 0, self._abort_timed_out)
 
     def _abort(self, transaction: Transaction) -> None:
         name = transaction.transactional_id
@@ -87,22 +91,29 @@ class Upkeep:
         unused_since_ms = shard.context.clock.time_ms() - self._support.config.int(_EXPIRATION)
         expired = (
             name
-            for name, found in shard.transactions.items()
-            if found.state.is_idle
+            for name in self._expiry.slice()
+            if (found := shard.transactions.get(name)) is not None
+            and found.state.is_idle
             and found.last_update_ms <= unused_since_ms
             and not shard.is_in_transition(name)
         )
         batch = list(itertools.islice(expired, TOMBSTONES_AT_ONCE))
         if not batch:
+            self._go_on_removing()
             return None
         result = shard.forget(batch)
 
         def then(error: KafkaError | None) -> None:
             if result.then is not None:
                 result.then(error)
-            if error is None and len(batch) == TOMBSTONES_AT_ONCE:
-                shard.context.timers.schedule(_REMOVE_INTERVAL, 0, self._remove_expired)
-            elif error is not None:
+            if error is None:
+                self._go_on_removing()
+            else:
+                self._expiry.abandon()
                 logger.warning("%d unused transactional ids cannot be forgotten yet: %s", len(batch), error)
 
         return result._replace(then=then)
+
+    def _go_on_removing(self) -> None:
+        if not self._expiry.is_done:
+            self._shard.context.timers.schedule(_REMOVE_INTERVAL, 0, self._remove_expired)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import ensure_path
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
-from tidelog.replication.leader_endpoint import FetchedPartition, FollowerPosition
+from tidelog.replication.leader_endpoint import Answers, OnAnswers, Positions
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dirs import LogDirs
@@ -46,11 +46,12 @@ VERSION = 7
 class Silent:
     """A leader that never answers."""
 
-    async def fetch(
-        self, positions: Mapping[TopicPartition, FollowerPosition]
-    ) -> dict[TopicPartition, FetchedPartition]:
+    async def fetch(self, positions: Positions) -> Answers:
         await asyncio.get_running_loop().create_future()
         return {}
+
+    def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
+        return False
 
     async def log_bounds(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         return 0, 0

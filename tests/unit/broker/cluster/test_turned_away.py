@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tidelog.broker.dispatch import SERVED, Dispatcher
+from tidelog.clock import SystemClock
 from tidelog.errors import WireError
 from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, ApiKey
@@ -18,7 +19,7 @@ ASKS = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKe
 
 
 def dispatcher(*, knows_cluster: bool) -> Dispatcher:
-    broker: Any = SimpleNamespace(served=SERVED, knows_cluster=knows_cluster)
+    broker: Any = SimpleNamespace(served=SERVED, knows_cluster=knows_cluster, clock=SystemClock())
     nobody: Any = SimpleNamespace(handle_frame=lambda *frame: pytest.fail("it is no record"))
     return Dispatcher(broker, nobody, nobody, AppendGroup(lambda error: None), slots=1)
 

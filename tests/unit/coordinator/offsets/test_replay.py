@@ -14,8 +14,11 @@ from tidelog.ids import ZERO_UUID, random_uuid
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
 from tidelog.wire.internal_topics.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
+    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -72,12 +75,27 @@ def test_records_of_unknown_types_and_without_keys_are_passed_over(coordinator: 
     assert coordinator.offsets_of() == {("orders", 1): 3}
 
 
-def test_a_log_with_a_record_that_cannot_be_read_is_not_served(coordinator: Coordinator) -> None:
+def test_a_record_that_cannot_be_read_is_named_and_the_rest_is_served(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(coordinator, encode_key(KEY), encode_value(OffsetCommitValue(offset=3), 4))
     written(coordinator, encode_key(KEY), b"\0\4\0")
-    runtime = coordinator.groups.runtime
+    written(coordinator, encode_key(KEY)[:-1], b"\0\4\0")
     partition = coordinator.groups.partition_for("g")
-    assert not runtime.load_nowait(partition, 9, coordinator.log_of("g"))
-    assert partition not in runtime.active
+    coordinator.restart()
+    assert coordinator.offsets_of() == {("orders", 1): 3}
+    (line,) = caplog.messages
+    assert line.startswith(f"__consumer_offsets-{partition}: 2 records cannot be read, offset 1 (")
+
+
+def test_a_group_that_has_a_static_member_twice_does_not_cost_the_others(coordinator: Coordinator) -> None:
+    """The same instance id twice in one record made the whole partition unloadable."""
+    twins = [MemberMetadata(member_id=name, group_instance_id="i") for name in ("a", "b")]
+    value = GroupMetadataValue(protocol_type="consumer", protocol="range", leader="a", members=twins)
+    written(coordinator, encode_key(KEY), encode_value(OffsetCommitValue(offset=3), 4))
+    written(coordinator, encode_key(GroupMetadataKey(group="g")), encode_value(value, 3))
+    coordinator.restart()
+    assert coordinator.offsets_of() == {("orders", 1): 3}
 
 
 GROUPS = st.sampled_from(["a", "b", "c"])

@@ -12,6 +12,7 @@ from tidelog.clock import Clock
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.member import EMPTY_ASSIGNMENT, ClassicMember, MemberProtocol
 from tidelog.coordinator.stored_record import StoredRecord
+from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.wire.internal_topics.consumer_offsets import (
     GroupMetadataKey,
@@ -76,6 +77,8 @@ def group_of(group_id: str, value: GroupMetadataValue, clock: Clock) -> ClassicG
         else value.current_state_timestamp,
     )
     for each in value.members:
+        if each.member_id in group.members or each.group_instance_id in group.static_members:
+            raise CorruptRecordError(f"group {group_id!r} has the member {each.member_id!r} twice")
         group.add(
             ClassicMember(
                 each.member_id,

@@ -1,0 +1,165 @@
+"""Produce requests that take long to judge, judged before anything of them is staged.
+
+Most batches are judged while they are staged: a look at their header and a walk over their records, which the
+event loop does not notice. Three kinds may take longer: compressed batches, of which a megabyte can hold a
+gigabyte; batches that a topic wants under another codec; and large ones. These are begun on the loop, where
+the usual ones are done after a moment, and finished in a thread. The request waits meanwhile, and so do those
+behind it on its connection, so that order and sequence numbers stay as they were sent.
+
+:class:`JudgingThreads` serves whoever has had the least of them first: a batch that takes milliseconds does
+not wait for those that take seconds, however many there are.
+
+Called by ``handlers/produce``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from tidelog.errors import KafkaError
+from tidelog.records.batch import CODEC_MASK
+from tidelog.replication.partition import Partition
+from tidelog.storage.log_append import Judged
+from tidelog.storage.validation import Judgement
+
+MAX_PLAIN_BYTES: Final = 1024 * 1024 + 64
+"""Up to this size an uncompressed batch is walked over while it is staged."""
+
+_ATTRIBUTES_AT: Final = 22
+# About a millisecond on the loop; in a thread as much as others may have to wait for.
+_STEPS_AT_ONCE: Final = 8
+_STEPS_IN_TURN: Final = 32
+
+Judgements = dict[int, Judged]
+"""What became of the batches of a request, by the place of their bytes in its frame."""
+
+
+def takes_long(partition: Partition | None, records: memoryview | None) -> bool:
+    """Whether a batch is to be judged before it is staged."""
+    if partition is None or records is None or len(records) <= _ATTRIBUTES_AT or not partition.is_leader:
+        return False
+    return (
+        records[_ATTRIBUTES_AT] & CODEC_MASK != 0
+        or len(records) > MAX_PLAIN_BYTES
+        or partition.log.config.target_codec is not None
+    )
+
+
+class RequestJudging:
+    """The batches of one request that take long; each judged once, the others as they are staged."""
+
+    def __init__(self, batches: Sequence[tuple[int, Partition, memoryview]]) -> None:
+        self.judged: Judgements = {}
+        self.steps = 0
+        """How much has been done for the request."""
+        self._batches: Iterator[tuple[int, Partition, memoryview]] = iter(batches)
+        self._key = 0
+        self._current: Judgement | None = None
+
+    def advance(self, steps: int, *, in_thread: bool) -> bool:
+        """Go on by so many steps; gives whether everything is judged.
+
+        What only a thread may do, that is compress, is put off where this is none.
+        """
+        end = self.steps + steps
+        while True:
+            if self._current is None and not self._next():
+                return True
+            if self.steps >= end:
+                return False
+            judgement = self._current
+            if judgement is None:
+                continue
+            if judgement.compresses and not in_thread:
+                return False
+            self.steps += 1
+            try:
+                if judgement.advance(1):
+                    self._settle(judgement.result())
+            except KafkaError as refusal:
+                self._settle(refusal)
+
+    def _next(self) -> bool:
+        """Begin the next batch; False if there is none."""
+        batch = next(self._batches, None)
+        if batch is None:
+            return False
+        self._key, partition, records = batch
+        self.steps += 1
+        try:
+            self._current = partition.log.judge(records)
+        except KafkaError as refusal:
+            self._settle(refusal)
+        return True
+
+    def _settle(self, judged: Judged) -> None:
+        self.judged[self._key] = judged
+        self._current = None
+
+
+class JudgingThreads:
+    """Threads that judge requests, the one that has had the least of them first; started when needed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int | None = None) -> None:
+        self._loop = loop
+        self._count = count or max(2, min(4, os.cpu_count() or 1))
+        self._order = itertools.count()
+        self._waiting: list[tuple[int, int, RequestJudging, Callable[[Exception | None], None]]] = []
+        self._change = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def judge(self, request: RequestJudging, when_done: Callable[[Exception | None], None]) -> None:
+        """Judge a request; ``when_done`` is called on the loop, with what went wrong if something did."""
+        with self._change:
+            heapq.heappush(self._waiting, (request.steps, next(self._order), request, when_done))
+            self._change.notify()
+        if len(self._threads) < self._count:
+            thread = threading.Thread(target=self._run, name=f"judging-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Stop the threads; whoever waits is forgotten."""
+        with self._change:
+            self._closed = True
+            self._waiting.clear()
+            self._change.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._waiting and not self._closed:
+                    self._change.wait()
+                if self._closed:
+                    return
+                _, order, request, when_done = heapq.heappop(self._waiting)
+            failure: Exception | None = None
+            try:
+                done = request.advance(_STEPS_IN_TURN, in_thread=True)
+            except Exception as error:
+                done, failure = True, error
+            if done:
+                self._tell(when_done, failure)
+                continue
+            with self._change:
+                heapq.heappush(self._waiting, (request.steps, order, request, when_done))
+
+    def _tell(self, when_done: Callable[[Exception | None], None], failure: Exception | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(when_done, failure)
+        except RuntimeError:
+            # The loop has been closed: there is nobody left to tell.
+            if not self._loop.is_closed():
+                raise
+
+
+def judge_at_once(request: RequestJudging) -> bool:
+    """Do on the loop what takes a moment; gives whether that was all."""
+    return request.advance(_STEPS_AT_ONCE, in_thread=False)
