@@ -392,18 +392,24 @@ class Log(LogAppend):
 
     def rename(self, directory: Path) -> None:
         """Move the partition's directory."""
+        self._rename(directory)
+        for segment in self.segments:
+            segment.move_to(directory)
+
+    def _rename(self, directory: Path) -> None:
         with offline_on_error(self.directory, "renaming"):
             self.removed.rename_directory(self.directory, directory)
         self.directory = directory
         self.log_dir = directory.parent
-        for segment in self.segments:
-            segment.move_to(directory)
         self.epochs.path = directory / LEADER_EPOCH_FILE
 
     def rename_for_delete(self) -> None:
-        """Give the directory a name under which it waits for deletion, and free its own for a new one."""
+        """Give the directory a name under which it waits for deletion, and free its own for a new one.
+
+        Segments, which may be many, do not learn of it: nobody opens them any more.
+        """
         name = suffixed_directory_name(self.topic_partition, DELETE_DIR_SUFFIX)
-        self.rename(self.directory.with_name(name))
+        self._rename(self.directory.with_name(name))
 
     def delete(self) -> None:
         """Remove the directory with everything in it."""

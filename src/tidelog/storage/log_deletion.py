@@ -25,7 +25,7 @@ _Breach = Callable[[Segment, Segment | None], bool]
 
 # What a step of the loop may take: some 100 µs for each timestamp, and a few for each segment that goes.
 _TIMESTAMPS_AT_A_TIME: Final = 32
-_SEGMENTS_AT_A_TIME: Final = 1000
+_SEGMENTS_AT_A_TIME: Final = 500
 
 
 def note_start(log: Log, offset: int, reason: str) -> None:
@@ -57,15 +57,15 @@ def _learn_timestamps(log: Log) -> Iterator[int]:
     if log.config.retention_ms < 0:
         return
     breached = _time_breach(log)
-    learnt = 0
+    cost = 0
     for segment in list(log.segments):
         if segment not in log.segments:
             continue
-        learnt += not segment.knows_max_timestamp
+        cost += 1 if segment.knows_max_timestamp else _SEGMENTS_AT_A_TIME // _TIMESTAMPS_AT_A_TIME
         if not breached(segment, None):
             return
-        if learnt == _TIMESTAMPS_AT_A_TIME:
-            learnt = 0
+        if cost >= _SEGMENTS_AT_A_TIME:
+            cost = 0
             yield 0
 
 

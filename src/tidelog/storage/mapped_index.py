@@ -36,7 +36,17 @@ class CorruptIndexError(StorageError):
 class MappedIndex:
     """Fixed-size entries in a file; subclasses say what an entry is."""
 
-    __slots__ = ("_disk", "_map", "_reserved", "_writable", "base_offset", "entries", "max_bytes", "path")
+    __slots__ = (
+        "_disk",
+        "_map",
+        "_name",
+        "_reserved",
+        "_writable",
+        "base_offset",
+        "directory",
+        "entries",
+        "max_bytes",
+    )
 
     ENTRY_SIZE = 1
 
@@ -49,6 +59,16 @@ class MappedIndex:
         self._writable = False
         self._reserved = 0
         self.entries = self._count_entries()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.directory / self._name
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        # In two parts, because a directory with ten thousand segments is renamed at once.
+        self.directory, self._name = path.parent, path.name
 
     @classmethod
     def max_entries_in(cls, max_bytes: int) -> int:

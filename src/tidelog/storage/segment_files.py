@@ -142,19 +142,19 @@ class SegmentFiles:
                 renamed.append(target)
         self.waiting = waiting
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
-        self._follow()
+        if self._offset_index is not None:
+            self._offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
+        if self._time_index is not None:
+            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
         return renamed
 
     def move_to(self, directory: Path) -> None:
         """Follow the partition's directory, which has been renamed."""
         self.directory = self.txn_index.directory = directory
-        self._follow()
-
-    def _follow(self) -> None:
         if self._offset_index is not None:
-            self._offset_index.path = self.path(OFFSET_INDEX_SUFFIX)
+            self._offset_index.directory = directory
         if self._time_index is not None:
-            self._time_index.path = self.path(TIME_INDEX_SUFFIX)
+            self._time_index.directory = directory
 
     def trim_log(self, size: int) -> None:
         """Cut what ``preallocate`` has left behind the last batch.

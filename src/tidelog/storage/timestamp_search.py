@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # What one turn of the loop may see: small files to be opened, segments to be looked at, headers, and the
 # bytes of a batch.
 _TIMESTAMPS_AT_A_TIME: Final = 32
-_SEGMENTS_AT_A_TIME: Final = 2000
+_SEGMENTS_AT_A_TIME: Final = 1000
 _HEADERS_AT_A_TIME: Final = 64
 _BATCH_BYTES_AT_ONCE: Final = 64 * 1024
 _BATCHES_AT_A_TIME: Final = 2
