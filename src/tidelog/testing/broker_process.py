@@ -6,8 +6,8 @@
 ``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port
 and data. What the broker prints goes to a file beside its data and is shown when it does not start.
 
-With the options ``STRICT_LOOP`` a test can ask for ``hold_ups``, the steps of the loop that took too long, and
-for ``broken_rule``, those that computed.
+With the options ``STRICT_LOOP`` a test can ask for ``hold_ups``, the steps of the loop that took too long,
+and for ``broken_rule``, those that computed.
 
 For tests that harm it: ``launch`` does not wait for the broker to be ready, ``refusal`` is what a broker says
 that must not start, ``send_signal`` and ``wait`` are those of the process.
