@@ -48,4 +48,5 @@ def broker_at(tmp_path: Path) -> Iterator[StartBroker]:
     yield make
     for broker in made:
         broker.close()
-    assert [line for broker in made for line in broker.hold_ups] == []
+    print(*(line for broker in made for line in broker.hold_ups), sep="\n")
+    assert [line for broker in made for line in broker.broken_rule] == []

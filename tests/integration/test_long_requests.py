@@ -42,10 +42,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    before = len(broker.hold_ups)
+    before = len(broker.broken_rule)
     with RawClient(broker.host, broker.port) as connected:
         yield connected
-    assert broker.hold_ups[before:] == []
+    assert broker.broken_rule[before:] == []
 
 
 def names(count: int) -> list[str]:
@@ -165,4 +165,4 @@ def test_as_many_requests_as_queued_max_requests_are_worked_on_at_once(tmp_path:
         for client in (first, second):
             answers.append(len(client.receive()))
         assert answers[0] == answers[1] > 100_000
-        assert broker.hold_ups == []
+        assert broker.broken_rule == []

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tidelog.broker.network import Network
 
 _MAX_IN_FLIGHT = 64
-_TURN_S = 0.0003
-_UNSENT_BYTES = 64 * 1024
+_TURN_S = 0.0005
+_UNSENT_BYTES = 128 * 1024
 _QUEUED_BYTES = 64 * 1024
 # Short answers are cheaper joined than sent as pieces, long ones are not; a call takes so many pieces.
 _JOINED_BYTES = 16 * 1024

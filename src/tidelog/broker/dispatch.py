@@ -70,6 +70,7 @@ SERVED = (
     ApiKey.SYNC_GROUP,
     ApiKey.DESCRIBE_GROUPS,
     ApiKey.LIST_GROUPS,
+    ApiKey.SASL_HANDSHAKE,
     ApiKey.API_VERSIONS,
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -89,7 +90,12 @@ SERVED = (
     ApiKey.ALTER_CONFIGS,
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_PARTITIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.ELECT_LEADERS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -140,7 +146,9 @@ _PRODUCE, _PRODUCE_MIN, _PRODUCE_MAX, _PRODUCE_FLEXIBLE = _numbers(ApiKey.PRODUC
 _FETCH, _FETCH_MIN, _FETCH_MAX, _FETCH_FLEXIBLE = _numbers(ApiKey.FETCH)
 
 Encodable = Payload | EncodedResponse
-Response = Encodable | Work[Encodable] | Reply[Any] | Awaitable[Encodable | Work[Encodable]]
+Unfinished = Work[Any] | Awaitable[Any]
+"""Work, or what is to be awaited, for something to be encoded or for the next part of the work."""
+Response = Encodable | Unfinished | Reply[Any]
 Handle = Callable[[RequestContext, Any], Response]
 Refuse = Callable[[Any, KafkaError], Payload]
 
@@ -283,8 +291,8 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        work: Work[Encodable],
-    ) -> Encodable | Work[Encodable]:
+        work: Work[Encodable | Unfinished],
+    ) -> Encodable | Unfinished:
         try:
             return self._lane.try_now(work) or work
         except Exception as error:
@@ -381,14 +389,16 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        coming: Encodable | Work[Encodable] | Awaitable[Encodable | Work[Encodable]],
+        response: Encodable | Unfinished,
         pending: PendingAnswer,
     ) -> None:
         async with self._slot(header):
             try:
-                if isinstance(coming, Awaitable):
-                    coming = await coming
-                response = await self._lane.run(coming) if isinstance(coming, Generator) else coming
+                while not isinstance(response, Payload | EncodedResponse):
+                    if isinstance(response, Generator):
+                        response = await self._lane.run(response)
+                    else:
+                        response = await response
             except Exception as error:
                 response = self._failed(route, header, context, request, error)
             if isinstance(response, Payload) and is_long(response):

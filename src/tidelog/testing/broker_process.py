@@ -6,7 +6,8 @@
 ``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port
 and data. What the broker prints goes to a file beside its data and is shown when it does not start.
 
-With the options ``STRICT_LOOP`` a test can ask for ``hold_ups``, the steps of the loop that took too long.
+With the options ``STRICT_LOOP`` a test can ask for ``hold_ups``, the steps of the loop that took too long,
+and for ``broken_rule``, those that computed.
 
 For tests that harm it: ``launch`` does not wait for the broker to be ready, ``refusal`` is what a broker says
 that must not start, ``send_signal`` and ``wait`` are those of the process.
@@ -82,6 +83,14 @@ class BrokerProcess:
         """What the broker has logged, in all its lives, of steps of its loop that took too long."""
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         return [line for line in lines if HELD_UP in line]
+
+    @property
+    def broken_rule(self) -> list[str]:
+        """Those of the ``hold_ups`` that are the broker's own doing.
+
+        How long a disk takes for a file is up to the machine, which tests share with others.
+        """
+        return [line for line in self.hold_ups if ", computing in " in line]
 
     @property
     def rss_bytes(self) -> int:

@@ -25,7 +25,7 @@ from tests.chaos.cluster.network import CLIENT, ZOOKEEPER, Network
 from tidelog import Admin, NewTopic
 from tidelog.errors import TidelogError
 from tidelog.processes.watchdog import end_with_me
-from tidelog.testing.broker_process import BrokerProcess
+from tidelog.testing.broker_process import STRICT_LOOP, BrokerProcess
 from tidelog.testing.zookeeper import ZooKeeperEnsemble
 
 WAIT_S = 120.0
@@ -33,6 +33,7 @@ SESSION_MS = 4000
 _LOOK_S = 0.05
 
 OPTIONS = {
+    **STRICT_LOOP,
     "zookeeper.session.timeout.ms": str(SESSION_MS),
     # A broker that is started while it is cut off waits; it would give up by default.
     "zookeeper.connection.timeout.ms": "60000",
@@ -134,6 +135,8 @@ class ChaosCluster:
             self._zookeeper.close()
         self.ensemble.stop()
         self.network.close()
+        # Shown with a failure, which they may explain.
+        print(*(line for broker in self.brokers.values() for line in broker.hold_ups), sep="\n")
 
     def _broker(self, broker_id: int) -> BrokerProcess:
         name = name_of(broker_id)

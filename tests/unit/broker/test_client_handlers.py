@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -400,3 +401,26 @@ def test_idempotent_producers_get_ids_of_their_own(client: RawClient, version: i
 def test_other_producers_get_no_id(client: RawClient, fields: dict[str, str], code: ErrorCode) -> None:
     response = client.ask(4, InitProducerIdRequest(**fields), InitProducerIdResponse)  # type: ignore[arg-type]
     assert (response.error_code, response.producer_id) == (code, -1)
+
+
+# -- logging in -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        (ApiKey.SASL_HANDSHAKE, ErrorCode.ILLEGAL_SASL_STATE),
+        (ApiKey.SASL_AUTHENTICATE, ErrorCode.ILLEGAL_SASL_STATE),
+        (ApiKey.CREATE_DELEGATION_TOKEN, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (ApiKey.RENEW_DELEGATION_TOKEN, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (ApiKey.EXPIRE_DELEGATION_TOKEN, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (ApiKey.DESCRIBE_DELEGATION_TOKEN, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+    ],
+)
+def test_logging_in_is_refused_as_on_a_plaintext_listener(
+    client: RawClient, key: ApiKey, code: ErrorCode
+) -> None:
+    """Served so that clients which guess a broker's version from its APIs do not take it for Kafka 0.9."""
+    for version in every_version(key):
+        response: Any = client.request(key, version, API_TABLE[key].request())
+        assert response.error_code == code

@@ -29,6 +29,7 @@ from tidelog.metadata.image import TopicImage
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
@@ -38,28 +39,37 @@ API = ApiKey.METADATA
 VERSIONS = (0, 13)
 
 _BY_ID_SINCE = 12
+_ASKED_AT_ONCE = 256
 
 
 def handle(
     context: RequestContext, request: MetadataRequest
-) -> Work[EncodedResponse] | Awaitable[Work[EncodedResponse]]:
+) -> Work[EncodedResponse | Awaitable[Work[EncodedResponse]]]:
     """Describe the cluster and the topics asked for; waits only where topics are to be created first."""
     if request.topics is None or (context.version == 0 and not request.topics):
-        return _response(context, request, None)
-    _check_names_and_ids(context, request)
-    ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
+        return (yield from _response(context, request, None))
+    ids: dict[Uuid, None] = {}
+    known: dict[str, None] = {}
+    missing: dict[str, None] = {}
+    for count, topic in enumerate(request.topics, 1):
+        _check_name_and_id(context, topic)
+        if topic.topic_id != ZERO_UUID:
+            ids[topic.topic_id] = None
+        if topic.name is not None:
+            (known if topic.name in context.broker.image.topics else missing)[topic.name] = None
+        if not count % _ASKED_AT_ONCE:
+            yield
     if ids:
-        return _response(context, request, (_topic_by_id(context, topic_id) for topic_id in ids))
-    asked = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
-    missing = [name for name in asked if name not in context.broker.image.topics]
-    names = [name for name in asked if name in context.broker.image.topics] + missing
+        by_id = (_topic_by_id(context, topic_id) for topic_id in ids)
+        return (yield from _response(context, request, by_id))
     if (
         missing
         and request.allow_auto_topic_creation
         and context.broker.config.bool("auto.create.topics.enable")
     ):
-        return _create_and_describe(context, request, names, missing)
-    return _response(context, request, (_topic_by_name(context, name) for name in names))
+        return _create_and_describe(context, request, [*known, *missing], list(missing))
+    by_name = (_topic_by_name(context, name) for name in (*known, *missing))
+    return (yield from _response(context, request, by_name))
 
 
 async def _create_and_describe(
@@ -105,19 +115,18 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     )
 
 
-def _check_names_and_ids(context: RequestContext, request: MetadataRequest) -> None:
+def _check_name_and_id(context: RequestContext, topic: MetadataRequestTopic) -> None:
     if context.version >= _BY_ID_SINCE:
         return
-    for topic in request.topics or ():
-        if topic.name is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {context.version}"
-            )
-        if topic.topic_id != ZERO_UUID:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Topic IDs are not supported in requests for version {context.version}",
-            )
+    if topic.name is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {context.version}"
+        )
+    if topic.topic_id != ZERO_UUID:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Topic IDs are not supported in requests for version {context.version}",
+        )
 
 
 def _topic_by_id(context: RequestContext, topic_id: Uuid) -> TopicImage | MetadataResponseTopic:

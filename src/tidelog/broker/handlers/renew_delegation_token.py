@@ -1,0 +1,24 @@
+"""RenewDelegationToken 1 and 2: refused, as tokens stand for somebody who has logged in.
+
+Behaviour as on a PLAINTEXT listener of Kafka: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.context import RequestContext
+from tidelog.errors import ErrorCode
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+API = ApiKey.RENEW_DELEGATION_TOKEN
+VERSIONS = (1, 2)
+
+
+def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    """There are no tokens."""
+    return RenewDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
+    )
