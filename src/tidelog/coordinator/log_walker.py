@@ -59,9 +59,9 @@ else:
 COMPILED: bool = cython.compiled
 """Whether this is the compiled module."""
 
-MAX_BATCH_BYTES = 64 * 1024 * 1024
+MAX_BATCH_BYTES = 32 * 1024 * 1024
 """What the records of one compressed batch may unpack to. Coordinators write batches of a megabyte."""
-MAX_BATCH_RECORDS = 2_000_000
+MAX_BATCH_RECORDS = 1_000_000
 
 RECORD, MARKER, FOLDED, SKIPPED = range(4)
 """Kinds of events."""

@@ -291,6 +291,19 @@ def test_many_offsets_that_expire_at_once_go_bit_by_bit(coordinator: Coordinator
         assert group_id not in coordinator.shard(group_id).groups
 
 
+def test_a_group_with_many_offsets_expires_in_parts_and_goes_with_the_next_clean_up(
+    coordinator: Coordinator,
+) -> None:
+    topics = ("wide", "wider", "widest")
+    for topic in topics:
+        coordinator.create_topic(topic, 700)
+    coordinator.commit({(topic, n): 1 for topic in topics for n in range(700)})
+    coordinator.harness.advance(WEEK_MS + CHECK_MS)
+    assert coordinator.offsets_of() == {}
+    coordinator.harness.advance(CHECK_MS)
+    assert "g" not in coordinator.shard("g").groups
+
+
 def test_a_clean_up_that_the_log_refuses_is_tried_again_at_the_next(coordinator: Coordinator) -> None:
     coordinator.commit({("orders", 0): 1})
     coordinator.harness.advance(WEEK_MS - CHECK_MS // 2)

@@ -187,7 +187,7 @@ class OffsetFold:
 
     @cython.cfunc
     def _resize(self, capacity: cython.Py_ssize_t) -> object:
-        entries = array("q", bytes(capacity * _WIDTH * 8))
+        entries = array("q", [0]) * (capacity * _WIDTH)
         heap = bytearray(max(capacity * _HEAP_BYTES_PER_ENTRY, _MIN_HEAP_BYTES))
         if self._capacity:
             entries[: self._count * _WIDTH] = self._entry_memory[: self._count * _WIDTH]
