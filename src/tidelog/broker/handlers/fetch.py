@@ -71,6 +71,9 @@ class FetchHandler:
             topic = name if topic_id is None else topic_id
             for partition in partitions:
                 wanted[topic, partition.partition] = partition
+        if request.session_epoch == FINAL_EPOCH and not request.session_id:
+            # What followers send: no session, and none to end.
+            return Fetch(self, connection, version, correlation_id, request, FetchContext(wanted)).start()
         forgotten: list[PartitionKey] = [
             (name if topic_id is None else topic_id, index)
             for name, topic_id, indexes in request.forgotten_topics

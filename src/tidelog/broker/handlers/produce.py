@@ -323,6 +323,8 @@ class StagedProduce(StagedAnswer):
     def _encode(self, answers: list[TopicAnswer]) -> bytes:
         """The answer, with the addresses of the leaders that it points to (KIP-951)."""
         leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
+        if not leaders:
+            return encode_produce_response(self._version, self._correlation_id, answers)
         endpoints = self._handler.broker.endpoints(leaders, self._connection.listener)
         return encode_produce_response(self._version, self._correlation_id, answers, 0, endpoints)
 
