@@ -253,8 +253,12 @@ class Fetch:
     def _held_back(self, partition: Partition) -> bool:
         """Whether a follower gets nothing of a partition now, because replication is throttled."""
         throttle = self._handler.throttle
-        return throttle is not None and throttle.holds_back(
-            partition.topic_partition, in_sync=self._request.replica_id in partition.isr
+        return (
+            throttle is not None
+            and throttle.is_in_use
+            and throttle.holds_back(
+                partition.topic_partition, in_sync=self._request.replica_id in partition.isr
+            )
         )
 
     def _note_follower(self, partition: Partition, wanted: FetchPartition) -> None:
@@ -329,7 +333,7 @@ class Fetch:
 
     def _record_copies(self, answers: Answers, selected: Iterable[PartitionKey]) -> None:
         throttle = self._handler.throttle
-        if throttle is not None:
+        if throttle is not None and throttle.is_in_use:
             for key in selected:
                 partition = self._lookup.get(key)
                 if partition is not None and throttle.applies_to(partition.topic_partition):

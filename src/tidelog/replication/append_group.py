@@ -45,10 +45,11 @@ class AppendGroup:
             except Exception:
                 logger.exception("Writing records to %s met a bug", partition.topic_partition)
                 self.failed.add(partition)
-        # When all is written: a follower's fetch is of several partitions, and one answer takes all of them.
-        for partition in self.staged:
-            partition.tell_of_written()
+        written = list(self.staged)
         self.staged.clear()
+        # When all is written: a follower's fetch is of several partitions, and one answer takes all of them.
+        for partition in written:
+            partition.tell_of_written()
 
     def lose(self, partition: Partition, error: LogDirOfflineError) -> None:
         """The disk has failed while a batch was staged; what the partition had staged before is lost too."""

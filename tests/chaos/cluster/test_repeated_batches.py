@@ -19,7 +19,7 @@ def test_nothing_is_written_twice_when_brokers_restart_under_a_producer(
 ) -> None:
     with Scenario(tmp_path, seed=seed, title=f"{TIMES} times {kind}") as scenario:
         scenario.topic("orders", 3)
-        for client in (TIDELOG, TIDELOG, CONFLUENT):
+        for client in (TIDELOG, CONFLUENT, CONFLUENT):
             scenario.produce("orders", rate=300, client=client)
         for number in range(TIMES):
             scenario.wait_acknowledged(300)

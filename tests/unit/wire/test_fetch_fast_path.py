@@ -27,6 +27,7 @@ from tidelog.wire.fetch import (
     parse_fetch_request,
 )
 from tidelog.wire.fetch import FetchRequest as ParsedFetch
+from tidelog.wire.follower_fetch import encode_follower_fetch
 from tidelog.wire.headers import encode_response
 from tidelog.wire.messages.fetch import (
     AbortedTransaction,
@@ -367,3 +368,44 @@ def test_broken_responses_are_refused_when_the_codec_refuses_them(
                 assert as_response(decode_fetch_response(version, memoryview(data))) == expected
 
     check()
+
+
+@pytest.mark.parametrize("version", range(15, 18))
+@pytest.mark.parametrize("shape", [[1], [2, 1], [1, 200], []], ids=str)
+def test_a_follower_asks_as_the_codec_would_have_it_ask(version: int, shape: list[int]) -> None:
+    topics = [
+        FetchTopic(
+            topic_id=Uuid(bytes([number]) * 16),
+            partitions=[
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=7,
+                    fetch_offset=2**40 + index,
+                    last_fetched_epoch=6,
+                    log_start_offset=3,
+                    partition_max_bytes=1 << 20,
+                )
+                for index in range(count)
+            ],
+        )
+        for number, count in enumerate(shape)
+    ]
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=10 << 20,
+        session_epoch=-1,
+        topics=topics,
+        replica_state=ReplicaState(replica_id=3, replica_epoch=2**33),
+    )
+    body = encode_follower_fetch(
+        (500, 1, 10 << 20),
+        (3, 2**33),
+        [
+            (topic.topic_id, [(each.partition, 7, each.fetch_offset, 6, 3) for each in topic.partitions])
+            for topic in topics
+        ],
+        1 << 20,
+    )
+    assert body == encode(request, version)
+    assert as_request(parse_fetch_request(memoryview(body), 0, version), version) == request

@@ -94,6 +94,9 @@ class FetchHandler:
             if answer is not None:
                 return answer
         wanted, forgotten = drained(_keys(request))
+        if request.session_epoch == FINAL_EPOCH and not request.session_id:
+            # What followers send: no session, and none to end.
+            return Fetch(self, connection, version, correlation_id, request, FetchContext(wanted)).start()
         context = self._open(request, version, wanted, forgotten)
         return Fetch(self, connection, version, correlation_id, request, context).start()
 

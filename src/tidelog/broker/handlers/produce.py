@@ -448,6 +448,8 @@ class StagedProduce(StagedAnswer):
         """The answer, with the addresses of the leaders that it points to (KIP-951)."""
         leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
         call = self._call
+        if not leaders:
+            return encode_produce_response(call.version, call.correlation_id, answers)
         endpoints = self._handler.broker.endpoints(leaders, call.connection.listener)
         return encode_produce_response(call.version, call.correlation_id, answers, 0, endpoints)
 

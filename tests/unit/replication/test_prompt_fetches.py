@@ -1,0 +1,129 @@
+"""Fetches that go on without the loop's task: the next goes out in the turn in which the last is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition, random_uuid
+from tidelog.metadata.image import PartitionImage
+from tidelog.records.record import Record, encode_batch
+from tidelog.replication.fetch_loop import FetchLoop
+from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
+from tidelog.replication.partition import Partition
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.testing.clock import ManualClock
+
+NAME = TopicPartition("topic", 0)
+DEADLINE_S = 10.0
+
+
+class PromptLeader:
+    """Says what it is told to say, to whoever asks without waiting."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Positions, OnAnswers]] = []
+        self.bounds_asked = 0
+
+    def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
+        self.asked.append((positions, on_answers))
+        return True
+
+    async def fetch(self, positions: Positions) -> Answers:
+        raise AssertionError("there is no need to wait")
+
+    async def log_bounds(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
+        self.bounds_asked += 1
+        return 5, 9
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def answer(self, answer: FetchedPartition | Exception) -> None:
+        on_answers = self.asked[-1][1]
+        on_answers(answer if isinstance(answer, Exception) else {NAME: answer})
+
+    @property
+    def offset(self) -> int:
+        return self.asked[-1][0][NAME].offset
+
+
+def batch(offset: int) -> memoryview:
+    data = bytearray(encode_batch([Record(timestamp=1, value=b"a")]))
+    data[:8] = offset.to_bytes(8, "big")
+    return memoryview(data)
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def run(tmp_path: Path, test: Callable[[PromptLeader, Partition, FetchLoop], Awaitable[None]]) -> None:
+    async def body() -> None:
+        clock = ManualClock()
+        log = Log.open(tmp_path / "topic-0", LogConfig(), clock=clock, clean_shutdown=True)
+        partition = Partition(NAME, random_uuid(), log, 2, asyncio.get_running_loop(), lambda error: None)
+        partition.apply(PartitionImage(replicas=(1, 2), leader=1, leader_epoch=0, isr=(1, 2)))
+        leader = PromptLeader()
+        loop = FetchLoop(1, leader, clock, lambda: 0, lambda error: None)
+        loop.start()
+        loop.add(partition)
+        await wait_until(lambda: len(leader.asked) == 1)
+        await test(leader, partition, loop)
+        await loop.close()
+        log.close(clean=False)
+
+    asyncio.run(body())
+
+
+def test_records_are_appended_and_more_is_asked_for_at_once(tmp_path: Path) -> None:
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        for offset in range(3):
+            leader.answer(FetchedPartition(0, offset, 0, None, batch(offset)))
+            assert partition.log.log_end_offset == offset + 1
+            assert leader.offset == offset + 1
+        leader.answer(FetchedPartition(0, 3, 0))
+        assert partition.log.high_watermark == 3
+        assert len(leader.asked) == 5
+
+    run(tmp_path, test)
+
+
+def test_what_has_to_be_waited_for_is_left_to_the_task(tmp_path: Path) -> None:
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        leader.answer(FetchedPartition(ErrorCode.OFFSET_OUT_OF_RANGE))
+        assert len(leader.asked) == 1
+        await wait_until(lambda: len(leader.asked) == 2)
+        assert leader.bounds_asked == 1
+        assert leader.offset == 5
+
+    run(tmp_path, test)
+
+
+def test_a_fetch_that_fails_is_tried_again(tmp_path: Path) -> None:
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        for error in (
+            ConnectionResetError("gone"),
+            KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR),
+            KeyError("bug"),
+        ):
+            before = len(leader.asked)
+            leader.answer(error)
+            await wait_until(lambda before=before: len(leader.asked) == before + 1)  # type: ignore[misc]
+
+    run(tmp_path, test)
+
+
+def test_nothing_is_appended_after_the_loop_was_closed(tmp_path: Path) -> None:
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        await loop.close()
+        leader.answer(FetchedPartition(0, 0, 0, None, batch(0)))
+        assert partition.log.log_end_offset == 0
+        assert len(leader.asked) == 1
+
+    run(tmp_path, test)
