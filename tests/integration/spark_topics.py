@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
@@ -70,6 +71,7 @@ class Stream:
     def __init__(self, given: Mapping[str, str], start: dict[str, Any] | None = None) -> None:
         self._given = given
         self.reader = TidelogStreamReader(given, schema_of(given))
+        self.prefetched: pa.Table | None = None
         self.start = start if start is not None else _through_json(self.reader.initialOffset())
 
     def end_of_next(self, limit: ReadLimit | None = None) -> dict[str, Any]:
@@ -87,11 +89,22 @@ class Stream:
         return values
 
     def rows(self, start: dict[str, Any], end: dict[str, Any]) -> pa.Table:
-        """What the tasks of one micro-batch read."""
+        """What the tasks of one micro-batch read, which is what was prefetched for them."""
         tasks = self.reader.partitions(start, end)
+        self.prefetched = self._take_prefetched(start, end)
         executor = _shipped(TidelogStreamReader(self._given, schema_of(self._given)))
         batches = [batch for each in tasks for batch in executor.read(_shipped(each))]
-        return pa.Table.from_batches(batches) if batches else pa.table({"value": []})
+        read = pa.Table.from_batches(batches) if batches else pa.table({"value": []})
+        assert self.prefetched is None or self.prefetched.equals(read)
+        return read
+
+    def _take_prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> pa.Table | None:
+        """What PySpark's `partitions_func` sends to the JVM behind the tasks."""
+        batches = (
+            self.reader.getCache(start, end) if isinstance(self.reader, _SimpleStreamReaderWrapper) else None
+        )
+        assert not isinstance(self.reader, _SimpleStreamReaderWrapper)
+        return None if batches is None else pa.Table.from_batches(batches)
 
     def close(self) -> None:
         self.reader.stop()

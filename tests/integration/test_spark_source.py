@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col, sum
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.integration.spark_topics import fill, options
@@ -184,6 +184,39 @@ def test_a_running_query_shows_its_backlog_picks_up_partitions_and_commits_to_it
 
     wait_until(query, lambda: committed() == {0: 10, 1: 0, 2: 1})
     assert sorted(found) == sorted([b"%d" % each for each in range(10)] + [b"new"])
+
+
+JSON_VALUES = {
+    "valueFormat": "json",
+    "valueSchema": "id BIGINT, price DECIMAL(10,2), inner STRUCT<x: ARRAY<INT>, m: MAP<STRING, STRING>>",
+}
+
+
+@pytest.mark.parametrize("values", [{}, {"valueFormat": "string"}, JSON_VALUES])
+def test_the_rows_of_a_small_micro_batch_are_those_of_a_batch_however_often_they_are_read(
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path, values: dict[str, str]
+) -> None:
+    fill(
+        broker.bootstrap_servers,
+        topic,
+        [b'{"id": 5, "price": 1.25, "inner": {"x": [1, null], "m": {"k": "v"}}}', b"not json", None],
+        headers=[("h", b"1"), ("h", None)],
+        key=b"k",
+    )
+    fill(broker.bootstrap_servers, topic, [b'{"id": null}'], partition=1)
+    given = options(broker, subscribe=topic, includeHeaders="true", **values)
+    expected = spark.read.format("tidelog").options(**given).load().orderBy("partition", "offset").collect()
+    seen: list[list[Row]] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        ordered = batch.orderBy("partition", "offset")
+        seen.extend((ordered.collect(), ordered.collect()))
+
+    stream = spark.readStream.format("tidelog").options(**given, startingOffsets="earliest").load()
+    writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE_S), "the query has not come to its end"
+    assert seen == [expected, expected]
 
 
 def test_a_query_survives_a_broker_that_is_killed(

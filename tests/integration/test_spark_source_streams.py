@@ -11,6 +11,7 @@ from tests.integration.spark_topics import Stream, fill, offsets, options
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.spark.data_loss import DataLossError
+from tidelog.spark.prefetch import MAX_BYTES, MAX_OFFSETS, PAUSE
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 
@@ -86,6 +87,77 @@ def test_an_offset_that_has_no_new_records_is_the_same_text(
             == stream.start
             == offsets(topic, 1, 0)
         )
+
+
+# Rows that go along with the plan
+
+
+def test_the_rows_of_a_small_micro_batch_come_with_its_plan(
+    broker: LocalBroker, topic: str, write: Callable[..., None]
+) -> None:
+    write(*numbers(0, 30))
+    write(*numbers(30, 40), partition=1)
+    with Stream(earliest(broker, topic, maxOffsetsPerTrigger=16)) as stream:
+        for count in (16, 16, 8):
+            stream.step()
+            assert stream.prefetched is not None
+            assert stream.prefetched.num_rows == count
+
+
+def test_many_rows_are_left_to_tasks(broker: LocalBroker, topic: str, write: Callable[..., None]) -> None:
+    write(*numbers(0, MAX_OFFSETS + 1))
+    with Stream(earliest(broker, topic)) as stream:
+        assert stream.step() == numbers(0, MAX_OFFSETS + 1)
+        assert stream.prefetched is None
+
+
+def test_many_bytes_are_left_to_tasks_and_so_is_what_follows_for_a_while(
+    broker: LocalBroker, topic: str, write: Callable[..., None]
+) -> None:
+    write(b"x" * (MAX_BYTES // 2), b"y" * (MAX_BYTES // 2), *numbers(0, PAUSE + 1))
+    with Stream(earliest(broker, topic)) as stream:
+        assert len(stream.step(ReadMaxRows(2))) == 2
+        assert stream.prefetched is None
+        for _ in range(PAUSE):
+            stream.step(ReadMaxRows(1))
+            assert stream.prefetched is None
+        assert stream.step(ReadMaxRows(1)) == numbers(PAUSE, PAUSE + 1)
+        assert stream.prefetched is not None
+
+
+def test_several_tasks_read_for_themselves(
+    broker: LocalBroker, topic: str, write: Callable[..., None]
+) -> None:
+    write(*numbers(0, 10))
+    with Stream(earliest(broker, topic, minPartitions=2)) as stream:
+        assert sorted(stream.step()) == numbers(0, 10)
+        assert stream.prefetched is None
+
+
+def test_a_micro_batch_that_is_planned_anew_after_a_restart_is_left_to_its_task(
+    broker: LocalBroker, topic: str, write: Callable[..., None]
+) -> None:
+    write(*numbers(0, 10))
+    with Stream(earliest(broker, topic)) as stream:
+        # Spark replays a batch of its offset log without asking for the latest offset first.
+        rows = stream.rows(offsets(topic, 2, 0), offsets(topic, 7, 0))
+        assert rows.column("value").to_pylist() == numbers(2, 7)
+        assert stream.prefetched is None
+
+
+def test_records_that_are_gone_are_counted_by_the_task_alone(
+    broker: LocalBroker, topic: str, write: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    write(*numbers(0, 10))
+    with Stream(earliest(broker, topic, failOnDataLoss="false")) as stream:
+        end = stream.end_of_next()
+        broker.admin.delete_records({TopicPartition(topic, 0): 4})
+        end = stream.end_of_next()
+        with caplog.at_level("WARNING", "tidelog.spark"):
+            rows = stream.rows(stream.start, end)
+        assert rows.column("value").to_pylist() == numbers(4, 10)
+        assert stream.prefetched is None
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 # Limits

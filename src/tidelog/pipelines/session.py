@@ -72,7 +72,23 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if master.startswith("local"):
+        _write_no_checksum_files(session)
+    return session
+
+
+def _write_no_checksum_files(session: SparkSession) -> None:
+    """Have Hadoop write no ``.crc`` beside every file on a local disk.
+
+    It runs ``chmod`` as a process for each file that it makes: four times for a micro-batch, which writes two
+    files into its checkpoint, and twice without these. Spark's own checkpoint files have none by default
+    either (:data:`LOCAL_CHECKPOINTS` brings them); those that are there are still checked.
+    """
+    context = session.sparkContext
+    assert context._jvm is not None
+    local = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    local.setWriteChecksum(False)
 
 
 def prepare_environment(*, local: bool = True) -> None:

@@ -30,9 +30,11 @@ _MAX_ROWS = 1 << 16
 _MAX_BYTES = 8 << 20
 
 
-def read_ranges(ranges: Sequence[OffsetRange], options: SourceOptions, schema: StructType) -> Iterator[Any]:
+def read_ranges(
+    ranges: Sequence[OffsetRange], options: SourceOptions, schema: StructType, link: FetchLink | None = None
+) -> Iterator[Any]:
     """``pyarrow.RecordBatch`` after ``pyarrow.RecordBatch``, in the order of ranges and offsets."""
-    link = link_for(options.client_for("executor"))
+    link = link or link_for(options.client_for("executor"))
     rows = ArrowRows(options, schema)
     assembler = BatchAssembler()
     for chunk in _chunks(link, ranges, options):

@@ -7,16 +7,21 @@ Spark's checkpoint alone.
 New partitions, and new topics that match a pattern, are read from their first offset on. Partitions that are
 gone and logs that have become shorter are data loss, counted as far as the last known end says. A micro-batch
 is planned by a pure function of its two offsets, so a batch that is run again has the same tasks.
+
+The rows of a small micro-batch go to Spark together with its plan (``spark.prefetch``). PySpark asks nobody
+for them but its wrapper of simple readers, which limits and reports nothing, so that a reader passes for that
+wrapper for as long as it has rows to give: from ``partitions`` until ``getCache``, which follow one another.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -32,7 +37,8 @@ from tidelog.spark.data_loss import report_data_loss
 from tidelog.spark.input_partition import RangeInputPartition
 from tidelog.spark.offset_reader import OffsetReader
 from tidelog.spark.offsets import OffsetJson, PartitionOffsets, from_json, to_json
-from tidelog.spark.planning import OffsetRange, available_cores, plan_tasks, rate_limit
+from tidelog.spark.planning import OffsetRange, Task, available_cores, plan_tasks, rate_limit
+from tidelog.spark.prefetch import Prefetcher
 from tidelog.spark.schema import check_schema
 from tidelog.spark.source_options import SourceOptions, source_options
 
@@ -53,6 +59,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: PartitionOffsets = {}
         self._triggered_at: float | None = None
         self._planned: tuple[PartitionOffsets, PartitionOffsets, list[RangeInputPartition]] | None = None
+        self._prefetcher = Prefetcher(self._options, schema)
+        self._prefetched: list[Any] | None = None
 
     # Offsets
 
@@ -80,7 +88,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_seen.update(self._latest)
         if isinstance(limit, ReadMinRows) and self._target is None and self._waits(starts, limit.min_rows):
             return to_json(starts)
-        return to_json(self._limited(starts, limit))
+        ends = self._limited(starts, limit)
+        self._prefetch(starts, ends)
+        return to_json(ends)
 
     def reportLatestOffset(self) -> OffsetJson | None:
         """The end of the log as of the last micro-batch, from which Spark's progress tells the backlog."""
@@ -128,16 +138,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = from_json(start), from_json(end)
         if self._planned is not None and self._planned[:2] == (starts, ends):
             return self._planned[2]
-        ranges = list(self._ranges(starts, ends))
-        tasks = plan_tasks(
+        tasks = self._plan(self._ranges(starts, ends))
+        planned = [RangeInputPartition(task) for task in tasks]
+        self._planned = (starts, ends, planned)
+        self._prefetched = self._prefetcher.take(tasks[0]) if len(tasks) == 1 else None
+        return planned
+
+    def _plan(self, ranges: Iterable[OffsetRange]) -> list[Task]:
+        return plan_tasks(
             ranges,
             available_cores(),
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
-        planned = [RangeInputPartition(task) for task in tasks]
-        self._planned = (starts, ends, planned)
-        return planned
 
     def _ranges(self, starts: PartitionOffsets, ends: PartitionOffsets) -> Iterator[OffsetRange]:
         for partition in sorted(starts.keys() - ends.keys()):
@@ -184,6 +197,26 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, RangeInputPartition)
         return read_ranges(partition.ranges, self._options, self._schema)
 
+    # Rows that go along with the plan
+
+    def _prefetch(self, starts: PartitionOffsets, ends: PartitionOffsets) -> None:
+        """Read a small micro-batch while Spark writes its offsets down; nothing, where partitions changed."""
+        if starts.keys() != ends.keys():
+            return
+        ranges = [OffsetRange(*each, starts[each], end) for each, end in ends.items() if end > starts[each]]
+        if self._prefetcher.is_worth(ranges) and len(tasks := self._plan(ranges)) == 1:
+            self._prefetcher.begin(tasks[0])
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What ``isinstance`` sees besides the type: PySpark's wrapper, while there are rows to give."""
+        return type(self) if self._prefetched is None else _SimpleStreamReaderWrapper
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Any] | None:
+        """The rows of the tasks that were planned just now; PySpark asks the readers of its wrapper."""
+        prefetched, self._prefetched = self._prefetched, None
+        return None if prefetched is None else iter(prefetched)
+
     # Progress
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -192,6 +225,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The query ends."""
+        self._prefetcher.close()
         self._offsets.close()
 
     def _show_progress(self, offsets: PartitionOffsets) -> None:
