@@ -8,8 +8,7 @@ and the leader has the controller take them into the in-sync replicas or put the
 Appends are staged and written in groups (``append_group``), so that all produce requests of one readable
 event cost one write per partition. Waiters (long polls, produce requests whose answer is not due yet) are
 told after anything they may wait for has changed: more records, a new high watermark, a moved start, the end
-of the partition. They are told in a turn of the loop of their own, but for what lies between a producer and
-its answer: followers hear of its records, and it of the high watermark, at once.
+of the partition. They are told in a turn of the loop of their own; only followers hear of records at once.
 
 Topics with ``flush.messages``: when so many messages are unsynced, the log is synced before the high
 watermark moves on (``syncing``).
@@ -59,6 +58,7 @@ class Partition(Replica):
         "_only_replica",
         "_sync",
         "_waiters",
+        "_write_committed",
         "flushing",
         "isr",
         "replicas",
@@ -85,6 +85,7 @@ class Partition(Replica):
         self._epoch_start_offset = NO_OFFSET
         self._sync = LogSync(self, loop, on_offline)
         self._waiters: dict[Waiter, None] = {}
+        self._write_committed = False
 
     def apply(self, image: PartitionImage) -> bool:
         """Take over what the metadata say about leader, epoch and replicas; False if that is outdated."""
@@ -160,12 +161,16 @@ class Partition(Replica):
         elif self._only_replica:
             log.update_high_watermark(end_offset)
         else:
-            self.advance_high_watermark()
+            self._write_committed = self.advance_high_watermark()
 
     def tell_of_written(self) -> None:
-        """Tell those who wait for records: followers at once, for an answer to a producer depends on them."""
+        """Tell those who wait for records: followers at once, for an answer to a producer depends on them.
+
+        Where the write has committed something, others wait for just that, coordinators among them, and go on
+        in a turn of their own.
+        """
         if self._waiters:
-            if self._only_replica:
+            if self._only_replica or self._write_committed:
                 self._wake_soon()
             else:
                 self._wake()
@@ -232,9 +237,7 @@ class Partition(Replica):
         if broker_id not in self.isr and self._may_join(broker_id, offset):
             self._propose((*self.isr, broker_id))
         # What a follower has matters to others only where it commits something or ends a deletion.
-        if more and self.advance_high_watermark(now_ms) and self._waiters:
-            self._wake()
-        elif start_moved:
+        if (more and self.advance_high_watermark(now_ms)) or start_moved:
             self._wake_soon()
 
     def _may_join(self, broker_id: int, offset: int) -> bool:
