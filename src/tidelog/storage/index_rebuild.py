@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2
+from tidelog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, MAX_INT32
 from tidelog.storage import batch_scan
 from tidelog.storage.disk import Disk
 from tidelog.storage.time_index import TimestampOffset
@@ -92,6 +92,11 @@ def read_headers(
         if magic != MAGIC_V2 or step < HEADER_SIZE or position + step > size:
             _refuse(pread, fd, position, size, path)
         last_offset = first_offset + last_delta
+        if not 0 <= last_offset - base_offset <= MAX_INT32:
+            raise CorruptRecordError(
+                f"{path}: the batch at byte {position} ends with offset {last_offset}, which cannot be in a "
+                f"segment that begins with {base_offset}"
+            )
         if timestamp > highest:
             highest, highest_offset = timestamp, last_offset
         if position - last_entry_at > bounds.interval_bytes and entries < room:

@@ -363,8 +363,9 @@ def test_a_failing_disk_is_a_storage_error_and_changes_nothing(open_seat: OpenSe
     async def body(seat: Any) -> None:
         await seat.controller.create_topics([NewTopic("t")])
         failing.append(True)
+        created = await seat.controller.create_topics([NewTopic("u")])
+        assert created["u"].code is ErrorCode.KAFKA_STORAGE_ERROR
         for change in (
-            seat.controller.create_topics([NewTopic("u")]),
             seat.controller.change_topic_config("t", lambda now: {"retention.ms": "5"}),
             seat.controller.delete_topics([seat.image.topics["t"].id]),
         ):

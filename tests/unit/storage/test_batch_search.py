@@ -137,7 +137,11 @@ def test_what_is_damaged_is_left_to_the_long_way_or_read_alike(
     with segment_of(log, index, interval) as segment:
         # The file may be shorter than the segment believes.
         os.truncate(segment.file.fd, max(len(log) - cut, 0))
-        found = short_way(variant, segment, offset)
+        try:
+            found = short_way(variant, segment, offset)
+        except StorageError:
+            # The index cannot be used, nor be made anew from a log that is damaged, too: nothing is found.
+            found = None
         if found is not None:
             try:
                 assert found == long_way(segment, offset)
