@@ -8,7 +8,8 @@ STAMP := $(VENV)/.installed
 DURATION := $(if $(filter command line,$(origin SECONDS)),$(SECONDS))
 TESTS := tests/unit tests/contract tests/simulation tests/integration tests/cluster tests/chaos
 # Compiled at installation: see hatch_build.py.
-CODEC := $(wildcard src/tidelog/records/*_reader.p* src/tidelog/records/*_writer.p* src/tidelog/client/producer/quick_send.p* src/tidelog/coordinator/log_walker.p* src/tidelog/coordinator/group/offsets/committed_offset.p* src/tidelog/coordinator/group/offsets/offset_fold.p*)
+TYPED := $(shell find src -name '*.pxd')
+CODEC := $(TYPED) $(TYPED:.pxd=.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run broker cluster cassandra test chaos lint check format compat bench docs clean
@@ -69,4 +70,5 @@ docs: $(STAMP) ## write docs/reference from the option table
 	$(BIN)/python scripts/generate_reference.py
 
 clean: ## remove the virtual environment, caches and the data of `make run`
-	rm -rf $(VENV) src/tidelog/records/*.so src/tidelog/client/producer/*.so src/tidelog/coordinator/*.so src/tidelog/coordinator/group/offsets/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis data
+	find src -name '*.so' -delete
