@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _MAX_IN_FLIGHT = 64
 _TURN_S = 0.0005
+# Produce requests may go on for so much longer: they are written together.
+_STAGED_S = 0.0015
 _UNSENT_BYTES = 128 * 1024
 _QUEUED_BYTES = 64 * 1024
 # Short answers are cheaper joined than sent as pieces, long ones are not; a call takes so many pieces.
@@ -235,7 +237,7 @@ class Connection:
                 done += 1
                 if isinstance(outcome, StagedAnswer):
                     staged.append(outcome)
-                    if not outcome.refused:
+                    if not outcome.refused and monotonic() < end_s + _STAGED_S:
                         continue
                     self._settle(staged, out)
                     self._send_all(out)
@@ -317,11 +319,14 @@ class Connection:
                 self.refuse(pending.failure)
                 return
             if isinstance(pending.answer, bytes | list):
-                self._outbox.put(pending.answer)
+                try:
+                    self._outbox.put(pending.answer)
+                except OSError as error:
+                    self._went_away(error)
+                    return
         if self._outbox:
             self._flush()
-        if (self._muted or self._inbox.waiting) and not self._is_blocked():
-            self._resume_soon()
+        self._go_on()
 
     # -- sending --------------------------------------------------------------------------------------
 
@@ -378,7 +383,12 @@ class Connection:
     def _on_writable(self) -> None:
         self.last_active = self._network.loop.time()
         self._flush()
-        if (self._muted or self._inbox.waiting) and not self._is_blocked():
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Something that requests had to wait for is over."""
+        inbox = self._inbox
+        if (self._muted or inbox.waiting or inbox.awaits_memory) and not self._is_blocked():
             self._resume_soon()
 
     def _went_away(self, error: OSError) -> None:

@@ -11,7 +11,10 @@ Used by ``delayed_fetch`` and ``produce_wait``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol
+
+logger = logging.getLogger(__name__)
 
 # As many may be kept for those who come again.
 _IDLE_QUEUES = 16
@@ -78,7 +81,11 @@ class Deadlines:
                 queue.timer = self._loop.call_at(deadline, self._look, delay_ms)
                 return
             del waiting[waiter]
-            waiter.time_is_up()
+            try:
+                waiter.time_is_up()
+            except Exception:
+                # The others in this queue have no other timer.
+                logger.exception("The end of a wait of %d ms failed", delay_ms)
         # Who was told may have taken it away, and another have come since.
         if self._queues.get(delay_ms) is queue:
             del self._queues[delay_ms]

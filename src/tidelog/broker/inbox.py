@@ -198,6 +198,9 @@ class Inbox:
                 self._next = pos
                 self._end = end
                 return frames
+            if self._reserved_bytes and self._large is None:
+                # It was begun as a large one, and came to its end in the shared buffer.
+                self._release_memory()
             frames.append(source[pos + 4 : stop])
             starts.append(pos)
             pos = stop

@@ -32,9 +32,13 @@ MAX_PLAIN_BYTES: Final = 1024 * 1024 + 64
 """Up to this size an uncompressed batch is walked over while it is staged."""
 
 _ATTRIBUTES_AT: Final = 22
-# About a millisecond on the loop; in a thread as much as others may have to wait for.
-_STEPS_AT_ONCE: Final = 8
-_STEPS_IN_TURN: Final = 32
+# What is unpacked on the loop, about a millisecond; and in a thread, as much as others may have to wait for.
+_BYTES_AT_ONCE: Final = 256 * 1024
+_BYTES_IN_TURN: Final = 2 * 1024 * 1024
+# What a batch costs at least, however little there is to unpack.
+_BATCH_BYTES: Final = 4096
+# Whoever is gone is judged for only if there is little else to do.
+_FEW: Final = 64
 
 Judgements = dict[int, Judged]
 """What became of the batches of a request, by the place of their bytes in its frame."""
@@ -52,37 +56,50 @@ def takes_long(partition: Partition | None, records: memoryview | None) -> bool:
 
 
 class RequestJudging:
-    """The batches of one request that take long; each judged once, the others as they are staged."""
+    """The batches of one request that take long; each judged once, the others as they are staged.
 
-    def __init__(self, batches: Sequence[tuple[int, Partition, memoryview]]) -> None:
+    ``is_wanted`` tells whether anybody still waits for it.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[tuple[int, Partition, memoryview]],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.judged: Judgements = {}
-        self.steps = 0
+        self.is_wanted = is_wanted
+        self.given_up = False
+        """Whether it was not judged to its end, for nobody wanted it."""
+        self.cost_bytes = 0
         """How much has been done for the request."""
         self._batches: Iterator[tuple[int, Partition, memoryview]] = iter(batches)
         self._key = 0
         self._current: Judgement | None = None
 
-    def advance(self, steps: int, *, in_thread: bool) -> bool:
-        """Go on by so many steps; gives whether everything is judged.
+    def advance(self, cost_bytes: int, *, in_thread: bool) -> bool:
+        """Go on until that much is done; gives whether everything is judged.
 
-        What only a thread may do, that is compress, is put off where this is none.
+        What only a thread may do, that is compress and unpack large blocks, is put off where this is none.
         """
-        end = self.steps + steps
+        end = self.cost_bytes + cost_bytes
         while True:
             if self._current is None and not self._next():
                 return True
-            if self.steps >= end:
+            if self.cost_bytes >= end:
                 return False
             judgement = self._current
             if judgement is None:
                 continue
-            if judgement.compresses and not in_thread:
+            if not in_thread and (judgement.compresses or judgement.next_bytes > end - self.cost_bytes):
                 return False
-            self.steps += 1
+            before = judgement.read_bytes
             try:
-                if judgement.advance(1):
+                done = judgement.advance(1)
+                self.cost_bytes += max(judgement.read_bytes - before, _BATCH_BYTES)
+                if done:
                     self._settle(judgement.result())
             except KafkaError as refusal:
+                self.cost_bytes += _BATCH_BYTES
                 self._settle(refusal)
 
     def _next(self) -> bool:
@@ -91,10 +108,10 @@ class RequestJudging:
         if batch is None:
             return False
         self._key, partition, records = batch
-        self.steps += 1
         try:
             self._current = partition.log.judge(records)
         except KafkaError as refusal:
+            self.cost_bytes += _BATCH_BYTES
             self._settle(refusal)
         return True
 
@@ -115,10 +132,15 @@ class JudgingThreads:
         self._threads: list[threading.Thread] = []
         self._closed = False
 
+    @property
+    def are_few(self) -> bool:
+        """Whether little is waiting."""
+        return len(self._waiting) < _FEW
+
     def judge(self, request: RequestJudging, when_done: Callable[[Exception | None], None]) -> None:
         """Judge a request; ``when_done`` is called on the loop, with what went wrong if something did."""
         with self._change:
-            heapq.heappush(self._waiting, (request.steps, next(self._order), request, when_done))
+            heapq.heappush(self._waiting, (request.cost_bytes, next(self._order), request, when_done))
             self._change.notify()
         if len(self._threads) < self._count:
             thread = threading.Thread(target=self._run, name=f"judging-{len(self._threads)}", daemon=True)
@@ -142,14 +164,15 @@ class JudgingThreads:
                 _, order, request, when_done = heapq.heappop(self._waiting)
             failure: Exception | None = None
             try:
-                done = request.advance(_STEPS_IN_TURN, in_thread=True)
+                request.given_up = not request.is_wanted()
+                done = request.given_up or request.advance(_BYTES_IN_TURN, in_thread=True)
             except Exception as error:
                 done, failure = True, error
             if done:
                 self._tell(when_done, failure)
                 continue
             with self._change:
-                heapq.heappush(self._waiting, (request.steps, order, request, when_done))
+                heapq.heappush(self._waiting, (request.cost_bytes, order, request, when_done))
 
     def _tell(self, when_done: Callable[[Exception | None], None], failure: Exception | None) -> None:
         try:
@@ -162,4 +185,4 @@ class JudgingThreads:
 
 def judge_at_once(request: RequestJudging) -> bool:
     """Do on the loop what takes a moment; gives whether that was all."""
-    return request.advance(_STEPS_AT_ONCE, in_thread=False)
+    return request.advance(_BYTES_AT_ONCE, in_thread=False)

@@ -137,7 +137,7 @@ class LoopWatchdog:
     def _wait(self, pause_s: float, step: _Step | None) -> bool:
         """Wait for the next look; whether there is to be none."""
         began_s = time.monotonic()
-        stopped = self._stop.wait(pause_s)
+        stopped = self._stop.wait(pause_s) or self._loop.is_closed()
         if step is not None:
             step.overslept(time.monotonic() - began_s - pause_s)
         return stopped

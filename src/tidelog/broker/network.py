@@ -159,7 +159,13 @@ class Network:
         backlog = self._backlog
         end_s = time.monotonic() + _BACKLOG_TURN_S
         while backlog:
-            backlog.popleft().resume()
+            connection = backlog.popleft()
+            try:
+                connection.resume()
+            except Exception:
+                # The others in the backlog have nobody else to go on with them.
+                self.logger.exception("Going on with the requests of %s failed", connection)
+                connection.refuse("its requests could not be handled")
             if self.after_event is not None:
                 self.after_event()
             if time.monotonic() > end_s:

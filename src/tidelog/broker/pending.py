@@ -75,6 +75,8 @@ class PendingAnswer:
         if not isinstance(outcome, PendingAnswer):
             self.resolve(outcome)
         elif not outcome.done:
+            if outcome.cancellable:
+                self.only_waits(outcome.cancel)
             outcome.when_done(lambda: self.follow(outcome))
         elif outcome.failure is not None:
             self.fail(outcome.failure)

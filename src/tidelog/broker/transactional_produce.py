@@ -129,14 +129,26 @@ def _refusal(code: ErrorCode, version: int) -> NotVerifiedError:
 
 
 def answer_when_verified(
-    asked: Reply[Verified], answer: Callable[[Verified], Answer | NoAnswer | PendingAnswer]
+    asked: Reply[Verified],
+    answer: Callable[[Verified], Answer | NoAnswer | PendingAnswer],
+    release: Callable[[], None],
 ) -> PendingAnswer:
-    """The answer of a request whose verification takes time; ``answer`` appends and settles it then."""
+    """The answer of a request whose verification takes time; ``answer`` appends and settles it then.
+
+    ``release`` is called if it does not come to that.
+    """
     pending = PendingAnswer()
 
     def verified(reply: Reply[Verified]) -> None:
         try:
-            outcome = answer(reply.result())
+            known = reply.result()
+        except Exception:
+            release()
+            logger.exception("The transaction of a produce request could not be verified")
+            pending.fail("its transaction could not be verified")
+            return
+        try:
+            outcome = answer(known)
         except Exception:
             logger.exception("A produce request that waited for its verification met a bug")
             pending.fail("its produce request could not be handled")

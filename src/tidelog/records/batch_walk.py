@@ -54,9 +54,10 @@ class BatchWalk:
         stream, walker = self._stream, self.walker
         while steps is None or steps > 0:
             piece = stream.read(PIECE_BYTES)
-            walker.feed(piece)
-            if self._write is not None and piece:
-                self._write(piece)
+            self._take(piece)
+            if not walker.found and not stream.finished and 0 < len(piece) < PIECE_BYTES:
+                # Most likely the last: seeing that there are no more is no step of its own.
+                self._take(stream.read(PIECE_BYTES) if not stream.next_bytes else b"")
             if walker.found:
                 return True
             if stream.finished:
@@ -65,6 +66,21 @@ class BatchWalk:
             if steps is not None:
                 steps -= 1
         return False
+
+    def _take(self, piece: Buffer) -> None:
+        self.walker.feed(piece)
+        if self._write is not None and piece:
+            self._write(piece)
+
+    @property
+    def read_bytes(self) -> int:
+        """How much has been unpacked so far."""
+        return self._stream.read_bytes
+
+    @property
+    def next_bytes(self) -> int:
+        """How much the next step unpacks at least, where that is known."""
+        return self._stream.next_bytes
 
 
 def body_stream(buf: Buffer, header: BatchHeader, pos: int, limits: WalkLimits) -> BodyStream:

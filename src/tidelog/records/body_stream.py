@@ -60,7 +60,20 @@ class BodyStream:
         self.read_bytes = 0
         self._codec = codec
         self._limit_bytes = limit_bytes
-        self._read = _SOURCES[codec](payload)
+        self._claimed: Callable[[], int] | None = None
+        if codec is Codec.SNAPPY:
+            self._read, self._claimed = _snappy(payload)
+        else:
+            self._read = _SOURCES[codec](payload)
+
+    @property
+    def next_bytes(self) -> int:
+        """How large the next piece is at least, where it cannot be had in smaller ones; else 0."""
+        try:
+            return 0 if self._claimed is None else self._claimed()
+        except BROKEN:
+            # Reading it will say what is wrong.
+            return 0
 
     def read(self, max_bytes: int) -> bytes | memoryview:
         """The next bytes, perhaps none; ``CorruptRecordError`` where they cannot be had.
@@ -68,6 +81,8 @@ class BodyStream:
         ``BodyTooLargeError`` where there are more than ``limit_bytes`` of them.
         """
         left = self._limit_bytes - self.read_bytes
+        if self.next_bytes > left:
+            raise self._too_large()
         try:
             piece = self._read(min(max_bytes, left + 1))
         except BROKEN as error:
@@ -77,10 +92,13 @@ class BodyStream:
             return b""
         self.read_bytes += len(piece)
         if self.read_bytes > self._limit_bytes:
-            raise BodyTooLargeError(
-                f"the {self._codec.label} data decompresses to more than {self._limit_bytes} bytes"
-            )
+            raise self._too_large()
         return piece
+
+    def _too_large(self) -> BodyTooLargeError:
+        return BodyTooLargeError(
+            f"the {self._codec.label} data decompresses to more than {self._limit_bytes} bytes"
+        )
 
 
 _Read = Callable[[int], "bytes | memoryview | None"]
@@ -168,45 +186,56 @@ def _zstd(payload: memoryview) -> _Read:
     return _Frames(payload, lambda: zstd.ZstdDecompressor(options=_ZSTD_WINDOW), _keeping, several=True).read
 
 
-def _snappy(payload: memoryview) -> _Read:
+def _snappy(payload: memoryview) -> tuple[_Read, Callable[[], int]]:
+    """Reads block by block; the second function tells how large the next one claims to be."""
     at = 0
     xerial = bytes(payload[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC
 
-    def read(max_bytes: int) -> bytes | None:
-        nonlocal at
-        if at >= len(payload) and (at or xerial):
-            return None
+    def is_header() -> bool:
+        return bytes(payload[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+
+    def next_block() -> memoryview:
         if not xerial:
-            at = len(payload)
-            return _block(payload, max_bytes)
-        if bytes(payload[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
+            return payload
+        (length,) = SNAPPY_BLOCK_LENGTH.unpack_from(payload, at)
+        start = at + SNAPPY_BLOCK_LENGTH.size
+        if length > len(payload) - start:
+            raise EOFError(f"a block of {length} bytes has only {len(payload) - start} left")
+        return payload[start : start + length]
+
+    def is_over() -> bool:
+        return at >= len(payload) and (at > 0 or xerial)
+
+    def claimed() -> int:
+        if is_over() or (xerial and is_header()):
+            return 0
+        block = next_block()
+        size: int = cramjam.snappy.decompress_raw_len(block)
+        return min(size, len(block) * SNAPPY_MAX_RATIO)
+
+    def read(_max_bytes: int) -> bytes | None:
+        nonlocal at
+        if is_over():
+            return None
+        if xerial and is_header():
             # Streams may be concatenated: Java's reader skips a header in the middle, and so must we.
             if len(payload) - at < XERIAL_HEADER_BYTES:
                 raise EOFError("the xerial header is cut short")
             at += XERIAL_HEADER_BYTES
             return b""
-        (length,) = SNAPPY_BLOCK_LENGTH.unpack_from(payload, at)
-        at += SNAPPY_BLOCK_LENGTH.size
-        if length > len(payload) - at:
-            raise EOFError(f"a block of {length} bytes has only {len(payload) - at} left")
-        block = payload[at : at + length]
-        at += length
-        return _block(block, max_bytes)
+        block = next_block()
+        at += len(block) + (SNAPPY_BLOCK_LENGTH.size if xerial else 0)
+        size = cramjam.snappy.decompress_raw_len(block)
+        if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
+            raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
+        return bytes(cramjam.snappy.decompress_raw(block, size))
 
-    return read
-
-
-def _block(block: memoryview, max_bytes: int) -> bytes:
-    size = cramjam.snappy.decompress_raw_len(block)
-    if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
-        raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
-    return bytes(cramjam.snappy.decompress_raw(block, size))
+    return read, claimed
 
 
 _SOURCES: Final[dict[Codec, Callable[[memoryview], _Read]]] = {
     Codec.NONE: _plain,
     Codec.GZIP: _gzip,
-    Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
 }

@@ -356,7 +356,11 @@ class Partition(Replica):
     def _wake(self) -> None:
         self._waking = False
         for waiter in tuple(self._waiters):
-            waiter.partition_changed(self)
+            try:
+                waiter.partition_changed(self)
+            except Exception:
+                # The others wait for the same news, and whoever brought it is not to blame.
+                logger.exception("Somebody who waits for %s failed to look at it", self.topic_partition)
 
     @property
     def _required_in_sync(self) -> int:

@@ -59,6 +59,9 @@ _MIN_ENTRY_BYTES: Final = 14
 _MIN_RECORD_BYTES: Final = 7
 _SHOWN_ERRORS: Final = 3
 _QUICKLY_COMPRESSED_BYTES: Final = 2048
+# How often a result that has become too large is noticed.
+_STEPS: Final = 4
+_MAX_RENUMBERED_BYTES: Final = 16 * 1024 * 1024
 
 
 class RecordError(NamedTuple):
@@ -303,8 +306,12 @@ class Judgement:
 
     def advance(self, steps: int | None = None) -> bool:
         """Take so many short steps, or all; gives whether it is done."""
+        if steps is None:
+            while not self.advance(_STEPS):
+                pass
+            return True
         try:
-            return self._walk is None or self._walk.advance(steps)
+            done = self._walk is None or self._walk.advance(steps)
         except BodyTooLargeError as error:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
@@ -313,6 +320,20 @@ class Judgement:
             ) from error
         except CorruptRecordError as error:
             raise self._malformed(error) from error
+        compressor = self._compressor
+        if compressor is not None and compressor.size + HEADER_SIZE > self._config.max_message_bytes:
+            raise too_large(compressor.size + HEADER_SIZE, self._partition, self._config)
+        return done
+
+    @property
+    def read_bytes(self) -> int:
+        """How much of the records has been unpacked so far."""
+        return 0 if self._walk is None else self._walk.read_bytes
+
+    @property
+    def next_bytes(self) -> int:
+        """How much the next step unpacks at least, where that is known."""
+        return 0 if self._walk is None else self._walk.next_bytes
 
     def result(self) -> ValidBatch:
         """The batch as it is to be appended; once ``advance`` has come to the end."""
@@ -333,10 +354,9 @@ class Judgement:
             if len(records) > config.max_message_bytes:
                 raise too_large(len(records), self._partition, config)
         elif header.timestamp_type != config.timestamp_type or header.max_timestamp != max_timestamp:
-            if self._records.readonly:
-                self._records = memoryview(bytearray(self._records))
-            set_timestamps(self._records, 0, header.size_bytes, config.timestamp_type, max_timestamp)
-            records = self._records
+            # In a copy: what was given may have to be judged once more.
+            records = bytearray(self._records)
+            set_timestamps(records, 0, header.size_bytes, config.timestamp_type, max_timestamp)
         return ValidBatch(records, len(records), max_timestamp, append_time_ms)
 
     def _malformed(self, error: CorruptRecordError) -> KafkaError:
@@ -389,6 +409,12 @@ class Judgement:
             shift = 0
         if shift or not walker.is_consecutive:
             # No client is known to send such batches; this is the one place where all records are in memory.
+            if self._walk.read_bytes > _MAX_RENUMBERED_BYTES:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"The records of the batch in the append to {self._partition} have to be numbered anew, "
+                    f"which is not done for more than {_MAX_RENUMBERED_BYTES} bytes",
+                )
             body = renumbered(
                 batch_body(self._records, header, max_size=self._limits.max_bytes), header.record_count, shift
             )

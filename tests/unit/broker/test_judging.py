@@ -69,7 +69,7 @@ def test_what_is_heavy_is_not(partition: Partition) -> None:
     request = RequestJudging([(0, partition, heavy(8))])
     assert not judge_at_once(request)
     assert not request.judged
-    while not request.advance(10, in_thread=True):
+    while not request.advance(1 << 20, in_thread=True):
         pass
     assert isinstance(request.judged[0], ValidBatch)
 
@@ -92,7 +92,7 @@ def test_nothing_is_compressed_on_the_loop(open_log: Callable[..., Log]) -> None
     assert takes_long(partition, batch)
     request = RequestJudging([(0, partition, batch)])
     assert not judge_at_once(request)
-    assert request.advance(10, in_thread=True)
+    assert request.advance(1 << 20, in_thread=True)
     judged = request.judged[0]
     assert isinstance(judged, ValidBatch)
     assert judged.size < 200
@@ -168,3 +168,26 @@ def test_closed_threads_end(partition: Partition) -> None:
         if thread.name.startswith("judging"):
             thread.join(WAIT_S)
             assert not thread.is_alive()
+
+
+def test_what_nobody_wants_is_given_up(partition: Partition) -> None:
+    async def scenario() -> RequestJudging:
+        loop = asyncio.get_running_loop()
+        threads = JudgingThreads(loop, count=1)
+        told: asyncio.Future[Exception | None] = loop.create_future()
+        request = RequestJudging([(0, partition, heavy(8))], lambda: False)
+        threads.judge(request, told.set_result)
+        async with asyncio.timeout(WAIT_S):
+            assert await told is None
+        threads.close()
+        return request
+
+    request = asyncio.run(scenario())
+    assert request.given_up
+    assert not request.judged
+
+
+def test_many_small_batches_are_judged_at_once(partition: Partition) -> None:
+    request = RequestJudging([(number, partition, light()) for number in range(60)])
+    assert judge_at_once(request)
+    assert len(request.judged) == 60

@@ -490,3 +490,26 @@ def test_a_request_of_too_many_partitions_closes_the_connection(
     with RawClient(broker.host, broker.port) as client:
         client.send_request(ApiKey.PRODUCE, 9, request)
         assert client.is_closed()
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:], ids=lambda each: each.label)
+def test_batches_judged_twice_are_taken_once(new_topic: Callable[..., RawTopic], codec: Codec) -> None:
+    """Light batches before a heavy one in the same request: they are begun on the loop and judged again."""
+    topic = new_topic(partitions=6, message_timestamp_type="LogAppendTime")
+    request = topic.produce_request(batch(b"v"))
+    light = encode_batch([Record(timestamp=1, value=b"v")], codec=codec)
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=heavy(b"h") if index == 5 else light) for index in range(6)
+    ]
+    found = topic.client.ask(9, request, ProduceResponse).responses[0].partition_responses
+    assert [(each.index, each.error_code) for each in found] == [(index, 0) for index in range(6)]
+
+
+def test_a_heavy_batch_of_a_client_that_is_gone_need_not_be_judged(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    for _ in range(3):
+        with RawClient(broker.host, broker.port) as leaving:
+            leaving.send_request(ApiKey.PRODUCE, 9, topic.produce_request(heavy(b"gone")))
+    assert topic.produce(batch(b"after")).error_code == 0

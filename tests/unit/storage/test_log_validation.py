@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+import cramjam
 import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -17,9 +18,10 @@ from tidelog.records.batch import (
     set_timestamps,
     write_crc,
 )
+from tidelog.records.batch_walk import WalkLimits
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
-from tidelog.records.record import Record, assemble_batch, batch_body, decode_batch, encode_batch
+from tidelog.records.record import Record, assemble_batch, batch_body, decode_batch, encode_batch, join_batch
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state import AppendOrigin
 from tidelog.storage.validation import NoBatchError, RecordsRefusedError
@@ -40,6 +42,12 @@ def refusal(log: Log, batch: bytes | bytearray, origin: AppendOrigin = AppendOri
         log.append_as_leader(memoryview(batch), 0, origin=origin)
     assert (log.log_end_offset, log.segments.active.size) == before
     return refused.value
+
+
+def stored(log: Log) -> bytearray:
+    """All that is in the log."""
+    log.update_high_watermark(log.log_end_offset)
+    return bytearray(log.read_bytes(0, 1 << 20))
 
 
 def changed(batch: bytearray, at: int, form: str, value: int) -> bytearray:
@@ -249,7 +257,10 @@ def test_timestamps_before_time_began_count_as_none(open_log: OpenLog) -> None:
 def test_log_append_time_is_written_by_the_broker(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log(message_timestamp_type="LogAppendTime")
     batch = plain(clock.time_ms() - 10**9)
+    sent = bytes(batch)
     info = log.append_as_leader(memoryview(batch), 0)
+    assert batch == sent, "what was given may have to be judged once more"
+    batch = stored(log)
     header = parse_header(batch)
     assert info.log_append_time_ms == info.max_timestamp == header.max_timestamp == clock.time_ms()
     assert header.timestamp_type == LOG_APPEND_TIME
@@ -265,7 +276,9 @@ def test_producers_may_not_claim_log_append_time_themselves(open_log: OpenLog, c
     assert isinstance(error, RecordsRefusedError)
     assert len(error.record_errors) == 3
     # On a topic with create time Kafka takes the claim back and keeps the records.
-    open_log().append_as_leader(memoryview(batch), 0)
+    log = open_log()
+    log.append_as_leader(memoryview(batch), 0)
+    batch = stored(log)
     assert not parse_header(batch).attributes & TIMESTAMP_TYPE_BIT
     assert check_crc(batch, 0, len(batch))
 
@@ -379,3 +392,45 @@ def test_a_changed_config_counts_from_the_next_batch(open_log: OpenLog, clock: M
     log.update_config(open_log(cleanup_policy=("compact",)).config)
     keyless = encode_batch([Record(timestamp=clock.time_ms(), value=b"v")])
     assert refusal(log, keyless).code is ErrorCode.INVALID_RECORD
+
+
+# -- bounds -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:], ids=lambda each: each.label)
+def test_what_unpacks_to_too_much_is_too_large(open_log: OpenLog, clock: ManualClock, codec: Codec) -> None:
+    log = open_log()
+    batch = encode_batch([Record(timestamp=clock.time_ms(), value=bytes(50_000))], codec=codec)
+    log.walk_limits = WalkLimits(60_000, 10)
+    assert log.append_as_leader(batch, 0).first_offset == 0
+    log.walk_limits = WalkLimits(50_000, 10)
+    error = refusal(log, batch)
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "tidelog.message.max.uncompressed.bytes" in error.message
+
+
+def test_too_many_records_are_too_large(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log()
+    log.walk_limits = WalkLimits(1 << 20, 2)
+    error = refusal(log, plain(clock.time_ms(), 3, codec=Codec.GZIP))
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "tidelog.message.max.records" in error.message
+
+
+def test_compressing_anew_ends_where_the_batch_is_too_large(open_log: OpenLog, clock: ManualClock) -> None:
+    log = open_log(compression_type="uncompressed", max_message_bytes=100_000)
+    batch = encode_batch([Record(timestamp=clock.time_ms(), value=bytes(5 << 20))], codec=Codec.ZSTD)
+    judgement = log.judge(memoryview(batch))
+    with pytest.raises(KafkaError) as refused:
+        judgement.advance()
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert judgement.read_bytes < 1 << 20, "it went on though the result could not be stored"
+
+
+def test_a_large_snappy_block_is_known_before_it_is_unpacked(open_log: OpenLog, clock: ManualClock) -> None:
+    body = encode_batch([Record(timestamp=clock.time_ms(), value=bytes(1 << 20))])
+    header = parse_header(body)._replace(attributes=int(Codec.SNAPPY))
+    raw = bytes(cramjam.snappy.compress_raw(batch_body(body, parse_header(body))))
+    judgement = open_log().judge(memoryview(join_batch(header, raw)))
+    assert judgement.next_bytes > 1 << 20
+    assert judgement.read_bytes == 0

@@ -142,7 +142,9 @@ class ProduceHandler:
             if not asked.done:
                 call, release = self._keep(call)
                 return answer_when_verified(
-                    asked, lambda known: self._judge_apart(call, self._slow_batches(call), known, release)
+                    asked,
+                    lambda known: self._judge_apart(call, self._slow_batches(call), known, release),
+                    release,
                 )
             verified = asked.result()
         if len(topics) != 1 or len(topics[0][2]) > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
@@ -190,9 +192,20 @@ class ProduceHandler:
     ) -> PendingAnswer:
         """Judge in a thread what takes long, then stage, write and answer the request by itself."""
         pending = PendingAnswer()
-        judging = RequestJudging(slow)
+        connection = call.connection
+        threads = self.broker.judging_threads
+        wants_answer = call.request[1] != 0
+
+        def is_wanted() -> bool:
+            # A client that wants no answer may go as soon as it has sent.
+            return not connection.closed or (not wants_answer and threads.are_few)
+
+        judging = RequestJudging(slow, is_wanted)
 
         def judged(failure: Exception | None) -> None:
+            if judging.given_up:
+                release()
+                return
             if failure is not None:
                 logger.error("Judging a request of %s failed", call.connection, exc_info=failure)
                 release()
@@ -205,7 +218,7 @@ class ProduceHandler:
             task.add_done_callback(self._tasks.discard)
 
         if slow:
-            self.broker.judging_threads.judge(judging, judged)
+            threads.judge(judging, judged)
         else:
             judged(None)
         return pending
