@@ -10,8 +10,8 @@ Memory holds one batch as it is stored and one piece of its records.
 Records that cannot be read are stepped over, and their batch is named once in the log. Whatever becomes of
 the segments meanwhile, a search reads the file that it has open to the end; before it opens another, in a
 later turn, it looks whether the segment is still in the log, and the log where it was. A partition that has
-been deleted or moved meanwhile ends it with NOT_LEADER_OR_FOLLOWER, at which clients ask again. Made by ``log``, awaited by
-``handlers/list_offsets``.
+been deleted or moved meanwhile ends it with NOT_LEADER_OR_FOLLOWER, at which clients ask again.
+Made by ``log``, awaited by ``handlers/list_offsets``.
 """
 
 from __future__ import annotations
