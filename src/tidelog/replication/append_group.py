@@ -2,8 +2,8 @@
 
 Requests stage batches in partitions and put those into ``staged``; ``commit`` writes each of them once.
 Between the first batch and the ``commit`` nothing else may run: the batches are views of the receive
-buffer. A partition whose write fails takes its log directory offline and is in ``failed`` until the next
-group is committed, for the requests that had staged batches in it.
+buffer. A partition whose write fails is in ``failed`` until the next group is committed, for the requests
+that had staged batches in it; an error of the disk also takes its log directory offline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from tidelog.errors import LogDirOfflineError
+from tidelog.errors import KafkaError, LogDirOfflineError, StorageError
 from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,10 @@ class AppendGroup:
             except LogDirOfflineError as error:
                 self.failed.add(partition)
                 self._on_offline(error)
+            except (KafkaError, StorageError) as error:
+                # An index is being rebuilt, or cannot be; clients try again.
+                logger.warning("Records of %s are not written: %s", partition.topic_partition, error)
+                self.failed.add(partition)
             except Exception:
                 logger.exception("Writing records to %s met a bug", partition.topic_partition)
                 self.failed.add(partition)

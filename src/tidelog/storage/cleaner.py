@@ -232,7 +232,10 @@ class Cleaner:
         except LogChanged as change:
             _log.info("%s; the pass is given up", change)
         except LogDirOfflineError as error:
-            self._on_disk_error(log.log_dir, error)
+            if self._logs.get(partition) is log:
+                self._on_disk_error(log.log_dir, error)
+            else:
+                _log.info("%s was taken away while it was compacted: %s", partition, error)
         except WorkerDied as death:
             self._died(cleaning, death)
         finally:

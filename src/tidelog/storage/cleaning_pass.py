@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tidelog.clock import Clock
-from tidelog.errors import TidelogError
+from tidelog.errors import LogDirOfflineError, TidelogError
 from tidelog.storage.cleanable import DirtyLog, examine
 from tidelog.storage.cleaned_segment import remove_cleaned_files
 from tidelog.storage.compaction import CleanedGroup, CompactionDone, CompactionJob, SourceSegment, compact
@@ -70,18 +70,27 @@ class CleaningPass:
         """Swap a finished group in; raises :class:`LogChanged` or ``LogDirOfflineError``.
 
         The files of the old segments, if they are many, are renamed in a thread. Readers find the new one
-        from the beginning; it has its name at the end.
+        from the beginning; it has its name at the end. Once begun it is carried to its end even if the pass
+        is stopped, unless the partition's directory is renamed meanwhile: it is deleted then, or moved.
         """
         if len(group.sources) <= _RENAMED_AT_ONCE:
             self.take_now(group)
             return
-        log = self.log
+        log, directory = self.log, self.log.directory
         cleaned, old = self._opened(group)
-        with offline_on_error(log.directory, "taking in compacted segments"):
-            log.begin_replacement([cleaned], old)
-            while log.removed:
-                log.hand_over(await asyncio.to_thread(log.removed.rename, _RENAMED_AT_A_TIME))
-            log.finish_replacement([cleaned])
+        try:
+            with offline_on_error(directory, "taking in compacted segments"):
+                log.begin_replacement([cleaned], old)
+                while log.removed:
+                    renamed = await asyncio.to_thread(log.removed.rename, _RENAMED_AT_A_TIME)
+                    if log.directory != directory:
+                        raise self._changed()
+                    log.hand_over(renamed)
+                log.finish_replacement([cleaned])
+        except LogDirOfflineError as error:
+            if log.directory != directory:
+                raise self._changed() from error
+            raise
 
     def take_now(self, group: CleanedGroup) -> None:
         """The same, all of it here and now."""
@@ -93,7 +102,7 @@ class CleaningPass:
     def _opened(self, group: CleanedGroup) -> tuple[Segment, list[Segment]]:
         log = self.log
         if self.is_stopped or self.has_lost(group.sources):
-            raise LogChanged(f"{log.topic_partition} was changed while it was compacted")
+            raise self._changed()
         self._taken.update(group.sources)
         with offline_on_error(log.directory, "taking in compacted segments"):
             cleaned = Segment.open(
@@ -105,6 +114,9 @@ class CleaningPass:
                 waiting=CLEANED_SUFFIX,
             )
         return cleaned, [self._sources[base_offset][0] for base_offset in group.sources]
+
+    def _changed(self) -> LogChanged:
+        return LogChanged(f"{self.log.topic_partition} was changed while it was compacted")
 
     @property
     def log_has_changed(self) -> bool:

@@ -125,6 +125,14 @@ class OutOfFilesError(LogDirOfflineError):
     """
 
 
+class StagedRecordsLostError(LogDirOfflineError):
+    """Batches of several requests could not be written together, which is no fault of the disk's.
+
+    An index of their segment is being rebuilt, or cannot be. Clients are told what they are told of a log
+    directory that has failed, and try again; the directory stays.
+    """
+
+
 def is_out_of_files(error: BaseException) -> bool:
     """Whether something failed because the process, or the machine, has as many files open as it may."""
     if isinstance(error, OutOfFilesError):

@@ -26,7 +26,7 @@ from tidelog.ids import TopicPartition, Uuid
 from tidelog.storage.cleaner import Cleaner
 from tidelog.storage.cleaner_process import CompactionRunner
 from tidelog.storage.deletion import DelayedDeletion
-from tidelog.storage.disk import REAL_DISK, Disk, is_out_of_files
+from tidelog.storage.disk import REAL_DISK, Disk, StagedRecordsLostError, is_out_of_files
 from tidelog.storage.files import STRAY_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -352,12 +352,16 @@ class LogDirs:
     def mark_offline(self, path: Path, error: Exception) -> None:
         """Stop using a directory after a disk error; its logs are gone until the next start.
 
-        That the process may not open any more files is none, and costs no directory.
+        That the process may not open any more files is none, and costs no directory; nor does an index that
+        is being rebuilt while records are to be written.
         """
         if path in self.offline_dirs:
             return
         if is_out_of_files(error):
             self._out_of_files(error)
+            return
+        if isinstance(error, StagedRecordsLostError):
+            _log.warning("%s", error)
             return
         if path not in self.paths:
             _log.error("a disk error belongs to none of the log directories: %s", error)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.clock import Clock
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import NO_TIMESTAMP, TopicPartition
 from tidelog.records.batch import MAX_INT32, Buffer
 from tidelog.records.batch_walk import DEFAULT_LIMITS
 from tidelog.storage import validation
-from tidelog.storage.disk import Disk
+from tidelog.storage.disk import Disk, StagedRecordsLostError
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_files import LogFiles
@@ -135,7 +135,7 @@ class LogStaging(LogFiles):
             )
         try:
             if self._must_roll(size, max_timestamp, last_offset):
-                self.write_staged()
+                self._write_before_roll()
                 self._roll(first_offset)
             self._arm()
             first_timestamp = self._first_timestamp()
@@ -144,6 +144,18 @@ class LogStaging(LogFiles):
             raise self._offline("rolling a segment", error) from error
         if first_timestamp >= 0:
             self._roll_timestamp = first_timestamp + self.config.max_segment_ms - self._active.jitter_ms
+
+    def _write_before_roll(self) -> None:
+        """Write what is staged while another batch is; the requests that staged it must hear of a failure."""
+        try:
+            self.write_staged()
+        except LogDirOfflineError:
+            raise
+        except Exception as error:
+            raise StagedRecordsLostError(
+                f"records of {self.topic_partition} that were staged could not be written: {error}",
+                str(self.log_dir),
+            ) from error
 
     def _first_timestamp(self) -> int:
         """The timestamp from which ``segment.ms`` runs; -1 while the segment is empty or has none."""
@@ -183,7 +195,11 @@ class LogStaging(LogFiles):
     # -- writing --------------------------------------------------------------------------------------
 
     def write_staged(self) -> None:
-        """Write everything staged and make it visible, or raise ``LogDirOfflineError`` and forget it all."""
+        """Write everything staged and make it visible, or forget it all and raise.
+
+        ``LogDirOfflineError`` if the disk has failed, ``KafkaError`` or ``StorageError`` if an index that is
+        needed for it is being rebuilt, or cannot be.
+        """
         staged = self._staged
         if not staged:
             return
@@ -192,9 +208,12 @@ class LogStaging(LogFiles):
                 self._active.append_one(*staged[0])
             else:
                 self._write_group()
-        except OSError as error:
+        except BaseException as error:
+            # Whatever it was: the bytes belong to the caller, who may write others over them from now on.
             self._forget_staged()
-            raise self._offline("writing records", error) from error
+            if isinstance(error, OSError):
+                raise self._offline("writing records", error) from error
+            raise
         self._index_room -= len(staged)
         staged.clear()
         self._staged_bytes = 0
@@ -215,7 +234,7 @@ class LogStaging(LogFiles):
         segment.append(buffers, batches)
         try:
             segment.txn_index.append(self._staged_aborts)
-        except OSError:
+        except BaseException:
             segment.restore(mark)
             raise
         self._staged_aborts = []

@@ -479,6 +479,10 @@ class Segment(SegmentReads):
         """Let go of files and maps without writing, as when the disk has failed."""
         super().close_handles()
         self._fd = -1
+
+    def close_indexes(self) -> None:
+        """Let go of the indexes' maps; what was reserved in them is reserved anew before the next write."""
+        super().close_indexes()
         self._reserved_entries = 0
 
 

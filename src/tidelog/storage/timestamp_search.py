@@ -8,8 +8,10 @@ everything else goes on in a thread, in which the decoders and the walker let go
 Memory holds one batch as it is stored and one piece of its records.
 
 Records that cannot be read are stepped over, and their batch is named once in the log. Whatever becomes of
-the segments meanwhile, a search reads the files that it has begun with. Made by ``log``, awaited by
-``handlers/list_offsets``.
+the segments meanwhile, a search reads the file that it has open to the end; before it opens another, in a
+later turn, it looks whether the segment is still in the log, and the log where it was. A partition that has
+been deleted or moved meanwhile ends it with NOT_LEADER_OR_FOLLOWER, at which clients ask again.
+Made by ``log``, awaited by ``handlers/list_offsets``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.errors import CorruptRecordError
+from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import BatchHeader, check_crc
 from tidelog.records.batch_walk import BatchWalk, WalkLimits, search_walk
@@ -61,6 +63,7 @@ class TimestampSearch:
 
     def __init__(self, log: Log, timestamp: int | None) -> None:
         self._log = log
+        self._directory = log.directory
         self._timestamp = timestamp
         self._start_offset = log.log_start_offset if timestamp is not None else 0
         self._segment: Segment | None = log.segments.first
@@ -72,8 +75,9 @@ class TimestampSearch:
 
     def advance(self) -> bool:
         """Go on for as long as a turn of the loop allows; whether the search is at its end."""
-        with offline_on_error(self._log.directory, "reading"):
+        with offline_on_error(self._directory, "reading"):
             if self._range is None:
+                self._check_log()
                 self._choose_range()
             if self._range is not None and self._range.advance(at_most=_HEADERS_AT_A_TIME):
                 self._take_range()
@@ -84,7 +88,7 @@ class TimestampSearch:
         while not self.done:
             self.advance()
             if self._range is not None:
-                with offline_on_error(self._log.directory, "reading"):
+                with offline_on_error(self._directory, "reading"):
                     self._range.advance()
                     self._take_range()
         return self.result
@@ -101,10 +105,19 @@ class TimestampSearch:
                     await rebuilding.ready
                 await asyncio.sleep(0)
             else:
-                with offline_on_error(self._log.directory, "reading"):
+                with offline_on_error(self._directory, "reading"):
                     await loop.run_in_executor(_threads(), self._range.advance)
                 self._take_range()
         return self.result
+
+    def _check_log(self) -> None:
+        """Raise unless files may be opened: those of a log that waits for deletion have other paths."""
+        log = self._log
+        if log.closed or log.directory != self._directory:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{log.topic_partition} was deleted or moved while a record was sought in it",
+            )
 
     # -- segments -------------------------------------------------------------------------------------
 
@@ -134,6 +147,10 @@ class TimestampSearch:
 
     def _end_of_segments(self) -> None:
         highest, self._highest = self._highest, None
+        if highest is not None and highest not in self._log.segments:
+            # Retention or compaction has taken it away since: look again at those that are left.
+            self._segment = self._log.segments.first
+            return
         if highest is None or highest.max_timestamp.timestamp == NO_TIMESTAMP:
             self.done = True
             return

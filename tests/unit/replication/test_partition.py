@@ -15,6 +15,7 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.disk import Disk
+from tidelog.storage.files import OFFSET_INDEX_SUFFIX
 from tidelog.storage.log import Isolation, Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.testing.clock import ManualClock
@@ -265,3 +266,65 @@ def test_a_batch_lost_while_the_next_was_staged_counts_as_failed(tmp_path: Path)
         assert group.failed == {scene.partition}
 
     run(tmp_path, test)
+
+
+class Rebuilding:
+    """A partition whose active segment has an index that must be rebuilt, which takes a while."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.partition = scene.partition
+        self.log = scene.partition.log
+        for _ in range(10):
+            self.log.append_as_leader(bytearray(batch(b"x" * 60_000)), 0)
+        segment = self.log.segments.active
+        segment.close_indexes()
+        index = segment.path(OFFSET_INDEX_SUFFIX)
+        index.write_bytes(index.read_bytes()[:-3])
+        self.buffer = bytearray(batch(b"refused"))
+
+    def stage(self, group: AppendGroup) -> None:
+        self.partition.stage(memoryview(self.buffer), 1)
+        group.staged[self.partition] = None
+
+    async def check(self) -> None:
+        """Nothing of the group is left, and the next batch is written whole."""
+        assert self.log.log_end_offset == 10
+        self.buffer[:] = b"\xee" * len(self.buffer)
+        rebuilding = self.log.segments.active._rebuilding
+        assert rebuilding is not None
+        await rebuilding
+        assert self.partition.append(batch(b"taken")).first_offset == 10
+        assert self.partition.log.read_bytes(10, 1000, isolation=Isolation.LOG_END).endswith(b"taken\0")
+
+
+def test_a_group_that_needs_an_index_that_is_being_rebuilt_is_refused_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(scene: Scene) -> None:
+        failures: list[LogDirOfflineError] = []
+        group = AppendGroup(failures.append)
+        rebuilding = Rebuilding(scene)
+        rebuilding.stage(group)
+        group.commit()
+        assert group.failed == {scene.partition}
+        assert not failures
+        await rebuilding.check()
+
+    run(tmp_path, test, LogConfig(index_interval_bytes=0))
+    assert "met a bug" not in caplog.text
+
+
+def test_batches_lost_when_the_next_needs_a_new_segment_count_as_failed(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        rebuilding = Rebuilding(scene)
+        group = AppendGroup(lambda error: None)
+        rebuilding.stage(group)
+        with pytest.raises(LogDirOfflineError) as lost:
+            scene.partition.stage(batch(b"y" * 60_000), 1)
+        assert lost.value.log_dir == str(tmp_path)
+        group.lose(scene.partition, lost.value)
+        group.commit()
+        assert group.failed == {scene.partition}
+        await rebuilding.check()
+
+    run(tmp_path, test, LogConfig(index_interval_bytes=0, segment_bytes=640_000))

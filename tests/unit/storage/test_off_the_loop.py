@@ -198,6 +198,58 @@ def test_many_segments_that_compaction_replaces_are_renamed_in_a_thread(tmp_path
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+def test_a_log_goes_away_while_the_segments_that_compaction_replaces_are_renamed(
+    tmp_path: Path, how: str, is_removed: bool
+) -> None:
+    async def scenario() -> None:
+        disk = WatchedDisk()
+        dirs = loaded(tmp_path, disk, config=COMPACT, paths=2)
+        log = dirs.get_or_create(T0, None, COMPACT, is_new=True)
+        fill(log, SEGMENTS)
+        dirs.upkeep._tasks = []
+        disk.may_rename.clear()
+        cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
+        await wait_until(lambda: len(log.segments) == 2)
+        # The thread holds a lock while it renames: it is let go of as soon as somebody else waits for that.
+        threading.Timer(0.05, disk.may_rename.set).start()
+        if how == "deleted":
+            dirs.delete(T0)
+        else:
+            dirs.cleaner.abort(T0)
+            dirs.discard(dirs.logs.pop(T0))
+        log.removed.clear()
+        if is_removed:
+            shutil.rmtree(log.directory)
+        assert not await cleaning
+        assert not dirs.offline_dirs
+        assert not dirs.cleaner.uncleanable
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_pass_that_is_stopped_finishes_the_replacement_that_it_has_begun(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk = WatchedDisk()
+        dirs = loaded(tmp_path, disk, config=COMPACT)
+        log = dirs.get_or_create(T0, None, COMPACT, is_new=True)
+        fill(log, SEGMENTS)
+        dirs.upkeep._tasks = []
+        disk.may_rename.clear()
+        cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
+        await wait_until(lambda: len(log.segments) == 2)
+        dirs.cleaner.abort(T0)
+        disk.may_rename.set()
+        await cleaning
+        assert not log.removed
+        assert log.segments.first.waiting == ""
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
 def test_small_batches_that_are_moved_are_appended_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

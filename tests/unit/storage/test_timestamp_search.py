@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.records.batch import HEADER_SIZE, parse_header, write_crc
 from tidelog.records.batch_walk import BatchWalk
 from tidelog.records.compression import Codec
@@ -157,3 +158,43 @@ def test_many_segments_are_looked_at_a_few_at_a_time(open_log: OpenLog) -> None:
         turns += 1
     assert turns >= 3
     assert search.result == (NOW + 90, 90, -1)
+
+
+def many_segments(open_log: OpenLog) -> Log:
+    """A log of so many closed segments that a search takes more than one turn; the third is the youngest."""
+    log = open_log(segment_bytes=100)
+    for number in range(100):
+        timestamp = NOW + (1000 if number == 2 else number)
+        stored(log, encode_batch([Record(timestamp=timestamp, value=b"v" * 20)]))
+    log.close()
+    return open_log(segment_bytes=100)
+
+
+@pytest.mark.parametrize("timestamp", [NOW + 2000, None])
+def test_a_partition_that_is_deleted_under_a_search_is_not_a_fault_of_the_disk(
+    open_log: OpenLog, timestamp: int | None
+) -> None:
+    log = many_segments(open_log)
+
+    async def scenario() -> None:
+        search = log.search_timestamp(timestamp)
+        assert not search.advance()
+        log.rename_for_delete()
+        log.close_handles()
+        with pytest.raises(KafkaError) as refused:
+            await search.run()
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    asyncio.run(scenario())
+
+
+def test_the_youngest_segment_goes_while_the_others_are_looked_at(open_log: OpenLog) -> None:
+    log = many_segments(open_log)
+    search = log.search_timestamp(None)
+    assert not search.advance()
+    log.increment_log_start_offset(10)
+    assert log.delete_old_segments() == 10
+    log.close_handles()
+    while not search.advance():
+        continue
+    assert search.result == (NOW + 99, 99, -1)
