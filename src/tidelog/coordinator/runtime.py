@@ -9,7 +9,8 @@ A shard is a state machine over one partition of an internal topic. The runtime
   changing what records say; the runtime appends the records, replays them into the shard, and gives the
   response once they are committed. If the append fails nothing has changed;
 * *reads*: a query's answer waits until everything it may have seen is committed, so nobody is told what a
-  change of leader could take back;
+  change of leader could take back. A long query is a generator (``read_in_slices``, ``read_each``), and its
+  answer waits for what was written until it ended;
 * *unloads* it when the partition is led elsewhere: what waits is answered with NOT_COORDINATOR.
 
 State that is in no record (who waits for a rebalance, timers) may be changed by a command at once, or in
@@ -27,13 +28,15 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 from tidelog.clock import Clock
 from tidelog.coordinator.log import CoordinatorLog
 from tidelog.coordinator.log_replay import NO_PRODUCER, LogReplay, Replayed
 from tidelog.coordinator.log_replay import Producer as Producer
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
@@ -323,6 +326,62 @@ class Runtime(Generic[S]):
             return Reply.failed(error)
         return self._when_committed(held, held.log.end_offset, answer, None)
 
+    def read_in_slices(self, partition: int, query: Callable[[S], Slices[R]]) -> Slices[Reply[R]]:
+        """Ask a shard what takes long; it may change between the slices, and be led elsewhere."""
+        try:
+            held = self._active(partition)
+            work = query(held.shard)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    answer = cast(R, end.value)
+                    break
+                yield
+                if held.state is not _State.ACTIVE:
+                    raise _not_coordinator()
+        except KafkaError as error:
+            return Reply.failed(error)
+        return self._when_committed(held, held.log.end_offset, answer, None)
+
+    def read_each(
+        self,
+        keys: Sequence[str],
+        partition_for: Callable[[str], int],
+        find: Callable[[S, str], R],
+        refuse: Callable[[str, KafkaError], R],
+    ) -> Slices[Reply[list[R]]]:
+        """What ``find`` says of every key, in their order; ``refuse`` of an error, its own or its shard's."""
+        by_partition: dict[int, list[int]] = {}
+        for number, key in enumerate(keys):
+            by_partition.setdefault(partition_for(key), []).append(number)
+            yield
+        answers = cast("list[R]", [None] * len(keys))
+
+        def look(shard: S, numbers: list[int]) -> Slices[None]:
+            for number in numbers:
+                try:
+                    answers[number] = find(shard, keys[number])
+                except KafkaError as error:
+                    answers[number] = refuse(keys[number], error)
+                yield
+
+        def refuse_all(numbers: list[int], error: Exception) -> Slices[None]:
+            if not isinstance(error, KafkaError):
+                raise error
+            for number in numbers:
+                answers[number] = refuse(keys[number], error)
+                yield
+
+        waiting: list[Reply[None]] = []
+        for partition, numbers in by_partition.items():
+            reply = yield from self.read_in_slices(partition, partial(look, numbers=numbers))
+            if not reply.done:
+                waiting.append(reply.recover(_at_once_with(partial(refuse_all, numbers))))
+            elif reply.error is not None:
+                yield from refuse_all(numbers, reply.error)
+        return gather(waiting).then(lambda _: answers)
+
     def end_transaction(
         self, partition: int, producer: Producer, coordinator_epoch: int, *, committed: bool
     ) -> Reply[None]:
@@ -465,6 +524,10 @@ class Runtime(Generic[S]):
             return
         if result is not None:
             self._carry_out(held, result, NO_PRODUCER)
+
+
+def _at_once_with(work: Callable[[Exception], Slices[None]]) -> Callable[[Exception], None]:
+    return lambda error: finished(work(error))
 
 
 async def _others_turn() -> None:

@@ -20,13 +20,13 @@ from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offsets import Offsets, OffsetsPart
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
 from tidelog.coordinator.sweep import Sweep
 from tidelog.errors import KafkaError
 from tidelog.metadata.feed import ImageDelta
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
-from tidelog.wire.messages.describe_groups import DescribedGroup
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -138,20 +138,21 @@ class GroupShard:
 
     # Groups of any type
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> Slices[list[ListedGroup]]:
         """The groups in one of these states and of one of these types, in any case; nothing asks for all."""
         in_states = {state.lower().strip() for state in states}
         of_types = {each.lower() for each in types}
-        return [
-            group.listed()
-            for group in self.groups
-            if (not in_states or group.state_name.lower() in in_states)
-            and (not of_types or group.type.value in of_types)
-        ]
-
-    def describe_groups(self, group_ids: Iterable[str], api_version: int) -> list[DescribedGroup]:
-        """DescribeGroups, which shows classic groups only."""
-        return [self.classic.describe(group_id, api_version) for group_id in group_ids]
+        listed: list[ListedGroup] = []
+        for group_id in list(self.groups.by_id):
+            group = self.groups.get(group_id)
+            if (
+                group is not None
+                and (not in_states or group.state_name.lower() in in_states)
+                and (not of_types or group.type.value in of_types)
+            ):
+                listed.append(group.listed())
+            yield
+        return listed
 
     def delete_groups(self, group_ids: Iterable[str]) -> Result[list[DeletableGroupResult]]:
         """Delete those that have no members, with their offsets."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -12,6 +12,7 @@ from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
+from tidelog.coordinator.slices import finished
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.znodes import TopicAssignment
@@ -120,7 +121,10 @@ class Coordinator:
         coordinators = SimpleNamespace(groups=self.groups, verification=self)
         broker = SimpleNamespace(image=self.image, coordinators=coordinators)
         context = RequestContext(cast(Any, broker), cast(Any, None), version, 1, "test")
-        return cast("Payload | Reply[Payload]", handler.handle(context, received))
+        answer = handler.handle(context, received)
+        if isinstance(answer, Generator):
+            answer = finished(answer)
+        return cast("Payload | Reply[Payload]", answer)
 
     def ask(self, version: int, request: Payload, response: type[P]) -> P:
         """The response after its own way over the wire; what the handler raises is raised."""
