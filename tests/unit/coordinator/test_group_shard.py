@@ -203,7 +203,9 @@ def test_groups_of_a_shard_that_is_elsewhere_have_an_error_of_their_own() -> Non
     }
     assert described[here].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert described[there].error_code == ErrorCode.NOT_COORDINATOR
-    deleted = {each.group_id: each for each in answer(harness.coordinator.delete_groups([here, there]))}
+    deleted = {
+        each.group_id: each for each in answer(finished(harness.coordinator.delete_groups([here, there])))
+    }
     assert deleted[here].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert deleted[there].error_code == ErrorCode.NOT_COORDINATOR
 
@@ -228,7 +230,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(harness: GroupHar
     commit(harness, "busy")
     before = len(harness.log_of("g").batches)
 
-    results = answer(harness.coordinator.delete_groups(["emptied", "simple", "busy", "none"]))
+    results = answer(finished(harness.coordinator.delete_groups(["emptied", "simple", "busy", "none"])))
     assert [(each.group_id, each.error_code) for each in results] == [
         ("emptied", ErrorCode.NONE),
         ("simple", ErrorCode.NONE),
@@ -239,15 +241,15 @@ def test_groups_without_members_are_deleted_with_their_offsets(harness: GroupHar
     for _ in range(2):
         assert listed(harness) == {"busy"}
         offsets = harness.shard_of("g").offsets
-        assert offsets.delete_all("emptied") == offsets.delete_all("simple") == []
-        assert len(offsets.delete_all("busy")) == 1
+        assert offsets.delete_some("emptied", 100)[0] == offsets.delete_some("simple", 100)[0] == []
+        assert len(offsets.delete_some("busy", 100)[0]) == 1
         harness.crash()
 
 
 def test_a_deletion_that_cannot_be_written_deletes_nothing(harness: GroupHarness) -> None:
     commit(harness, "simple")
     harness.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    (result,) = answer(harness.coordinator.delete_groups(["simple"]))
+    (result,) = answer(finished(harness.coordinator.delete_groups(["simple"])))
     assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert listed(harness) == {"simple"}
 
@@ -255,7 +257,7 @@ def test_a_deletion_that_cannot_be_written_deletes_nothing(harness: GroupHarness
 def test_a_deleted_group_begins_anew(harness: GroupHarness) -> None:
     _, (member_id,) = stable(harness, 1)
     answer(harness.leave("g", member_id))
-    answer(harness.coordinator.delete_groups(["g"]))
+    answer(finished(harness.coordinator.delete_groups(["g"])))
     generation_id, _ = stable(harness, 1)
     assert generation_id == 1
 
@@ -279,7 +281,7 @@ def test_an_empty_group_goes_away_with_its_last_offset(harness: GroupHarness) ->
     assert "g" in harness.shard_of("g").groups
     harness.advance(600_000)
     assert "g" not in harness.shard_of("g").groups
-    assert harness.shard_of("g").offsets.delete_all("g") == []
+    assert harness.shard_of("g").offsets.delete_some("g", 100)[0] == []
     harness.crash()
     assert listed(harness) == set()
 
@@ -289,7 +291,7 @@ def test_a_simple_group_goes_away_with_its_last_offset(harness: GroupHarness) ->
     harness.advance(6 * DAY_MS)
     commit(harness, "g", partition=1)
     harness.advance(DAY_MS + 600_000)
-    assert len(harness.shard_of("g").offsets.delete_all("g")) == 1
+    assert len(harness.shard_of("g").offsets.delete_some("g", 100)[0]) == 1
     assert "g" in harness.shard_of("g").groups
     harness.advance(6 * DAY_MS)
     assert "g" not in harness.shard_of("g").groups
@@ -303,7 +305,7 @@ def test_a_group_with_members_stays_and_keeps_the_offsets_of_what_it_reads(harne
     for _ in range(8 * 24 * 2):
         harness.advance(1_800_000 - 1)
         assert harness.heartbeat("g", member_id, generation_id).error_code == ErrorCode.NONE
-    assert [each.key for each in harness.shard_of("g").offsets.delete_all("g")] == [
+    assert [each.key for each in harness.shard_of("g").offsets.delete_some("g", 100)[0]] == [
         OffsetCommitKey(group="g", topic="read", partition=0)
     ]
 

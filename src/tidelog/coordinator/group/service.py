@@ -7,6 +7,7 @@ a coordinator understand, as Kafka does it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -196,23 +197,39 @@ class GroupCoordinator:
 
         return self.read_each(group_ids, describe, refuse)
 
-    def delete_groups(self, group_ids: Iterable[str]) -> Reply[list[DeletableGroupResult]]:
-        """DeleteGroups, with one command for each shard; a shard's failure is that of its groups."""
-
-        def delete(ids: list[str]) -> Reply[list[DeletableGroupResult]]:
-            return self.write(ids[0], lambda shard: shard.delete_groups(ids)).recover(
-                lambda error: [
-                    DeletableGroupResult(group_id=each, error_code=_code_of(error)) for each in ids
-                ]
-            )
-
-        return _concatenated([delete(ids) for ids in self._by_shard(group_ids)])
-
-    def _by_shard(self, group_ids: Iterable[str]) -> Iterable[list[str]]:
+    def delete_groups(self, group_ids: Iterable[str]) -> Slices[Reply[list[DeletableGroupResult]]]:
+        """DeleteGroups, with as many commands as it takes; a command's failure is that of its groups."""
         shards: dict[int, list[str]] = {}
         for group_id in group_ids:
             shards.setdefault(self.partition_for(group_id), []).append(group_id)
-        return shards.values()
+            yield
+        replies: list[Reply[list[DeletableGroupResult]]] = []
+        for ids in shards.values():
+            left = deque(ids)
+            while left:
+                replies.append(self._delete_some(left))
+                yield
+        return _concatenated(replies)
+
+    def _delete_some(self, left: deque[str]) -> Reply[list[DeletableGroupResult]]:
+        """Delete some of the groups of one shard, and take those that are done with out of ``left``."""
+        done: list[str] = []
+
+        def delete(shard: GroupShard) -> Result[list[DeletableGroupResult]]:
+            result = shard.delete_groups(left)
+            assert isinstance(result.response, list)
+            done.extend(each.group_id for each in result.response)
+            return result
+
+        reply = self.write(left[0], delete)
+        if reply.done and reply.error is not None and len(done) < len(left):
+            # Whoever was begun with has failed, too; without a command nobody knows how far it would go.
+            done.append(left[len(done)])
+        for _ in done:
+            left.popleft()
+        return reply.recover(
+            lambda error: [DeletableGroupResult(group_id=each, error_code=_code_of(error)) for each in done]
+        )
 
 
 def _beat_while_loading(error: Exception) -> HeartbeatResponse:

@@ -35,6 +35,8 @@ from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 
+DELETED_AT_ONCE = 256
+"""So many tombstones of offsets DeleteGroups writes at most before others have their turn."""
 _CLEAN_UP_RECORDS = 1000
 """After so many tombstones others have their turn before the clean-up goes on."""
 
@@ -155,7 +157,11 @@ class GroupShard:
         return listed
 
     def delete_groups(self, group_ids: Iterable[str]) -> Result[list[DeletableGroupResult]]:
-        """Delete those that have no members, with their offsets."""
+        """Delete groups that have no members, with their offsets, as many of them as may be done at once.
+
+        Those that are not in the answer are left. The first of them may have lost offsets already: a group
+        goes with the last of its records.
+        """
         records: list[StoredRecord] = []
         results: list[DeletableGroupResult] = []
         for group_id in group_ids:
@@ -163,11 +169,17 @@ class GroupShard:
             try:
                 group = self.groups.require(group_id)
                 group.check_delete()
-                records += self.offsets.delete_all(group_id)
-                records += group.tombstones()
             except KafkaError as error:
                 result.error_code = error.code
+            else:
+                tombstones, all_of_them = self.offsets.delete_some(group_id, DELETED_AT_ONCE - len(records))
+                records += tombstones
+                if not all_of_them:
+                    break
+                records += group.tombstones()
             results.append(result)
+            if len(records) >= DELETED_AT_ONCE or len(results) >= DELETED_AT_ONCE:
+                break
         return Result(records, results)
 
     # Expiry

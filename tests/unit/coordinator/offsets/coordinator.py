@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import inspect
 from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -124,6 +126,8 @@ class Coordinator:
         answer = handler.handle(context, received)
         if isinstance(answer, Generator):
             answer = finished(answer)
+        if inspect.iscoroutine(answer):
+            answer = asyncio.run(answer)
         return cast("Payload | Reply[Payload]", answer)
 
     def ask(self, version: int, request: Payload, response: type[P]) -> P:
