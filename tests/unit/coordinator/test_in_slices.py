@@ -203,6 +203,37 @@ def test_a_deletion_that_the_log_refuses_ends_there(wide: Coordinator) -> None:
     assert "g" in wide.shard("g").groups
 
 
+def test_what_a_shard_holds_is_let_go_of_a_little_at_a_time() -> None:
+    scene = Coordinator()
+    scene.create_topic("wide", 5000)
+    scene.commit({("wide", index): index for index in range(5000)})
+    scene.commit({("orders", 0): 1}, "h")
+    scene.commit_in_transaction({("payments", 0): 1})
+    shard = scene.shard("g")
+
+    offsets = shard.offsets.committed.groups["g"]["wide"]
+
+    def held() -> int:
+        return len(offsets) + len(shard.groups)
+
+    before = held()
+    for _ in shard.unloaded():
+        assert before - held() <= 1000
+        before = held()
+    assert before <= 1000
+    assert not shard.offsets.committed.groups
+    assert not len(shard.groups)
+    assert not [table for table in shard.offsets.pending.tables if table.groups]
+
+
+def test_members_get_their_time_one_group_after_the_other() -> None:
+    scene = Coordinator()
+    for number in range(30):
+        scene.commit({("orders", 0): 1}, f"g{number}")
+    shard = scene.shard("g0")
+    assert sum(1 for _ in shard.loaded()) == len(shard.groups)
+
+
 def test_very_many_offsets_are_committed_in_parts() -> None:
     scene = Coordinator()
     scene.create_topic("wide", 1000)

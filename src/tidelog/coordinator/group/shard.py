@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator
 
+from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
 from tidelog.coordinator.group.groups import Groups
@@ -94,17 +96,28 @@ class GroupShard:
         """A transaction that has committed offsets, or has not, has ended."""
         self.offsets.replay_marker(producer, committed)
 
-    def loaded(self) -> None:
+    def loaded(self) -> Iterator[None]:
         """Everything is known: members get their time to call."""
-        self.classic.loaded()
-        self.consumer.loaded()
         self.offsets.loaded()
         self._schedule_clean_up()
+        for group_id in list(self.groups.by_id):
+            group = self.groups.get(group_id)
+            if isinstance(group, ClassicGroup):
+                self.classic.loaded(group)
+            elif isinstance(group, ConsumerGroup):
+                self.consumer.loaded(group)
+            yield
 
-    def unloaded(self) -> None:
-        """Led elsewhere."""
-        self.classic.unloaded()
-        self.consumer.unloaded()
+    def unloaded(self) -> Iterator[None]:
+        """Led elsewhere. Whoever waits is answered before anything is let go of."""
+        for group in self.groups:
+            if isinstance(group, ClassicGroup):
+                self.classic.unloaded(group)
+            yield
+        yield from self.offsets.unloaded()
+        while self.groups.by_id:
+            self.groups.by_id.popitem()
+            yield
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Topics have changed."""

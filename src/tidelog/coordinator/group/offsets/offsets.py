@@ -127,6 +127,12 @@ class Offsets:
         """Everything is known: what loading kept for itself can go."""
         self._raw = RawCommits()
 
+    def unloaded(self) -> Iterator[None]:
+        """Led elsewhere: let go of all offsets, in steps."""
+        yield from self.committed.let_go()
+        for table in list(self.pending.tables):
+            yield from table.let_go()
+
     def _keep(
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: CommittedOffset
     ) -> None:
