@@ -9,6 +9,7 @@ from tests.simulation.group_history import GroupHistory
 
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.offset_commit import (
@@ -88,8 +89,10 @@ def fetch(
             for topic, indexes in by_topic.items()
         ],
     )
-    reply = broker.groups.read(
-        group_id, lambda shard: requests.fetch(shard.offsets, request, require_stable=False)
+    reply = finished(
+        broker.groups.read_in_slices(
+            group_id, lambda shard: requests.fetch(shard.offsets, request, require_stable=False)
+        )
     )
     return reply.then(_offsets)
 

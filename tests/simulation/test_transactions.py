@@ -17,6 +17,7 @@ from tidelog.broker.transaction_verification import BELIEVED, TransactionVerific
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Runtime
+from tidelog.coordinator.slices import finished
 from tidelog.storage.log import Log
 from tidelog.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
@@ -98,8 +99,10 @@ class Storm:
     def _committed(self, group_id: str) -> int:
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
         request = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-        reply = self.broker.groups.read(
-            group_id, lambda shard: requests.fetch(shard.offsets, request, require_stable=True)
+        reply = finished(
+            self.broker.groups.read_in_slices(
+                group_id, lambda shard: requests.fetch(shard.offsets, request, require_stable=True)
+            )
         )
         partition = reply.result().topics[0].partitions[0]
         if partition.error_code:

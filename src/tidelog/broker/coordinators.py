@@ -46,6 +46,10 @@ class TopicMaker(Protocol):
         """Create topics that are not there."""
 
 
+_TIMERS_FOR_MS = 2.0
+"""After so long others have their turn before more timers are looked at."""
+
+
 class Coordinators:
     """The coordinators, their timers and the loading of their shards."""
 
@@ -185,5 +189,5 @@ class Coordinators:
 
     def _ring(self) -> None:
         self._alarm = None
-        self.timers.run_due()
+        self.timers.run_due(_TIMERS_FOR_MS)
         self._arm()

@@ -5,7 +5,7 @@ place. All other requests are decoded, handed to ``handle(context, request)`` of
 ``broker/handlers`` that bears the API's name, and the response is encoded; modules are imported when the
 first request for them comes, or by ``warm_up``. ``handle`` gives the response, an awaitable for it (it
 may be a coroutine function), work for the ``slow_lane``, or a coordinator's ``Reply``, which may take long
-and holds nobody up.
+and holds nobody up; work may end in any of these.
 
 Length. A request that may list many things is read in slices, and so is a long response written: nobody waits
 for either but the client that asked. ``queued.max.requests`` bounds how many requests are under way, that is,
@@ -397,6 +397,10 @@ class Dispatcher:
                 while not isinstance(response, Payload | EncodedResponse):
                     if isinstance(response, Generator):
                         response = await self._lane.run(response)
+                    elif isinstance(response, Reply):
+                        # From here on it only waits, and needs no slot for that.
+                        self._promise(route, header, context, request, response, pending)
+                        return
                     else:
                         response = await response
             except Exception as error:

@@ -9,7 +9,8 @@ A shard is a state machine over one partition of an internal topic. The runtime
   changing what records say; the runtime appends the records, replays them into the shard, and gives the
   response once they are committed. If the append fails nothing has changed;
 * *reads*: a query's answer waits until everything it may have seen is committed, so nobody is told what a
-  change of leader could take back;
+  change of leader could take back. A long query is a generator (``read_in_slices``, ``read_each``), and its
+  answer waits for what was written until it ended;
 * *unloads* it when the partition is led elsewhere: what waits is answered with NOT_COORDINATOR.
 
 State that is in no record (who waits for a rebalance, timers) may be changed by a command at once, or in
@@ -27,13 +28,16 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 from tidelog.clock import Clock
 from tidelog.coordinator.log import CoordinatorLog
 from tidelog.coordinator.log_replay import NO_PRODUCER, LogReplay, Replayed
 from tidelog.coordinator.log_replay import Producer as Producer
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
@@ -69,11 +73,14 @@ class Result(NamedTuple, Generic[R]):
 class Shard(Replayed, Protocol):
     """A state machine over one partition."""
 
-    def loaded(self) -> None:
-        """The whole log has been replayed; timers may be set now."""
+    def loaded(self) -> Iterator[None]:
+        """The whole log has been replayed; timers may be set now. In steps: requests come in between."""
 
-    def unloaded(self) -> None:
-        """The partition is led elsewhere: fail the replies that wait. Timers are gone already."""
+    def unloaded(self) -> Iterator[None]:
+        """The partition is led elsewhere: fail the replies that wait and let go of everything, in steps.
+
+        No timer rings any more.
+        """
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Topics have come, gone or changed."""
@@ -108,12 +115,17 @@ class ShardTimers:
     def close(self) -> None:
         """The shard is gone: no timer of it rings any more, none can be set."""
         self._closed = True
-        for key in list(self._keys):
-            self.cancel(key)
+
+    def forget(self) -> Iterator[None]:
+        """Take the timers of a shard that is gone away, in steps."""
+        while self._keys:
+            self._timers.cancel((self, self._keys.pop()))
+            yield
 
     def _due(self, key: Hashable, command: Callable[[], Result[None] | None]) -> None:
         self._keys.discard(key)
-        self._run(command)
+        if not self._closed:
+            self._run(command)
 
 
 class ShardContext(NamedTuple):
@@ -215,8 +227,8 @@ class Runtime(Generic[S]):
             self._replay_log(partition, held, _at_once, _no_turn).send(None)
         return held.state is _State.ACTIVE
 
-    def unload(self, partition: int) -> None:
-        """This broker does not lead the partition any longer."""
+    def unload(self, partition: int, *, at_once: bool = False) -> None:
+        """This broker does not lead the partition any longer; what was loaded goes in slices."""
         held = self._shards.pop(partition, None)
         if held is None:
             return
@@ -228,13 +240,22 @@ class Runtime(Generic[S]):
         for each in waiting:
             self._timers.cancel((self.name, "write", each.number))
             each.settle(_not_coordinator())
-        if was_active:
-            held.shard.unloaded()
+        end = held.shard.unloaded() if was_active else iter(())
+        self._let_go(chain(end, held.timers.forget()), at_once=at_once)
 
     def unload_all(self) -> None:
-        """The broker stops."""
+        """The broker stops; nobody is left to be served in between."""
         for partition in list(self._shards):
-            self.unload(partition)
+            self.unload(partition, at_once=True)
+
+    def _let_go(self, steps: Iterator[None], *, at_once: bool = False) -> None:
+        """Take apart what was loaded: at once and freed as a whole it would hold everybody up."""
+        until_ms = self.clock.monotonic_ms() + LOAD_SLICE_MS
+        for _ in steps:
+            if not at_once and self.clock.monotonic_ms() >= until_ms:
+                number = next(self._numbers)
+                self._timers.schedule((self.name, "let go", number), 0, lambda: self._let_go(steps))
+                return
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Tell every shard of changed topics."""
@@ -253,11 +274,12 @@ class Runtime(Generic[S]):
             if await self._replay_chunks(partition, held, off_loop, others_turn):
                 held.state = _State.ACTIVE
                 held.log.on_committed = lambda: self._committed(held)
-                held.shard.loaded()
+                await self._in_slices(held, held.shard.loaded(), others_turn)
         except Exception as error:
             # A shard that knows half of its log must not serve; the others can.
             held.state = _State.FAILED
             held.timers.close()
+            self._let_go(held.timers.forget())
             if isinstance(error, TidelogError):
                 logger.error("%s-%d cannot be loaded: %s", self.name, partition, error)
             else:
@@ -274,28 +296,31 @@ class Runtime(Generic[S]):
         log = held.log
         offset = log.start_offset
         replay = LogReplay(f"{self.name}-{partition}", self.schemas, held.shard)
-        monotonic_ms = self.clock.monotonic_ms
-
-        async def apply(steps: Iterator[None]) -> None:
-            until_ms = monotonic_ms() + LOAD_SLICE_MS
-            for _ in steps:
-                if monotonic_ms() >= until_ms:
-                    await others_turn()
-                    if held.state is not _State.LOADING:
-                        return
-                    until_ms = monotonic_ms() + LOAD_SLICE_MS
-
         while held.state is _State.LOADING and (chunk := log.read(offset, LOAD_CHUNK_BYTES)):
             replay.open(chunk)
             done = False
             while not done and held.state is _State.LOADING:
                 done = await off_loop(replay.walk)
-                await apply(replay.apply())
+                await self._in_slices(held, replay.apply(), others_turn)
             if replay.next_offset <= offset and done:
                 raise CorruptRecordError(f"after offset {offset} the log goes on at {replay.next_offset}")
             offset = replay.next_offset
-        await apply(replay.finish())
+        await self._in_slices(held, replay.finish(), others_turn)
         return held.state is _State.LOADING
+
+    async def _in_slices(
+        self, held: _Loaded[S], steps: Iterator[None], others_turn: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Take all steps, unless the shard has come to another state between two slices."""
+        state = held.state
+        monotonic_ms = self.clock.monotonic_ms
+        until_ms = monotonic_ms() + LOAD_SLICE_MS
+        for _ in steps:
+            if monotonic_ms() >= until_ms:
+                await others_turn()
+                if held.state is not state:
+                    return
+                until_ms = monotonic_ms() + LOAD_SLICE_MS
 
     # Writing and reading
 
@@ -322,6 +347,62 @@ class Runtime(Generic[S]):
         except KafkaError as error:
             return Reply.failed(error)
         return self._when_committed(held, held.log.end_offset, answer, None)
+
+    def read_in_slices(self, partition: int, query: Callable[[S], Slices[R]]) -> Slices[Reply[R]]:
+        """Ask a shard what takes long; it may change between the slices, and be led elsewhere."""
+        try:
+            held = self._active(partition)
+            work = query(held.shard)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    answer = cast(R, end.value)
+                    break
+                yield
+                if held.state is not _State.ACTIVE:
+                    raise _not_coordinator()
+        except KafkaError as error:
+            return Reply.failed(error)
+        return self._when_committed(held, held.log.end_offset, answer, None)
+
+    def read_each(
+        self,
+        keys: Sequence[str],
+        partition_for: Callable[[str], int],
+        find: Callable[[S, str], R],
+        refuse: Callable[[str, KafkaError], R],
+    ) -> Slices[Reply[list[R]]]:
+        """What ``find`` says of every key, in their order; ``refuse`` of an error, its own or its shard's."""
+        by_partition: dict[int, list[int]] = {}
+        for number, key in enumerate(keys):
+            by_partition.setdefault(partition_for(key), []).append(number)
+            yield
+        answers = cast("list[R]", [None] * len(keys))
+
+        def look(shard: S, numbers: list[int]) -> Slices[None]:
+            for number in numbers:
+                try:
+                    answers[number] = find(shard, keys[number])
+                except KafkaError as error:
+                    answers[number] = refuse(keys[number], error)
+                yield
+
+        def refuse_all(numbers: list[int], error: Exception) -> Slices[None]:
+            if not isinstance(error, KafkaError):
+                raise error
+            for number in numbers:
+                answers[number] = refuse(keys[number], error)
+                yield
+
+        waiting: list[Reply[None]] = []
+        for partition, numbers in by_partition.items():
+            reply = yield from self.read_in_slices(partition, partial(look, numbers=numbers))
+            if not reply.done:
+                waiting.append(reply.recover(_at_once_with(partial(refuse_all, numbers))))
+            elif reply.error is not None:
+                yield from refuse_all(numbers, reply.error)
+        return gather(waiting).then(lambda _: answers)
 
     def end_transaction(
         self, partition: int, producer: Producer, coordinator_epoch: int, *, committed: bool
@@ -465,6 +546,10 @@ class Runtime(Generic[S]):
             return
         if result is not None:
             self._carry_out(held, result, NO_PRODUCER)
+
+
+def _at_once_with(work: Callable[[Exception], Slices[None]]) -> Callable[[Exception], None]:
+    return lambda error: finished(work(error))
 
 
 async def _others_turn() -> None:

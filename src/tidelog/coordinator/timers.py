@@ -57,11 +57,16 @@ class Timers:
             return None
         return max(self._heap[0][0] - self.clock.monotonic_ms(), 0.0)
 
-    def run_due(self) -> int:
-        """Run every action whose time has come, in order of deadlines; gives their number."""
+    def run_due(self, for_ms: float | None = None) -> int:
+        """Run every action whose time has come, in order of deadlines; gives their number.
+
+        After ``for_ms`` the rest waits for the next call: thousands may be due at the same time.
+        """
         now = self.clock.monotonic_ms()
         ran = 0
         while self._heap and self._heap[0][0] <= now:
+            if for_ms is not None and self.clock.monotonic_ms() - now > for_ms:
+                break
             deadline, _, key = heapq.heappop(self._heap)
             if self._waiting.get(key) == deadline:
                 del self._waiting[key]

@@ -10,6 +10,7 @@ from tests.unit.coordinator.classic.members import join, new_id, stable, subscri
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.group import CommitCheck, Group, GroupType
 from tidelog.coordinator.runtime import Result
+from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.testing.coordinator import GroupHarness, answer
@@ -96,7 +97,7 @@ def commit(harness: GroupHarness, group_id: str, topic: str = "t", partition: in
 
 
 def listed(harness: GroupHarness, states: Sequence[str] = (), types: Sequence[str] = ()) -> set[str]:
-    return {group.group_id for group in answer(harness.coordinator.list_groups(states, types))}
+    return {group.group_id for group in answer(finished(harness.coordinator.list_groups(states, types)))}
 
 
 # ListGroups
@@ -108,7 +109,7 @@ def test_groups_of_all_shards_are_listed_with_their_state_and_type() -> None:
         stable(harness, 1, name, session_timeout_ms=60_000)
     new_id(harness, "d")
     commit(harness, "e")
-    found = {group.group_id: group for group in answer(harness.coordinator.list_groups([], []))}
+    found = {group.group_id: group for group in answer(finished(harness.coordinator.list_groups([], [])))}
     assert {name: group.group_state for name, group in found.items()} == {
         "a": "Stable",
         "b": "Stable",
@@ -144,7 +145,7 @@ def test_listing_waits_for_no_shard_that_is_loading_but_says_so() -> None:
 
     class SlowLog(MemoryLog):
         def read(self, offset: int, max_bytes: int) -> bytes:
-            heard.append(harness.coordinator.list_groups([], []).error)
+            heard.append(finished(harness.coordinator.list_groups([], [])).error)
             return super().read(offset, max_bytes)
 
     harness.coordinator.runtime.load_nowait(1, 9, SlowLog())
@@ -152,7 +153,7 @@ def test_listing_waits_for_no_shard_that_is_loading_but_says_so() -> None:
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     harness.unload(1)
-    assert answer(harness.coordinator.list_groups([], [])) == [], "led elsewhere: not ours to list"
+    assert answer(finished(harness.coordinator.list_groups([], []))) == [], "led elsewhere: not ours to list"
 
 
 # DescribeGroups
@@ -161,7 +162,7 @@ def test_listing_waits_for_no_shard_that_is_loading_but_says_so() -> None:
 def test_a_stable_group_is_described_with_metadata_and_assignments(harness: GroupHarness) -> None:
     metadata = subscription("t")
     _, (leader, follower) = stable(harness, 2, protocols=[("range", metadata)])
-    (described,) = answer(harness.coordinator.describe_groups(["g"], 6))
+    (described,) = answer(finished(harness.coordinator.describe_groups(["g"], 6)))
     assert (described.error_code, described.error_message) == (0, None)
     assert (described.group_state, described.protocol_type, described.protocol_data) == (
         "Stable",
@@ -176,16 +177,16 @@ def test_a_stable_group_is_described_with_metadata_and_assignments(harness: Grou
 
 def test_a_rebalancing_group_is_described_without_metadata(harness: GroupHarness) -> None:
     member_id, _ = join(harness, protocols=[("range", b"told")])
-    (described,) = answer(harness.coordinator.describe_groups(["g"], 6))
+    (described,) = answer(finished(harness.coordinator.describe_groups(["g"], 6)))
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
     assert [(each.member_id, each.member_metadata) for each in described.members] == [(member_id, b"")]
 
 
 def test_what_is_no_classic_group_is_dead_and_not_found_since_version_6(harness: GroupHarness) -> None:
     harness.shard_of("foreign").groups.put(ForeignGroup("foreign"))
-    old = answer(harness.coordinator.describe_groups(["none", "foreign"], 5))
+    old = answer(finished(harness.coordinator.describe_groups(["none", "foreign"], 5)))
     assert [(each.group_state, each.error_code) for each in old] == [("Dead", 0), ("Dead", 0)]
-    new = answer(harness.coordinator.describe_groups(["none", "foreign"], 6))
+    new = answer(finished(harness.coordinator.describe_groups(["none", "foreign"], 6)))
     assert [(each.group_state, each.error_code, each.error_message) for each in new] == [
         ("Dead", ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found."),
         ("Dead", ErrorCode.GROUP_ID_NOT_FOUND, "Group foreign is not a classic group."),
@@ -197,11 +198,14 @@ def test_groups_of_a_shard_that_is_elsewhere_have_an_error_of_their_own() -> Non
     here, there = _one_in_each(harness)
     harness.unload(harness.coordinator.partition_for(there))
     described = {
-        each.group_id: each for each in answer(harness.coordinator.describe_groups([here, there], 6))
+        each.group_id: each
+        for each in answer(finished(harness.coordinator.describe_groups([here, there], 6)))
     }
     assert described[here].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert described[there].error_code == ErrorCode.NOT_COORDINATOR
-    deleted = {each.group_id: each for each in answer(harness.coordinator.delete_groups([here, there]))}
+    deleted = {
+        each.group_id: each for each in answer(finished(harness.coordinator.delete_groups([here, there])))
+    }
     assert deleted[here].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert deleted[there].error_code == ErrorCode.NOT_COORDINATOR
 
@@ -226,7 +230,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(harness: GroupHar
     commit(harness, "busy")
     before = len(harness.log_of("g").batches)
 
-    results = answer(harness.coordinator.delete_groups(["emptied", "simple", "busy", "none"]))
+    results = answer(finished(harness.coordinator.delete_groups(["emptied", "simple", "busy", "none"])))
     assert [(each.group_id, each.error_code) for each in results] == [
         ("emptied", ErrorCode.NONE),
         ("simple", ErrorCode.NONE),
@@ -237,15 +241,15 @@ def test_groups_without_members_are_deleted_with_their_offsets(harness: GroupHar
     for _ in range(2):
         assert listed(harness) == {"busy"}
         offsets = harness.shard_of("g").offsets
-        assert offsets.delete_all("emptied") == offsets.delete_all("simple") == []
-        assert len(offsets.delete_all("busy")) == 1
+        assert offsets.delete_some("emptied", 100)[0] == offsets.delete_some("simple", 100)[0] == []
+        assert len(offsets.delete_some("busy", 100)[0]) == 1
         harness.crash()
 
 
 def test_a_deletion_that_cannot_be_written_deletes_nothing(harness: GroupHarness) -> None:
     commit(harness, "simple")
     harness.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    (result,) = answer(harness.coordinator.delete_groups(["simple"]))
+    (result,) = answer(finished(harness.coordinator.delete_groups(["simple"])))
     assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert listed(harness) == {"simple"}
 
@@ -253,7 +257,7 @@ def test_a_deletion_that_cannot_be_written_deletes_nothing(harness: GroupHarness
 def test_a_deleted_group_begins_anew(harness: GroupHarness) -> None:
     _, (member_id,) = stable(harness, 1)
     answer(harness.leave("g", member_id))
-    answer(harness.coordinator.delete_groups(["g"]))
+    answer(finished(harness.coordinator.delete_groups(["g"])))
     generation_id, _ = stable(harness, 1)
     assert generation_id == 1
 
@@ -277,7 +281,7 @@ def test_an_empty_group_goes_away_with_its_last_offset(harness: GroupHarness) ->
     assert "g" in harness.shard_of("g").groups
     harness.advance(600_000)
     assert "g" not in harness.shard_of("g").groups
-    assert harness.shard_of("g").offsets.delete_all("g") == []
+    assert harness.shard_of("g").offsets.delete_some("g", 100)[0] == []
     harness.crash()
     assert listed(harness) == set()
 
@@ -287,7 +291,7 @@ def test_a_simple_group_goes_away_with_its_last_offset(harness: GroupHarness) ->
     harness.advance(6 * DAY_MS)
     commit(harness, "g", partition=1)
     harness.advance(DAY_MS + 600_000)
-    assert len(harness.shard_of("g").offsets.delete_all("g")) == 1
+    assert len(harness.shard_of("g").offsets.delete_some("g", 100)[0]) == 1
     assert "g" in harness.shard_of("g").groups
     harness.advance(6 * DAY_MS)
     assert "g" not in harness.shard_of("g").groups
@@ -301,7 +305,7 @@ def test_a_group_with_members_stays_and_keeps_the_offsets_of_what_it_reads(harne
     for _ in range(8 * 24 * 2):
         harness.advance(1_800_000 - 1)
         assert harness.heartbeat("g", member_id, generation_id).error_code == ErrorCode.NONE
-    assert [each.key for each in harness.shard_of("g").offsets.delete_all("g")] == [
+    assert [each.key for each in harness.shard_of("g").offsets.delete_some("g", 100)[0]] == [
         OffsetCommitKey(group="g", topic="read", partition=0)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -204,3 +205,22 @@ def test_timers_ring_exactly_when_a_plain_table_of_deadlines_says(steps: list[tu
         if model:
             assert delay is not None
             assert delay <= max(min(model.values()) - alarm.clock.monotonic_ms(), 0)
+
+
+def test_timers_that_are_due_in_thousands_run_in_several_goes() -> None:
+    clock = ManualClock()
+    timers = Timers(clock)
+    rang: list[int] = []
+
+    def ring(number: int) -> None:
+        rang.append(number)
+        clock.advance(1)
+
+    for number in range(10):
+        timers.schedule(number, 5, partial(ring, number))
+    clock.advance(5)
+    goes = []
+    while timers.next_delay_ms == 0:
+        goes.append(timers.run_due(2))
+    assert goes == [3, 3, 3, 1]
+    assert rang == list(range(10))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -35,6 +36,8 @@ class Numbers:
         self.pending: dict[Producer, dict[str, int]] = {}
         self.offsets: list[int] = []
         self.events: list[str] = []
+        self.steps = 1
+        self.step_ms = 0
 
     def replay(self, offset: int, producer: Producer, record: StoredRecord) -> None:
         self.offsets.append(offset)
@@ -52,11 +55,17 @@ class Numbers:
         if committed:
             self.numbers.update(found)
 
-    def loaded(self) -> None:
-        self.events.append("loaded")
+    def loaded(self) -> Iterator[None]:
+        for _ in range(self.steps):
+            self.events.append("loaded")
+            cast(ManualClock, self.context.clock).advance(self.step_ms)
+            yield
 
-    def unloaded(self) -> None:
-        self.events.append("unloaded")
+    def unloaded(self) -> Iterator[None]:
+        for _ in range(self.steps):
+            self.events.append("unloaded")
+            cast(ManualClock, self.context.clock).advance(self.step_ms)
+            yield
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         self.events.append("metadata")
@@ -309,6 +318,79 @@ def test_requests_during_loading_are_told_to_come_again(monkeypatch: pytest.Monk
         assert scene.get("a").result() == 10
 
     asyncio.run(body())
+
+
+def test_what_follows_loading_is_done_in_slices_while_requests_are_served() -> None:
+    scene = Scene()
+    scene.runtime.hold(0, 4, scene.log)
+    scene.shard.steps, scene.shard.step_ms = 10, 3
+    events = scene.shard.events
+    seen: list[tuple[int, bool]] = []
+
+    async def load() -> bool:
+        loading = asyncio.ensure_future(scene.runtime.load(0))
+        while not loading.done():
+            await asyncio.sleep(0)
+            seen.append((len(events), scene.add("a", 1).error is None))
+        return await loading
+
+    assert asyncio.run(load())
+    assert events == ["loaded"] * 10
+    between = [(count, served) for count, served in seen if 0 < count < 10]
+    assert {count for count, _ in between} == {2, 4, 6, 8}, "two steps of 3 ms fit into a slice"
+    assert all(served for _, served in between)
+
+
+def test_a_shard_that_goes_right_after_loading_is_not_gone_on_with() -> None:
+    scene = Scene()
+    scene.runtime.hold(0, 4, scene.log)
+    shard = scene.shard
+    shard.steps, shard.step_ms = 10, 3
+
+    async def load() -> bool:
+        loading = asyncio.ensure_future(scene.runtime.load(0))
+        while not loading.done():
+            await asyncio.sleep(0)
+            if shard.events:
+                scene.runtime.unload(0)
+        return await loading
+
+    assert not asyncio.run(load())
+    assert shard.events.count("loaded") == 2
+
+
+def test_a_shard_is_let_go_of_in_slices() -> None:
+    scene = Scene()
+    scene.shard.steps, scene.shard.step_ms = 10, 3
+    scene.runtime.unload(0)
+    counts = []
+    while len(scene.timers):
+        counts.append(scene.shard.events.count("unloaded"))
+        scene.timers.run_due(0)
+    assert counts == [2, 4, 6, 8, 10]
+
+
+def test_when_the_broker_stops_shards_are_let_go_of_at_once() -> None:
+    scene = Scene()
+    scene.shard.steps, scene.shard.step_ms = 10, 3
+    scene.runtime.unload_all()
+    assert scene.shard.events.count("unloaded") == 10
+
+
+def test_no_timer_of_a_shard_that_is_gone_rings_in_the_next_one() -> None:
+    scene = Scene()
+    rang: list[str] = []
+    old = scene.shard
+    old.steps, old.step_ms = 100, 3
+    old.context.timers.schedule("alarm", 1, lambda: rang.append("old"))
+    assert scene.runtime.load_nowait(0, 4, scene.log)
+    scene.pass_ms(10)
+    assert scene.shard is not old
+    assert not rang
+    while "unloaded" in old.events and old.events.count("unloaded") < 100:
+        scene.pass_ms(1)
+    scene.pass_ms(1)
+    assert "alarm" not in old.context.timers
 
 
 def test_unloading_ends_a_loading_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

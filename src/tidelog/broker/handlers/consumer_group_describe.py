@@ -8,12 +8,12 @@ UNSUPPORTED_VERSION for all groups where the protocol is not served.
 
 from __future__ import annotations
 
-from functools import partial
-
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.validation import check_served
-from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.group.shard import GroupShard
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.consumer_group_describe import (
@@ -28,18 +28,21 @@ VERSIONS = (0, 1)
 
 def handle(
     context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> Reply[ConsumerGroupDescribeResponse]:
+) -> Slices[Reply[ConsumerGroupDescribeResponse]]:
     """Describe each group that is named."""
-    check_served(context.broker.coordinators.groups.support)
+    groups = context.broker.coordinators.groups
+    check_served(groups.support)
 
-    def respond(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
-        if request.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
-        return ConsumerGroupDescribeResponse(groups=groups)
+    def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = shard.consumer.describe(group_id)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = GROUP_OPERATIONS
+        return group
 
-    return gather([_describe(context, group_id) for group_id in request.group_ids]).then(respond)
+    reply = yield from groups.read_each(request.group_ids, describe, _refused)
+    return reply.then(lambda found: ConsumerGroupDescribeResponse(groups=found))
 
 
 def refuse(request: ConsumerGroupDescribeRequest, error: KafkaError) -> ConsumerGroupDescribeResponse:
@@ -47,15 +50,8 @@ def refuse(request: ConsumerGroupDescribeRequest, error: KafkaError) -> Consumer
     return ConsumerGroupDescribeResponse(groups=[_refused(each, error) for each in request.group_ids])
 
 
-def _describe(context: RequestContext, group_id: str) -> Reply[DescribedGroup]:
+def _refused(group_id: str, error: KafkaError) -> DescribedGroup:
     if not group_id:
-        return Reply.of(DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID))
-    groups = context.broker.coordinators.groups
-    reply = groups.read(group_id, lambda shard: shard.consumer.describe(group_id))
-    return reply.recover(partial(_refused, group_id))
-
-
-def _refused(group_id: str, error: Exception) -> DescribedGroup:
-    if not isinstance(error, KafkaError):
-        raise error
+        # What is the matter with it, whoever coordinates it.
+        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
     return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message or None)

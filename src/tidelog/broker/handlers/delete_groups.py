@@ -1,13 +1,18 @@
 """DeleteGroups 0 to 2: forget groups without members, of any type, and their offsets.
 
-Each group has its own answer: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or none. The groups of one shard are
-deleted by one write. A group that is named twice is answered once.
+Each group has its own answer: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or none. A group that is named twice is
+answered once.
+
+Difference: Kafka deletes the groups of one shard with one batch, and refuses what does not fit. Here groups
+are deleted in several batches, and one that has very many offsets loses them first, some with each; should a
+member join meanwhile, the group stays, and the answer is NON_EMPTY_GROUP.
 """
 
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices
 from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_groups import (
@@ -20,11 +25,11 @@ API = ApiKey.DELETE_GROUPS
 VERSIONS = (0, 2)
 
 
-def handle(context: RequestContext, request: DeleteGroupsRequest) -> Reply[DeleteGroupsResponse]:
+def handle(context: RequestContext, request: DeleteGroupsRequest) -> Slices[Reply[DeleteGroupsResponse]]:
     """Delete each group that is named."""
     names = dict.fromkeys(request.groups_names)
-    results = context.broker.coordinators.groups.delete_groups(names)
-    return results.then(lambda found: DeleteGroupsResponse(results=found))
+    reply = yield from context.broker.coordinators.groups.delete_groups(names)
+    return reply.then(lambda found: DeleteGroupsResponse(results=found))
 
 
 def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices
 from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_groups import (
@@ -22,17 +23,13 @@ API = ApiKey.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
 
 
-def handle(context: RequestContext, request: DescribeGroupsRequest) -> Reply[DescribeGroupsResponse]:
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> Slices[Reply[DescribeGroupsResponse]]:
     """Describe each group that is named."""
+    groups = context.broker.coordinators.groups
 
-    def respond(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
-        if request.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
-        return DescribeGroupsResponse(groups=groups)
-
-    return context.broker.coordinators.groups.describe_groups(request.groups, context.version).then(respond)
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else None
+    reply = yield from groups.describe_groups(request.groups, context.version, operations)
+    return reply.then(lambda found: DescribeGroupsResponse(groups=found))
 
 
 def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:

@@ -7,7 +7,8 @@ and the coordinator's errors where another broker has to be asked; each for its 
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
@@ -24,20 +25,11 @@ VERSIONS = (0, 0)
 
 def handle(
     context: RequestContext, request: DescribeTransactionsRequest
-) -> Reply[DescribeTransactionsResponse]:
+) -> Slices[Reply[DescribeTransactionsResponse]]:
     """Describe each id."""
     transactions = context.broker.coordinators.transactions
-
-    def describe(transactional_id: str) -> Reply[TransactionState]:
-        return (
-            transactions.describe(transactional_id)
-            .then(_described)
-            .recover(lambda error: _refused(transactional_id, error))
-        )
-
-    return gather([describe(name) for name in request.transactional_ids]).then(
-        lambda states: DescribeTransactionsResponse(transaction_states=states)
-    )
+    reply = yield from transactions.describe(request.transactional_ids, _described, _refused)
+    return reply.then(lambda states: DescribeTransactionsResponse(transaction_states=states))
 
 
 def refuse(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeTransactionsResponse:
@@ -62,7 +54,5 @@ def _described(transaction: Transaction) -> TransactionState:
     )
 
 
-def _refused(transactional_id: str, error: Exception) -> TransactionState:
-    if not isinstance(error, KafkaError):
-        raise error
+def _refused(transactional_id: str, error: KafkaError) -> TransactionState:
     return TransactionState(transactional_id=transactional_id, error_code=error.code)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -16,7 +17,8 @@ API = ApiKey.LIST_GROUPS
 VERSIONS = (0, 5)
 
 
-def handle(context: RequestContext, request: ListGroupsRequest) -> Reply[ListGroupsResponse]:
+def handle(context: RequestContext, request: ListGroupsRequest) -> Slices[Reply[ListGroupsResponse]]:
     """List them."""
-    groups = context.broker.coordinators.groups.list_groups(request.states_filter, request.types_filter)
-    return groups.then(lambda found: ListGroupsResponse(groups=found))
+    groups = context.broker.coordinators.groups
+    reply = yield from groups.list_groups(request.states_filter, request.types_filter)
+    return reply.then(lambda found: ListGroupsResponse(groups=found))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.wire.api import ApiKey
@@ -24,7 +25,9 @@ API = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 
 
-def handle(context: RequestContext, request: ListTransactionsRequest) -> Reply[ListTransactionsResponse]:
+def handle(
+    context: RequestContext, request: ListTransactionsRequest
+) -> Slices[Reply[ListTransactionsResponse]]:
     """List what the filters let through."""
     wanted = TransactionFilter.parse(
         request.state_filters,
@@ -32,18 +35,17 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> Reply[L
         request.duration_filter,
         request.transactional_id_pattern,
     )
-
-    def answer(found: list[Transaction]) -> ListTransactionsResponse:
-        return ListTransactionsResponse(
-            unknown_state_filters=list(wanted.unknown_states),
-            transaction_states=[
-                TransactionState(
-                    transactional_id=transaction.transactional_id,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.label,
-                )
-                for transaction in found
-            ],
+    reply = yield from context.broker.coordinators.transactions.list(wanted, _listed)
+    return reply.then(
+        lambda found: ListTransactionsResponse(
+            unknown_state_filters=list(wanted.unknown_states), transaction_states=found
         )
+    )
 
-    return context.broker.coordinators.transactions.list(wanted).then(answer)
+
+def _listed(transaction: Transaction) -> TransactionState:
+    return TransactionState(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.label,
+    )

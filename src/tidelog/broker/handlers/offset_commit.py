@@ -8,13 +8,23 @@ retention of their own (``retention_time_ms``).
 
 Who commits without being a member (generation -1) may do so while the group has no members; the group comes
 into being with its first offset.
+
+Difference: a commit of very many partitions is written in several batches (``broker/offset_parts``). Kafka
+writes one, and refuses what does not fit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
+from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.reply import Reply, gather
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_commit import (
@@ -33,8 +43,23 @@ _TOPIC_IDS_SINCE = 10
 
 def handle(
     context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
+) -> OffsetCommitResponse | Reply[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
     """Commit what exists, and say of the rest that it does not."""
+    return _commit_in_parts(context, request) if is_wide(request.topics) else _commit(context, request)
+
+
+async def _commit_in_parts(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    replies: list[Reply[OffsetCommitResponse]] = []
+    async for topics in in_turns(in_parts(request.topics), 1):
+        committed = _commit(context, replace(request, topics=topics))
+        replies.append(committed if isinstance(committed, Reply) else Reply.of(committed))
+    answers = [response.topics for response in await gather(replies)]
+    return OffsetCommitResponse(topics=await merged(answers, lambda topic: (topic.name, topic.topic_id)))
+
+
+def _commit(
+    context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
     version = context.version
     known, unknown = _sort(context, request.topics)
     if not known:

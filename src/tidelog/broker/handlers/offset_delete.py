@@ -3,14 +3,21 @@
 Topics and partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, topics that the group's members read
 GROUP_SUBSCRIBED_TO_TOPIC; deleting an offset that is not there is no error. The group's own errors stand
 alone: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and they are no consumers), INVALID_GROUP_ID for an
-empty id.
+empty id. What is asked of very many partitions is done in several batches (``broker/offset_parts``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
+from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.reply import Reply, gather
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_delete import (
@@ -25,10 +32,24 @@ API = ApiKey.OFFSET_DELETE
 VERSIONS = (0, 0)
 
 
-def handle(context: RequestContext, request: OffsetDeleteRequest) -> Reply[OffsetDeleteResponse]:
+def handle(
+    context: RequestContext, request: OffsetDeleteRequest
+) -> Reply[OffsetDeleteResponse] | Coroutine[Any, Any, OffsetDeleteResponse]:
     """Delete what exists."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    return _delete_in_parts(context, request) if is_wide(request.topics) else _delete(context, request)
+
+
+async def _delete_in_parts(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    replies: list[Reply[OffsetDeleteResponse]] = []
+    async for topics in in_turns(in_parts(request.topics), 1):
+        replies.append(_delete(context, replace(request, topics=topics)))
+    answers = [response.topics for response in await gather(replies)]
+    return OffsetDeleteResponse(topics=await merged(answers, lambda topic: topic.name))
+
+
+def _delete(context: RequestContext, request: OffsetDeleteRequest) -> Reply[OffsetDeleteResponse]:
     known: list[OffsetDeleteRequestTopic] = []
     unknown: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in request.topics:

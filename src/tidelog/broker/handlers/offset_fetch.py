@@ -10,15 +10,21 @@ topics those that are gone are left out.
 Errors of a group are those of its answer; in version 1, which has no place for them, of every partition.
 
 Difference: without ``require_stable`` Kafka shows what is committed on all replicas while newer commits
-wait for theirs; here the answer waits with them. A coordinator that cannot answer in time is
+wait for theirs; here the answer waits with them, and where very many are asked for, offsets that are
+committed while they are gathered may be in it or not. A coordinator that cannot answer in time is
 NOT_COORDINATOR, which all clients retry.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import requests
+from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID
 from tidelog.wire.api import ApiKey
@@ -42,77 +48,91 @@ _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 _NO_OFFSET = -1
 
+R = TypeVar("R")
 
-def handle(context: RequestContext, request: OffsetFetchRequest) -> Reply[OffsetFetchResponse]:
+
+def handle(context: RequestContext, request: OffsetFetchRequest) -> Slices[Reply[OffsetFetchResponse]]:
     """Ask every group's shard."""
     if context.version >= _GROUPS_SINCE:
-        replies = [_fetch(context, group, request.require_stable) for group in request.groups]
+        replies: list[Reply[OffsetFetchResponseGroup]] = []
+        for each in request.groups:
+            replies.append((yield from _fetch(context, each, request.require_stable, _as_it_is)))
+            yield
         return gather(replies).then(lambda groups: OffsetFetchResponse(groups=groups))
-    group = _only_group(request)
-    return _fetch(context, group, request.require_stable).then(
-        lambda answer: _as_one_group(context.version, group, answer)
+    group = yield from _only_group(request)
+    return (
+        yield from _fetch(
+            context,
+            group,
+            request.require_stable,
+            lambda answer: _as_one_group(context.version, group, answer),
+        )
     )
 
 
 def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
     """The same error in every place that some version has for it."""
-    response = _as_one_group(_GROUP_ERRORS_SINCE - 1, _only_group(request), _refused("", error.code))
+    group = finished(_only_group(request))
+    response = finished(_as_one_group(_GROUP_ERRORS_SINCE - 1, group, _refused("", error.code)))
     response.error_code = error.code
     response.groups = [_refused(group.group_id, error.code) for group in request.groups]
     return response
 
 
 def _fetch(
-    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
-) -> Reply[OffsetFetchResponseGroup]:
-    unknown = _take_unknown(context, group) if context.version >= _TOPIC_IDS_SINCE else []
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    require_stable: bool,
+    shape: Callable[[OffsetFetchResponseGroup], Slices[R]],
+) -> Slices[Reply[R]]:
+    """The offsets of one group, or its error, as ``shape`` puts it."""
+    unknown: list[OffsetFetchResponseTopics] = []
+    if context.version >= _TOPIC_IDS_SINCE:
+        unknown = yield from _take_unknown(context, group)
 
-    def recover(error: Exception) -> OffsetFetchResponseGroup:
+    def query(shard: GroupShard) -> Slices[R]:
+        answer = yield from requests.fetch(shard.offsets, group, require_stable=require_stable)
+        if group.topics is None and context.version >= _TOPIC_IDS_SINCE:
+            answer.topics = yield from _with_ids(context, answer.topics)
+        answer.topics += unknown
+        return (yield from shape(answer))
+
+    def refused(error: Exception) -> Slices[R]:
         if not isinstance(error, KafkaError):
             raise error
         late = error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return _refused(group.group_id, ErrorCode.NOT_COORDINATOR if late else error.code)
+        return shape(_refused(group.group_id, ErrorCode.NOT_COORDINATOR if late else error.code))
 
-    def complete(answer: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-        if answer.error_code == ErrorCode.NONE:
-            if group.topics is None and context.version >= _TOPIC_IDS_SINCE:
-                answer.topics = _with_ids(context, answer.topics)
-            answer.topics += unknown
-        return answer
-
-    return (
-        context.broker.coordinators.groups.read(
-            group.group_id, lambda shard: requests.fetch(shard.offsets, group, require_stable=require_stable)
-        )
-        .recover(recover)
-        .then(complete)
-    )
+    reply = yield from context.broker.coordinators.groups.read_in_slices(group.group_id, query)
+    if reply.done and reply.error is not None:
+        return Reply.of((yield from refused(reply.error)))
+    return reply.recover(lambda error: finished(refused(error)))
 
 
-def _take_unknown(context: RequestContext, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+def _take_unknown(
+    context: RequestContext, group: OffsetFetchRequestGroup
+) -> Slices[list[OffsetFetchResponseTopics]]:
     """Give topics their names; those whose ids nobody has are taken out and answered."""
-    by_id = context.broker.image.topic_by_id
     unknown: list[OffsetFetchResponseTopics] = []
     known: list[OffsetFetchRequestTopics] = []
     for topic in group.topics or ():
-        found = by_id.get(topic.topic_id)
+        yield
+        found = context.broker.image.topic_by_id.get(topic.topic_id)
         if found is not None:
             topic.name = found.name
             known.append(topic)
             continue
-        unknown.append(
-            OffsetFetchResponseTopics(
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=_NO_OFFSET,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                    )
-                    for index in topic.partition_indexes
-                ],
+        partitions: list[OffsetFetchResponsePartitions] = []
+        for index in topic.partition_indexes:
+            partitions.append(
+                OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=_NO_OFFSET,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                )
             )
-        )
+            yield
+        unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
     if group.topics is not None:
         group.topics = known
     return unknown
@@ -120,51 +140,60 @@ def _take_unknown(context: RequestContext, group: OffsetFetchRequestGroup) -> li
 
 def _with_ids(
     context: RequestContext, topics: list[OffsetFetchResponseTopics]
-) -> list[OffsetFetchResponseTopics]:
+) -> Slices[list[OffsetFetchResponseTopics]]:
     """Topics by the ids they have now; without one there is no way to tell of a topic."""
+    present: list[OffsetFetchResponseTopics] = []
     for topic in topics:
         found = context.broker.image.topics.get(topic.name)
-        topic.topic_id = ZERO_UUID if found is None else found.id
-    return [topic for topic in topics if topic.topic_id != ZERO_UUID]
+        if found is not None and found.id != ZERO_UUID:
+            topic.topic_id = found.id
+            present.append(topic)
+        yield
+    return present
 
 
 def _refused(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group_id, error_code=code)
 
 
-def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+def _as_it_is(answer: OffsetFetchResponseGroup) -> Slices[OffsetFetchResponseGroup]:
+    """The answer for a group since version 8."""
+    yield
+    return answer
+
+
+def _only_group(request: OffsetFetchRequest) -> Slices[OffsetFetchRequestGroup]:
     """The group of versions up to 7 as later ones have it."""
-    topics = None
-    if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
+    if request.topics is None:
+        return OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
+    topics: list[OffsetFetchRequestTopics] = []
+    for topic in request.topics:
+        topics.append(OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes))
+        yield
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
 def _as_one_group(
     version: int, group: OffsetFetchRequestGroup, answer: OffsetFetchResponseGroup
-) -> OffsetFetchResponse:
+) -> Slices[OffsetFetchResponse]:
     """The answer for one group as versions up to 7 have it."""
+    topics: list[OffsetFetchResponseTopic] = []
     if answer.error_code and version < _GROUP_ERRORS_SINCE:
-        topics = [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
+        for asked in group.topics or ():
+            refused = OffsetFetchResponseTopic(name=asked.name)
+            for index in asked.partition_indexes:
+                refused.partitions.append(
                     OffsetFetchResponsePartition(
                         partition_index=index, committed_offset=_NO_OFFSET, error_code=answer.error_code
                     )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in group.topics or ()
-        ]
+                )
+                yield
+            topics.append(refused)
         return OffsetFetchResponse(topics=topics)
-    topics = [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
+    for found in answer.topics:
+        topic = OffsetFetchResponseTopic(name=found.name)
+        for each in found.partitions:
+            topic.partitions.append(
                 OffsetFetchResponsePartition(
                     partition_index=each.partition_index,
                     committed_offset=each.committed_offset,
@@ -172,9 +201,7 @@ def _as_one_group(
                     metadata=each.metadata,
                     error_code=each.error_code,
                 )
-                for each in topic.partitions
-            ],
-        )
-        for topic in answer.topics
-    ]
+            )
+            yield
+        topics.append(topic)
     return OffsetFetchResponse(topics=topics, error_code=answer.error_code)

@@ -8,16 +8,25 @@ COORDINATOR_NOT_AVAILABLE while the coordinator loads, because some of them fail
 
 The transaction coordinator is asked first whether the transaction covers the group's partition of
 ``__consumer_offsets``; since version 5 the request itself adds it (KIP-890). The offsets are then written as
-part of the transaction; nobody reads them until its marker comes.
+part of the transaction; nobody reads them until its marker comes. Those of very many partitions are written
+in several batches (``broker/offset_parts``), the first of them before all others, because with it the
+transaction is known to be open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
+from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.broker.transaction_verification import Operation
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
@@ -38,8 +47,26 @@ _LOADING_UNDERSTOOD_SINCE = 2
 
 def handle(
     context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Reply[TxnOffsetCommitResponse]:
+) -> TxnOffsetCommitResponse | Reply[TxnOffsetCommitResponse] | Coroutine[Any, Any, TxnOffsetCommitResponse]:
     """Commit what exists, and say of the rest that it does not."""
+    return _in_parts(context, request) if is_wide(request.topics) else _at_once(context, request)
+
+
+async def _in_parts(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    replies: list[Reply[TxnOffsetCommitResponse]] = []
+    async for topics in in_turns(in_parts(request.topics), 1):
+        answer = _at_once(context, replace(request, topics=topics))
+        reply = answer if isinstance(answer, Reply) else Reply.of(answer)
+        if not replies:
+            await reply
+        replies.append(reply)
+    answers = [response.topics for response in await gather(replies)]
+    return TxnOffsetCommitResponse(topics=await merged(answers, lambda topic: topic.name))
+
+
+def _at_once(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Reply[TxnOffsetCommitResponse]:
     version = context.version
     known, unknown = _sort(context, request.topics)
     if not known:

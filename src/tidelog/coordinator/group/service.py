@@ -7,8 +7,10 @@ a coordinator understand, as Kafka does it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar
 
 from tidelog.clock import Clock
@@ -19,6 +21,7 @@ from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer, Result, Runtime
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, Uuid, random_uuid
@@ -96,7 +99,23 @@ class GroupCoordinator:
         reply = self.runtime.read(self.partition_for(group_id), query)
         return reply if reply.done and reply.error is None else reply.recover(_tell)
 
-    def read_all(self, query: Callable[[GroupShard], list[R]]) -> Reply[list[R]]:
+    def read_in_slices(self, group_id: str, query: Callable[[GroupShard], Slices[R]]) -> Slices[Reply[R]]:
+        """Ask the group's shard what takes long."""
+        reply = yield from self.runtime.read_in_slices(self.partition_for(group_id), query)
+        return reply if reply.done and reply.error is None else reply.recover(_tell)
+
+    def read_each(
+        self,
+        group_ids: Sequence[str],
+        find: Callable[[GroupShard, str], R],
+        refuse: Callable[[str, KafkaError], R],
+    ) -> Slices[Reply[list[R]]]:
+        """Ask each group's shard for that group; a refusal is the answer for its group."""
+        return self.runtime.read_each(
+            group_ids, self.partition_for, find, lambda group_id, error: refuse(group_id, told_error(error))
+        )
+
+    def read_all(self, query: Callable[[GroupShard], Slices[list[R]]]) -> Slices[Reply[list[R]]]:
         """Ask every shard that this broker has and put the answers together; none may be loading."""
 
         def nothing(error: Exception) -> list[R]:
@@ -105,7 +124,11 @@ class GroupCoordinator:
             return _tell(error)
 
         held = [index for index in range(self.partition_count) if self.runtime.epoch_of(index) is not None]
-        replies = [self.runtime.read(index, query).recover(nothing) for index in held]
+        replies = []
+        for index in held:
+            reply = yield from self.runtime.read_in_slices(index, query)
+            replies.append(reply.recover(nothing))
+            yield
         return _concatenated(replies)
 
     # The classic protocol
@@ -152,37 +175,61 @@ class GroupCoordinator:
 
     # Groups of any type
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> Reply[list[ListedGroup]]:
+    def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> Slices[Reply[list[ListedGroup]]]:
         """ListGroups, over all shards."""
         return self.read_all(lambda shard: shard.list_groups(states, types))
 
-    def describe_groups(self, group_ids: Iterable[str], api_version: int) -> Reply[list[DescribedGroup]]:
-        """DescribeGroups."""
+    def describe_groups(
+        self, group_ids: Sequence[str], api_version: int, authorized_operations: int | None = None
+    ) -> Slices[Reply[list[DescribedGroup]]]:
+        """DescribeGroups; groups that are there get the operations that are given."""
 
-        def describe(ids: list[str]) -> Reply[list[DescribedGroup]]:
-            return self.read(ids[0], lambda shard: shard.describe_groups(ids, api_version)).recover(
-                lambda error: [DescribedGroup(group_id=each, error_code=_code_of(error)) for each in ids]
-            )
+        def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
+            group = shard.classic.describe(group_id, api_version)
+            if authorized_operations is not None and not group.error_code:
+                group.authorized_operations = authorized_operations
+            return group
 
-        return _concatenated([describe(ids) for ids in self._by_shard(group_ids)])
+        def refuse(group_id: str, error: KafkaError) -> DescribedGroup:
+            return DescribedGroup(group_id=group_id, error_code=error.code)
 
-    def delete_groups(self, group_ids: Iterable[str]) -> Reply[list[DeletableGroupResult]]:
-        """DeleteGroups, with one command for each shard; a shard's failure is that of its groups."""
+        return self.read_each(group_ids, describe, refuse)
 
-        def delete(ids: list[str]) -> Reply[list[DeletableGroupResult]]:
-            return self.write(ids[0], lambda shard: shard.delete_groups(ids)).recover(
-                lambda error: [
-                    DeletableGroupResult(group_id=each, error_code=_code_of(error)) for each in ids
-                ]
-            )
-
-        return _concatenated([delete(ids) for ids in self._by_shard(group_ids)])
-
-    def _by_shard(self, group_ids: Iterable[str]) -> Iterable[list[str]]:
+    def delete_groups(self, group_ids: Iterable[str]) -> Slices[Reply[list[DeletableGroupResult]]]:
+        """DeleteGroups, with as many commands as it takes; a command's failure is that of its groups."""
         shards: dict[int, list[str]] = {}
         for group_id in group_ids:
             shards.setdefault(self.partition_for(group_id), []).append(group_id)
-        return shards.values()
+            yield
+        replies: list[Reply[list[DeletableGroupResult]]] = []
+        for ids in shards.values():
+            left = deque(ids)
+            while left:
+                replies.append(self._delete_some(left))
+                yield
+        return _concatenated(replies)
+
+    def _delete_some(self, left: deque[str]) -> Reply[list[DeletableGroupResult]]:
+        """Delete some of the groups of one shard, and take those that are done with out of ``left``."""
+        done: list[str] = []
+
+        def delete(shard: GroupShard) -> Result[list[DeletableGroupResult]]:
+            result = shard.delete_groups(left)
+            assert isinstance(result.response, list)
+            done.extend(each.group_id for each in result.response)
+            return result
+
+        reply = self.write(left[0], delete)
+        if reply.done and reply.error is not None and len(done) < len(left):
+            # Whoever was begun with has failed, too; without a command nobody knows how far it would go.
+            done.append(left[len(done)])
+        for _ in done:
+            left.popleft()
+        return reply.recover(
+            lambda error: [DeletableGroupResult(group_id=each, error_code=_code_of(error)) for each in done]
+        )
 
 
 def _beat_while_loading(error: Exception) -> HeartbeatResponse:
@@ -198,7 +245,7 @@ def _code_of(error: Exception) -> ErrorCode:
 
 
 def _concatenated(replies: list[Reply[list[R]]]) -> Reply[list[R]]:
-    return gather(replies).then(lambda lists: [each for found in lists for each in found])
+    return gather(replies).then(lambda lists: list(chain.from_iterable(lists)))
 
 
 def _tell(error: Exception) -> R:  # type: ignore[type-var]

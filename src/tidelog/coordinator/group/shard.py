@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator
 
+from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
+from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
 from tidelog.coordinator.group.groups import Groups
@@ -20,13 +22,13 @@ from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offsets import Offsets, OffsetsPart
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
 from tidelog.coordinator.sweep import Sweep
 from tidelog.errors import KafkaError
 from tidelog.metadata.feed import ImageDelta
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
-from tidelog.wire.messages.describe_groups import DescribedGroup
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -35,6 +37,8 @@ from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger = logging.getLogger(__name__)
 
+DELETED_AT_ONCE = 256
+"""So many tombstones of offsets DeleteGroups writes at most before others have their turn."""
 _CLEAN_UP_RECORDS = 1000
 """After so many tombstones others have their turn before the clean-up goes on."""
 
@@ -92,17 +96,28 @@ class GroupShard:
         """A transaction that has committed offsets, or has not, has ended."""
         self.offsets.replay_marker(producer, committed)
 
-    def loaded(self) -> None:
+    def loaded(self) -> Iterator[None]:
         """Everything is known: members get their time to call."""
-        self.classic.loaded()
-        self.consumer.loaded()
         self.offsets.loaded()
         self._schedule_clean_up()
+        for group_id in list(self.groups.by_id):
+            group = self.groups.get(group_id)
+            if isinstance(group, ClassicGroup):
+                self.classic.loaded(group)
+            elif isinstance(group, ConsumerGroup):
+                self.consumer.loaded(group)
+            yield
 
-    def unloaded(self) -> None:
-        """Led elsewhere."""
-        self.classic.unloaded()
-        self.consumer.unloaded()
+    def unloaded(self) -> Iterator[None]:
+        """Led elsewhere. Whoever waits is answered before anything is let go of."""
+        for group in self.groups:
+            if isinstance(group, ClassicGroup):
+                self.classic.unloaded(group)
+            yield
+        yield from self.offsets.unloaded()
+        while self.groups.by_id:
+            self.groups.by_id.popitem()
+            yield
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Topics have changed."""
@@ -138,23 +153,28 @@ class GroupShard:
 
     # Groups of any type
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> Slices[list[ListedGroup]]:
         """The groups in one of these states and of one of these types, in any case; nothing asks for all."""
         in_states = {state.lower().strip() for state in states}
         of_types = {each.lower() for each in types}
-        return [
-            group.listed()
-            for group in self.groups
-            if (not in_states or group.state_name.lower() in in_states)
-            and (not of_types or group.type.value in of_types)
-        ]
-
-    def describe_groups(self, group_ids: Iterable[str], api_version: int) -> list[DescribedGroup]:
-        """DescribeGroups, which shows classic groups only."""
-        return [self.classic.describe(group_id, api_version) for group_id in group_ids]
+        listed: list[ListedGroup] = []
+        for group_id in list(self.groups.by_id):
+            group = self.groups.get(group_id)
+            if (
+                group is not None
+                and (not in_states or group.state_name.lower() in in_states)
+                and (not of_types or group.type.value in of_types)
+            ):
+                listed.append(group.listed())
+            yield
+        return listed
 
     def delete_groups(self, group_ids: Iterable[str]) -> Result[list[DeletableGroupResult]]:
-        """Delete those that have no members, with their offsets."""
+        """Delete groups that have no members, with their offsets, as many of them as may be done at once.
+
+        Those that are not in the answer are left. The first of them may have lost offsets already: a group
+        goes with the last of its records.
+        """
         records: list[StoredRecord] = []
         results: list[DeletableGroupResult] = []
         for group_id in group_ids:
@@ -162,11 +182,17 @@ class GroupShard:
             try:
                 group = self.groups.require(group_id)
                 group.check_delete()
-                records += self.offsets.delete_all(group_id)
-                records += group.tombstones()
             except KafkaError as error:
                 result.error_code = error.code
+            else:
+                tombstones, all_of_them = self.offsets.delete_some(group_id, DELETED_AT_ONCE - len(records))
+                records += tombstones
+                if not all_of_them:
+                    break
+                records += group.tombstones()
             results.append(result)
+            if len(records) >= DELETED_AT_ONCE or len(results) >= DELETED_AT_ONCE:
+                break
         return Result(records, results)
 
     # Expiry

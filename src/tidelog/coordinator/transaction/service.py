@@ -9,8 +9,9 @@ and ListTransactions, and by the produce path, which verifies or adds partitions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar
 
 from tidelog.clock import Clock
@@ -18,6 +19,7 @@ from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.listing import TransactionFilter
@@ -157,33 +159,53 @@ class TransactionCoordinator:
             lambda shard: shard.end(transactional_id, request, client_version),
         )
 
-    def describe(self, transactional_id: str) -> Reply[Transaction]:
-        """What is known of one transactional id."""
-        if not transactional_id:
-            return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+    def describe(
+        self,
+        transactional_ids: Sequence[str],
+        show: Callable[[Transaction], R],
+        refuse: Callable[[str, KafkaError], R],
+    ) -> Slices[Reply[list[R]]]:
+        """What is known of each transactional id, as ``show`` tells it, or why nothing is."""
 
-        def find(shard: TransactionShard) -> Transaction:
+        def find(shard: TransactionShard, transactional_id: str) -> R:
             found = shard.transactions.get(transactional_id)
             if found is None:
                 raise KafkaError(
                     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
                     f"There is no transactional id {transactional_id!r}.",
                 )
-            return found
+            return show(found)
 
-        return self.runtime.read(self.partition_for(transactional_id), find)
+        def refused(transactional_id: str, error: KafkaError) -> R:
+            if not transactional_id:
+                # What is the matter with it, whoever coordinates it.
+                error = KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+            return refuse(transactional_id, error)
 
-    def list(self, wanted: TransactionFilter) -> Reply[list[Transaction]]:
-        """The transactions that this broker coordinates; refused while some of them are being loaded."""
+        return self.runtime.read_each(transactional_ids, self.partition_for, find, refused)
+
+    def list(self, wanted: TransactionFilter, show: Callable[[Transaction], R]) -> Slices[Reply[list[R]]]:
+        """The transactions that this broker coordinates, as ``show`` tells them.
+
+        Refused while some of them are being loaded.
+        """
         now_ms = self.clock.time_ms()
 
-        def select(shard: TransactionShard) -> list[Transaction]:
-            return [found for found in shard.transactions.values() if wanted.matches(found, now_ms)]
+        def select(shard: TransactionShard) -> Slices[list[R]]:
+            selected: list[R] = []
+            for name in list(shard.transactions):
+                found = shard.transactions.get(name)
+                if found is not None and wanted.matches(found, now_ms):
+                    selected.append(show(found))
+                yield
+            return selected
 
-        asked = [self.runtime.read(index, select) for index in range(self._partition_count)]
-        return gather([reply.recover(_nothing_if_led_elsewhere) for reply in asked]).then(
-            lambda lists: [transaction for each in lists for transaction in each]
-        )
+        replies: list[Reply[list[R]]] = []
+        for index in range(self._partition_count):
+            reply = yield from self.runtime.read_in_slices(index, select)
+            replies.append(reply.recover(_nothing_if_led_elsewhere))
+            yield
+        return gather(replies).then(lambda lists: list(chain.from_iterable(lists)))
 
     # Running commands
 
@@ -261,7 +283,7 @@ def _code_of(error: Exception) -> ErrorCode:
     raise error
 
 
-def _nothing_if_led_elsewhere(error: Exception) -> list[Transaction]:
+def _nothing_if_led_elsewhere(error: Exception) -> list[R]:
     if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
         return []
     raise error

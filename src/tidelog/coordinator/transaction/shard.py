@@ -12,7 +12,7 @@ looks for what has timed out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from tidelog.coordinator.reply import Reply
@@ -76,15 +76,19 @@ class TransactionShard:
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """No transaction writes here."""
 
-    def loaded(self) -> None:
+    def loaded(self) -> Iterator[None]:
         """Go on with what was prepared, and begin to look for what times out."""
         prepared = [name for name, found in self.transactions.items() if found.state.is_prepared]
         self._completion.begin_when_committed(prepared)
         self._upkeep.start()
+        yield
 
-    def unloaded(self) -> None:
+    def unloaded(self) -> Iterator[None]:
         """Led elsewhere."""
         self._completion.close()
+        while self.transactions:
+            self.transactions.popitem()
+            yield
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Partitions that are gone are found out when their markers are due."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consumer, Scene
 
+from tidelog.coordinator.group.consumer import regexes
 from tidelog.coordinator.group.consumer.regexes import MIN_REFRESH_INTERVAL_MS
+from tidelog.coordinator.sweep import SLICE_MS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.internal_topics import consumer_offsets as stored
 
@@ -137,3 +141,33 @@ def test_deleted_topics_are_taken_away_at_once(scene: Scene) -> None:
     scene.advance(ASSIGNMENT_INTERVAL_MS)
     consumer.beat()
     assert (consumer.has("orders-eu"), consumer.has("orders-us")) == (set(), {0, 1})
+
+
+def test_expressions_are_looked_up_in_slices_and_miss_nothing_that_comes_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[int] = []
+    matching = regexes._matching
+
+    def slow(regex: str, names: Iterable[str]) -> frozenset[str]:
+        names = list(names)
+        looked_at.append(len(names))
+        scene.clock.advance(int(SLICE_MS) + 1)
+        return matching(regex, names)
+
+    monkeypatch.setattr(regexes, "MATCHED_AT_ONCE", 1)
+    monkeypatch.setattr(regexes, "_matching", slow)
+    Consumer(scene, "a", regex="orders-.*").join()
+    scene.timers.run_due()
+    assert looked_at == [1], "the rest waits for another turn"
+    assert not scene.group().subscriptions.resolved
+    scene.topic("orders-asia", 1)
+    scene.delete_topic("orders-us")
+    goes = 1
+    while not scene.group().subscriptions.resolved:
+        scene.timers.run_due()
+        goes += 1
+        assert goes < 10
+    assert looked_at == [1, 1, 1, 1], "three that were there, and the one that came"
+    assert goes > 3
+    assert scene.group().subscriptions.resolved["orders-.*"].topics == {"orders-eu", "orders-asia"}

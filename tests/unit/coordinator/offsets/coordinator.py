@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -12,6 +14,7 @@ from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
+from tidelog.coordinator.slices import finished
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.znodes import TopicAssignment
@@ -120,7 +123,12 @@ class Coordinator:
         coordinators = SimpleNamespace(groups=self.groups, verification=self)
         broker = SimpleNamespace(image=self.image, coordinators=coordinators)
         context = RequestContext(cast(Any, broker), cast(Any, None), version, 1, "test")
-        return cast("Payload | Reply[Payload]", handler.handle(context, received))
+        answer = handler.handle(context, received)
+        if isinstance(answer, Generator):
+            answer = finished(answer)
+        if inspect.iscoroutine(answer):
+            answer = asyncio.run(answer)
+        return cast("Payload | Reply[Payload]", answer)
 
     def ask(self, version: int, request: Payload, response: type[P]) -> P:
         """The response after its own way over the wire; what the handler raises is raised."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
+from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.testing.coordinator import answer
 from tidelog.wire.codec import encode
@@ -121,7 +122,7 @@ def test_a_commit_after_the_deletion_counts_again(coordinator: Coordinator) -> N
 
 
 def delete_group(coordinator: Coordinator) -> int:
-    (result,) = coordinator.groups.delete_groups(["g"]).result()
+    (result,) = finished(coordinator.groups.delete_groups(["g"])).result()
     return result.error_code
 
 
@@ -143,7 +144,7 @@ def test_a_deleted_group_takes_its_offsets_along(coordinator: Coordinator, resta
 def test_deleting_a_group_writes_one_tombstone_for_each_partition(coordinator: Coordinator) -> None:
     coordinator.commit({("orders", 0): 1})
     coordinator.commit_in_transaction({("orders", 0): 3, ("payments", 0): 4})
-    records = coordinator.shard().offsets.delete_all("g")
+    records = coordinator.shard().offsets.delete_some("g", 100)[0]
     keys = [(key.topic, key.partition, value) for key, value, _ in records]  # type: ignore[attr-defined]
     assert keys == [("orders", 0, None), ("payments", 0, None)]
 

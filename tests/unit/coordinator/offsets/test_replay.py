@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
 from tidelog.coordinator.group.offsets.committed_offset import NO_EXPIRY
+from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.ids import ZERO_UUID, random_uuid
 from tidelog.records.compression import Codec
@@ -156,7 +157,7 @@ class Commits(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def delete_group(self, group: str) -> None:
-        self.coordinator.groups.delete_groups([group]).result()
+        finished(self.coordinator.groups.delete_groups([group])).result()
         for key in [*self.committed, *(key for open_ in self.open.values() for key in open_)]:
             if key[0] == group:
                 self._forget(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
+from tidelog.coordinator.slices import finished
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -49,6 +51,8 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
     context = RequestContext(cast(Any, broker), cast(Any, None), version, 1, "test")
     try:
         answer = handler.handle(context, received)
+        if isinstance(answer, Generator):
+            answer = finished(answer)
         response = answer.result() if isinstance(answer, Reply) else answer
     except KafkaError as error:
         if hasattr(handler, "refuse"):

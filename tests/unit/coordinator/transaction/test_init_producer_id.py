@@ -17,6 +17,7 @@ from tests.unit.coordinator.transaction.scene import (
 
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
+from tidelog.coordinator.slices import finished
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import LAST_USABLE_EPOCH, MAX_EPOCH, NO_TIMEOUT_MS
 from tidelog.errors import ErrorCode, KafkaError
@@ -304,7 +305,8 @@ def test_without_its_shard_there_is_no_coordinator() -> None:
     assert only_code(scene.add(producer)) is ErrorCode.NOT_COORDINATOR
     assert only_code(scene.add(producer, verify_only=True)) is ErrorCode.NOT_COORDINATOR
     assert code(scene.end(producer, commit=True)) is ErrorCode.NOT_COORDINATOR
-    assert code(scene.coordinator.describe(TX)) is ErrorCode.NOT_COORDINATOR  # type: ignore[arg-type]
+    refused = scene.coordinator.describe([TX], lambda found: ErrorCode.NONE, lambda name, error: error.code)
+    assert finished(refused).result() == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_what_waits_when_a_shard_goes_is_answered() -> None:

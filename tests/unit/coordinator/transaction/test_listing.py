@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, code
 
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
@@ -27,7 +29,10 @@ def listed(
     pattern: str | None = None,
 ) -> set[str]:
     wanted = TransactionFilter.parse(states or [], producer_ids or [], duration_ms, pattern)
-    return {found.transactional_id for found in scene.coordinator.list(wanted).result()}
+    return {
+        found.transactional_id
+        for found in finished(scene.coordinator.list(wanted, lambda each: each)).result()
+    }
 
 
 @pytest.fixture
@@ -120,7 +125,7 @@ def test_while_a_shard_is_being_loaded_nothing_is_listed() -> None:
     scene = Scene()
     scene.initialized()
     scene.coordinator.runtime.hold(0, 2, scene.log)
-    reply = scene.coordinator.list(TransactionFilter.parse([], [], -1, None))
+    reply = finished(scene.coordinator.list(TransactionFilter.parse([], [], -1, None), lambda each: each))
     assert code(_as_object(reply)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code(scene.init()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert asyncio.run(scene.coordinator.runtime.load(0))
@@ -128,7 +133,8 @@ def test_while_a_shard_is_being_loaded_nothing_is_listed() -> None:
 
 
 def test_a_description_tells_all(scene: Scene) -> None:
-    found = scene.coordinator.describe("old").result()
+    (found,) = described(scene, "old").result()
+    assert isinstance(found, Transaction)
     assert (found.state.label, found.timeout_ms, found.partitions) == ("Ongoing", 60_000, set(ORDERS[:2]))
     assert found.start_ms == scene.clock.time_ms() - 5000
 
@@ -138,17 +144,68 @@ def test_a_description_tells_all(scene: Scene) -> None:
     [("", ErrorCode.INVALID_REQUEST), ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)],
 )
 def test_ids_that_cannot_be_described(name: str, expected: ErrorCode) -> None:
-    assert code(_as_object(Scene().coordinator.describe(name))) is expected
+    (refused,) = described(Scene(), name).result()
+    assert isinstance(refused, KafkaError)
+    assert refused.code is expected
 
 
 def test_a_description_waits_for_what_is_not_committed() -> None:
     scene = Scene(autocommit=False)
     scene.init()
-    reply = scene.coordinator.describe(TX)
+    reply = described(scene, TX)
     assert not reply.done
     scene.log.commit()
-    assert reply.result().state is S.EMPTY
+    (found,) = reply.result()
+    assert isinstance(found, Transaction)
+    assert found.state is S.EMPTY
 
 
-def _as_object(reply: Reply[Transaction] | Reply[list[Transaction]]) -> Reply[object]:
+def test_a_description_that_cannot_be_committed_is_refused() -> None:
+    scene = Scene(autocommit=False)
+    scene.init()
+    reply = described(scene, TX, "nobody")
+    scene.unload()
+    assert [each.code for each in reply.result() if isinstance(each, KafkaError)] == [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_COORDINATOR,
+    ]
+
+
+def test_many_transactions_are_listed_and_described_one_at_a_time() -> None:
+    scene = Scene()
+    names = [f"tx-{number}" for number in range(20)]
+    for name in names:
+        scene.initialized(name)
+    shown: list[str] = []
+
+    def show(found: Transaction) -> str:
+        shown.append(found.transactional_id)
+        return found.transactional_id
+
+    for work in (
+        scene.coordinator.list(TransactionFilter.parse([], [], -1, None), show),
+        scene.coordinator.describe(names, show, lambda name, error: name),
+    ):
+        shown.clear()
+        before, at_most = 0, 0
+        end: list[Reply[list[str]]] = []
+        for _ in ended(work, end):
+            at_most, before = max(at_most, len(shown) - before), len(shown)
+        assert at_most == 1
+        assert sorted(end[0].result()) == sorted(names)
+
+
+def ended(work: Slices[Reply[list[str]]], end: list[Reply[list[str]]]) -> Iterator[None]:
+    """Goes from step to step; ``end`` gets the result."""
+    end.append((yield from work))
+
+
+def described(scene: Scene, *names: str) -> Reply[list[Transaction | KafkaError]]:
+    def show(found: Transaction) -> Transaction | KafkaError:
+        return found
+
+    return finished(scene.coordinator.describe(names, show, lambda name, error: error))
+
+
+def _as_object(reply: Reply[list[Transaction]]) -> Reply[object]:
     return reply  # type: ignore[return-value]

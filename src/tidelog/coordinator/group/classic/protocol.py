@@ -9,7 +9,6 @@ Part of ``GroupShard``, which sends requests for groups of other types elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from tidelog.coordinator.append_error import told_error
@@ -60,23 +59,20 @@ class ClassicProtocol:
         elif isinstance(self.groups.get(key.group), ClassicGroup):
             self.groups.remove(key.group)
 
-    def loaded(self) -> None:
-        """Everything is known: members have a session timeout to call, and too large groups shrink."""
+    def loaded(self, group: ClassicGroup) -> None:
+        """Everything is known: members have a session timeout to call, and a too large group shrinks."""
+        if not group.members:
+            return
+        for member in group.members.values():
+            self.rebalances.expect_heartbeat(group, member)
         limit = self.support.config.int("group.max.size")
-        for group in self._classic_groups():
-            for member in group.members.values():
-                self.rebalances.expect_heartbeat(group, member)
-            if len(group.members) > limit:
-                self.rebalances.prepare(group, f"it has more members than group.max.size={limit}")
+        if len(group.members) > limit:
+            self.rebalances.prepare(group, f"it has more members than group.max.size={limit}")
 
-    def unloaded(self) -> None:
+    def unloaded(self, group: ClassicGroup) -> None:
         """Led elsewhere: whoever waits has to look for the coordinator."""
-        for group in self._classic_groups():
-            group.transition_to(ClassicState.DEAD)
-            group.settle_all(ErrorCode.NOT_COORDINATOR)
-
-    def _classic_groups(self) -> Iterable[ClassicGroup]:
-        return (group for group in self.groups if isinstance(group, ClassicGroup))
+        group.transition_to(ClassicState.DEAD)
+        group.settle_all(ErrorCode.NOT_COORDINATOR)
 
     def _find(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)

@@ -71,14 +71,9 @@ class ConsumerProtocol:
         """Take in one record."""
         self._replay.apply(key, value)
 
-    def loaded(self) -> None:
+    def loaded(self, group: ConsumerGroup) -> None:
         """Everything is known: members have their time to call."""
-        for group in self.groups:
-            if isinstance(group, ConsumerGroup):
-                self._timers.loaded(group)
-
-    def unloaded(self) -> None:
-        """Led elsewhere; nobody waits here, as heartbeats are answered at once."""
+        self._timers.loaded(group)
 
     def metadata_changed(self, delta: ImageDelta) -> None:
         """Topics have changed: groups that read them look again with their next heartbeat."""

@@ -4,8 +4,8 @@ that.
 All expressions of a group are looked up together, so that new topics cost one rebalance: when a member
 brings a new one, when a topic has come that one of them matches, and every
 ``group.consumer.regex.refresh.interval.ms``; but never twice within ten seconds. The look-up runs after the
-heartbeat that asked for it has been answered, as a command of its own; what it finds is in records (type
-16), and bumps the group epoch if it is news.
+heartbeat that asked for it has been answered, in slices, the last of which is a command of its own; what it
+finds is in records (type 16), and bumps the group epoch if it is news.
 
 Differences from Kafka. It keeps the offset of its metadata log with what it found, and looks again when any
 topic has come since; there is no such offset here (0 is written, which makes Kafka look again should it take
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember
@@ -30,6 +30,7 @@ from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.regex.topic_regex import compile_regex
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
+from tidelog.coordinator.sweep import SLICE_MS
 from tidelog.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 MIN_REFRESH_INTERVAL_MS = 10_000
 METADATA_REFRESH_INTERVAL_MS = (1 << 31) - 1
 """How long a metadata hash is good while no topic changes."""
+MATCHED_AT_ONCE = 256
+"""After so many names others may have their turn."""
 _NO_VERSION = 0
 
 
@@ -93,7 +96,7 @@ class Regexes:
         wanted = subscribed if old == new else group.subscriptions.after(member, updated).regexes
         if wanted and self._is_due(group, set(wanted)):
             group_id = group.group_id
-            self._timers.schedule(_key(group_id), 0, lambda: self._look_up(group_id, sorted(wanted)))
+            self._timers.schedule(_key(group_id), 0, lambda: self._begin(group_id, sorted(wanted)))
         return change
 
     def topics_changed(self, names: Collection[str]) -> None:
@@ -121,24 +124,39 @@ class Regexes:
             or since_ms > self._config.int("group.consumer.regex.refresh.interval.ms")
         )
 
-    def _look_up(self, group_id: str, regexes: list[str]) -> Result[None] | None:
+    def _begin(self, group_id: str, regexes: list[str]) -> Result[None] | None:
+        if not isinstance(self._groups.get(group_id), ConsumerGroup):
+            return None
+        looking = _LookUp(regexes, self._topics.names())
+        return self._go_on(group_id, looking, looking.steps())
+
+    def _go_on(self, group_id: str, looking: _LookUp, steps: Iterator[None]) -> Result[None] | None:
+        until_ms = self._clock.monotonic_ms() + SLICE_MS
+        for _ in steps:
+            if self._clock.monotonic_ms() >= until_ms:
+                self._timers.schedule(_key(group_id), 0, lambda: self._go_on(group_id, looking, steps))
+                return None
+        return self._finish(group_id, looking)
+
+    def _finish(self, group_id: str, looking: _LookUp) -> Result[None] | None:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return None
+        looking.catch_up(self._topics.names())
+        group.regexes_are_stale = False
         now_ms = self._clock.time_ms()
         after = group.subscriptions.copy()
         records: list[StoredRecord] = []
         changed = False
-        for regex in regexes:
+        for regex, matched in looking.found.items():
             if regex not in group.subscriptions.regexes:
                 continue
-            topics = _matching(regex, self._topics.names())
+            topics = frozenset(matched)
             before = group.subscriptions.resolved.get(regex)
             changed = changed or topics != (before.topics if before is not None else frozenset())
             found = ResolvedRegex(topics, _NO_VERSION, now_ms)
             after.resolve(regex, found)
             records.append(regex_record(group_id, regex, found))
-        group.regexes_are_stale = False
         metadata_hash = self._hashes.of(after.topics)
         if changed or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
@@ -146,6 +164,31 @@ class Regexes:
             group.refresh_at(now_ms + METADATA_REFRESH_INTERVAL_MS, epoch)
             logger.info("Group %s: its regular expressions match other topics, epoch %d", group_id, epoch)
         return Result(records, None)
+
+
+class _LookUp:
+    """Which of all topics the expressions of a group match."""
+
+    def __init__(self, regexes: Iterable[str], names: Iterable[str]) -> None:
+        self.found: dict[str, set[str]] = {regex: set() for regex in regexes}
+        self._names = frozenset(names)
+
+    def steps(self) -> Iterator[None]:
+        """Look, a number of names in each step."""
+        names = list(self._names)
+        for regex, found in self.found.items():
+            for at in range(0, len(names), MATCHED_AT_ONCE):
+                found |= _matching(regex, names[at : at + MATCHED_AT_ONCE])
+                yield
+
+    def catch_up(self, names: Iterable[str]) -> None:
+        """All has been looked at: bring in the topics that have come meanwhile, and drop those that went."""
+        present = frozenset(names)
+        come, gone = present - self._names, self._names - present
+        if come or gone:
+            for regex, found in self.found.items():
+                found -= gone
+                found |= _matching(regex, come)
 
 
 def _key(group_id: str) -> tuple[str, str]:

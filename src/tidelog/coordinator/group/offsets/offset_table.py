@@ -12,6 +12,7 @@ from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 
 ByPartition = dict[int, CommittedOffset]
 ByTopic = dict[str, ByPartition]
+_FREED_AT_ONCE = 1000
 _NOTHING: Mapping[str, ByPartition] = {}
 
 
@@ -54,6 +55,18 @@ class OffsetTable:
             del topics[topic]
             if not topics:
                 del self.groups[group_id]
+
+    def let_go(self) -> Iterator[None]:
+        """Forget everything, in steps: millions of offsets take long to be freed."""
+        while self.groups:
+            topics = self.groups.popitem()[1]
+            while topics:
+                by_partition = topics.popitem()[1]
+                while len(by_partition) > _FREED_AT_ONCE:
+                    for _ in range(_FREED_AT_ONCE):
+                        by_partition.popitem()
+                    yield
+                yield
 
     def __iter__(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
         """Everything: group, topic, partition, offset."""

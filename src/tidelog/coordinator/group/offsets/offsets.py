@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
@@ -126,6 +127,12 @@ class Offsets:
         """Everything is known: what loading kept for itself can go."""
         self._raw = RawCommits()
 
+    def unloaded(self) -> Iterator[None]:
+        """Led elsewhere: let go of all offsets, in steps."""
+        yield from self.committed.let_go()
+        for table in list(self.pending.tables):
+            yield from table.let_go()
+
     def _keep(
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: CommittedOffset
     ) -> None:
@@ -156,12 +163,17 @@ class Offsets:
 
     # What becomes of them
 
-    def delete_all(self, group_id: str) -> list[StoredRecord]:
-        """Tombstones for everything a group has committed or is about to: DeleteGroups."""
+    def delete_some(self, group_id: str, limit: int) -> tuple[list[StoredRecord], bool]:
+        """Tombstones for what a group has committed or is about to, and whether these are all."""
         topics = self.committed.of_group(group_id)
-        partitions = {(topic, partition): None for topic in topics for partition in topics[topic]}
-        partitions.update(dict.fromkeys(self.pending.partitions_of(group_id)))
-        return [tombstone(group_id, topic, partition) for topic, partition in partitions]
+        committed = ((topic, partition) for topic in topics for partition in topics[topic])
+        pending = (
+            (topic, partition)
+            for topic, partition in self.pending.partitions_of(group_id)
+            if partition not in topics.get(topic, ())
+        )
+        found = [tombstone(group_id, *each) for each in islice(chain(committed, pending), limit + 1)]
+        return found[:limit], len(found) <= limit
 
     def parts_of(self, group_id: str) -> list[OffsetsPart]:
         """What ``expire`` looks at in one go: all of a group, or some topics of one that has many offsets."""

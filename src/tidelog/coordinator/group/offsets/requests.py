@@ -7,11 +7,14 @@ that is too long one of its partition. Nothing here changes an offset: the recor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidelog.coordinator.group.group import CommitCheck
 from tidelog.coordinator.group.groups import not_found
 from tidelog.coordinator.group.offsets.committed_offset import commit_record, tombstone
 from tidelog.coordinator.group.offsets.offsets import Offsets
 from tidelog.coordinator.runtime import Result
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, Uuid
@@ -40,6 +43,8 @@ from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+PARTITIONS_AT_ONCE = 64
+"""After so many partitions others may have their turn."""
 _DEFAULT_RETENTION = -1
 _NO_OFFSET = -1
 _MAX_INT64 = (1 << 63) - 1
@@ -101,26 +106,26 @@ def commit_in_transaction(
 
 def fetch(
     offsets: Offsets, request: OffsetFetchRequestGroup, *, require_stable: bool
-) -> OffsetFetchResponseGroup:
+) -> Slices[OffsetFetchResponseGroup]:
     """OffsetFetch of one group; an unknown group has no offsets, which is no error.
 
     Topics that were asked for keep the id of the request; without ids (all topics) it is up to the caller.
+    Each offset is what it is when its turn comes, and whether it is stable is seen at the same time.
     """
     group_id = request.group_id
     known = _may_fetch(offsets, request)
-    by_topic = offsets.committed.of_group(group_id) if known else {}
-    pending = offsets.pending if require_stable and offsets.pending.has_group(group_id) else None
-    if request.topics is None:
-        wanted = [(topic, ZERO_UUID, list(found)) for topic, found in by_topic.items()]
-    else:
-        wanted = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in request.topics]
     topics: list[OffsetFetchResponseTopics] = []
-    for topic, topic_id, indexes in wanted:
+    count = 0
+    for topic, topic_id, indexes in _wanted(offsets, request, known):
         answers: list[OffsetFetchResponsePartitions] = []
-        found = by_topic.get(topic, {})
+        count += 1
         for index in indexes:
-            committed = found.get(index)
-            if pending is not None and pending.is_open(group_id, topic, index):
+            count += 1
+            if count >= PARTITIONS_AT_ONCE:
+                count = 0
+                yield
+            committed = offsets.committed.get(group_id, topic, index) if known else None
+            if require_stable and offsets.pending.is_open(group_id, topic, index):
                 answer = _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             elif committed is None or _is_of_another(committed.topic_id, topic_id):
                 answer = _no_offset(index, ErrorCode.NONE)
@@ -132,6 +137,9 @@ def fetch(
                     metadata=committed.metadata,
                 )
             answers.append(answer)
+        if count >= PARTITIONS_AT_ONCE:
+            count = 0
+            yield
         topics.append(OffsetFetchResponseTopics(name=topic, topic_id=topic_id, partitions=answers))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
@@ -227,6 +235,20 @@ def _commit_in_transaction(
             answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
     return Result(records, TxnOffsetCommitResponse(topics=topics))
+
+
+def _wanted(
+    offsets: Offsets, request: OffsetFetchRequestGroup, known: bool
+) -> Iterator[tuple[str, Uuid, list[int]]]:
+    """Topics and partitions to tell of; of all, if nothing is named, those that are there in their turn."""
+    if request.topics is not None:
+        for asked in request.topics:
+            yield asked.name, asked.topic_id, asked.partition_indexes
+    elif known:
+        for topic in list(offsets.committed.of_group(request.group_id)):
+            found = offsets.committed.of_group(request.group_id).get(topic)
+            if found:
+                yield topic, ZERO_UUID, list(found)
 
 
 def _may_fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> bool:

@@ -19,14 +19,19 @@ class RangeAssignor:
     def assign(self, spec: GroupSpec) -> Targets:
         """Cut topic by topic."""
         subscribers: dict[Uuid, list[str]] = {}
-        for member_id in sorted(spec.members, key=lambda each: _rank(spec, each)):
-            for topic_id in spec.members[member_id].topics:
-                subscribers.setdefault(topic_id, []).append(member_id)
+        ranked = sorted(spec.members, key=lambda each: _rank(spec, each))
+        if spec.homogeneous and ranked:
+            subscribers = dict.fromkeys(spec.members[ranked[0]].topics, ranked)
+        else:
+            for member_id in ranked:
+                for topic_id in spec.members[member_id].topics:
+                    subscribers.setdefault(topic_id, []).append(member_id)
         targets: dict[str, dict[Uuid, frozenset[int]]] = {member_id: {} for member_id in spec.members}
         for topic_id, member_ids in subscribers.items():
             least, extra = divmod(spec.partition_counts[topic_id], len(member_ids))
             start = 0
-            for place, member_id in enumerate(member_ids):
+            # With less than a partition for each, those behind the first get none.
+            for place, member_id in enumerate(member_ids if least else member_ids[:extra]):
                 end = start + least + (place < extra)
                 if start < end:
                     targets[member_id][topic_id] = frozenset(range(start, end))

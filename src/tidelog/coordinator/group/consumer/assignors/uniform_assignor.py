@@ -37,17 +37,16 @@ def _assign_alike(spec: GroupSpec) -> Targets:
     """All members subscribe to the same topics."""
     member_ids = sorted(spec.members)
     topics = by_topic_id(spec.members[member_ids[0]].topics)
-    taken = {
-        (topic_id, partition)
-        for member in spec.members.values()
-        for topic_id, partitions in member.current.items()
-        for partition in partitions
-    }
+    taken: dict[Uuid, set[int]] = {topic_id: set() for topic_id in topics}
+    for member in spec.members.values():
+        for topic_id, indexes in member.current.items():
+            if topic_id in taken:
+                taken[topic_id] |= indexes
     free = [
         (topic_id, partition)
         for topic_id in topics
         for partition in range(spec.partition_counts[topic_id])
-        if (topic_id, partition) not in taken
+        if partition not in taken[topic_id]
     ]
     total = sum(spec.partition_counts[topic_id] for topic_id in topics)
     share, extras = divmod(total, len(member_ids))
@@ -58,7 +57,7 @@ def _assign_alike(spec: GroupSpec) -> Targets:
         room = share + (1 if extras else 0)
         owned = targets[member_id] = {}
         current = spec.members[member_id].current
-        for topic_id in by_topic_id(current.keys() & set(topics)):
+        for topic_id in by_topic_id(current.keys() & taken.keys()):
             partitions = sorted(current[topic_id])
             keep, surplus = partitions[:room], partitions[room:]
             if keep:
