@@ -93,6 +93,8 @@ class RemoteLeader:
         self._session_epoch = _BEGIN
         self._told: Positions = {}
         """What the leader's session knows."""
+        self._names: dict[tuple[Uuid, int], TopicPartition] = {}
+        """The partitions that were asked for by the ids of their topics, in this session."""
         # None of these changes while a broker runs.
         self._partition_max_bytes = config.int("replica.fetch.max.bytes")
         self._limits = (
@@ -109,6 +111,7 @@ class RemoteLeader:
             body = self._quick_request(positions)
         else:
             body = encode(self._request(positions), version)
+            self._names = {(position.topic_id, name.partition): name for name, position in positions.items()}
         try:
             answer = await connection.send(ApiKey.FETCH, version, [body], timeout_ms / 1000)
         except BaseException:
@@ -149,13 +152,11 @@ class RemoteLeader:
             self._told = positions
         else:
             self.end_session()
-        names: dict[tuple[Uuid, int], TopicPartition] | None = None
+        names = self._names
         found: dict[TopicPartition, FetchedPartition] = {}
         for topic, topic_id, partitions in result.topics:
-            if topic_id is not None and names is None:
-                names = {(position.topic_id, name.partition): name for name, position in positions.items()}
             for each in partitions:
-                if topic_id is not None and names is not None:
+                if topic_id is not None:
                     name = names.get((topic_id, each.partition))
                 else:
                     name = TopicPartition(topic or "", each.partition)
@@ -183,7 +184,7 @@ class RemoteLeader:
                 before = told.get(name)
                 if before is None:
                     added += 1
-                elif before == position:
+                elif before is position or before == position:
                     continue
                 elif before[0] != position[0] or before[3] != position[3]:
                     # Another topic, or another epoch.
@@ -198,7 +199,11 @@ class RemoteLeader:
     def _quick_request(self, positions: Positions) -> bytes:
         topics: dict[Uuid, list[follower_fetch.FollowedPartition]] = {}
         news = self._news(positions)
-        for (_, index), (topic_id, offset, start, epoch, last_epoch) in news.items():
+        if self._session_epoch == _BEGIN:
+            self._names.clear()
+        for name, (topic_id, offset, start, epoch, last_epoch) in news.items():
+            index = name[1]
+            self._names[topic_id, index] = name
             partition = index, epoch, offset, last_epoch, start
             if topic_id in topics:
                 topics[topic_id].append(partition)
