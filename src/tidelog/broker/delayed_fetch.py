@@ -82,7 +82,10 @@ class Fetch:
         correlation_id: int,
         request: FetchRequest,
         context: FetchContext,
+        *,
+        noted: bool = False,
     ) -> None:
+        """``noted`` says that what a follower tells by its request has been taken note of."""
         self._handler = handler
         self._connection = connection
         self._version = version
@@ -94,7 +97,7 @@ class Fetch:
         else:
             self._isolation = TXN_COMMITTED if request.isolation_level == READ_COMMITTED else HIGH_WATERMARK
         self._leader_only = request.replica_id >= 0 or version < RACKS_SINCE
-        self._first_read = True
+        self._first_read = not noted
         self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
 
     def start(self, pending: PendingAnswer | None = None) -> Answer | PendingAnswer:

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what a consumer fetches, remembered between its requests.
+"""Incremental fetch sessions (KIP-227): what a client fetches, remembered between its requests.
 
 A session is a map of partitions with, for each, what the client asked last and what it was told last. An
 incremental request carries only what changed; its answer carries only partitions with news. Answered
@@ -20,10 +20,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode
-from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer
+from tidelog.wire.fetch import FetchPartition, FetchRequest, FileRange, PartitionAnswer
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+    from tidelog.broker.pending import Answer, PendingAnswer
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -84,10 +89,36 @@ class _Cached:
         return news
 
 
+class Poll(Protocol):
+    """Who serves a session's fetches the short way (``follower_poll``)."""
+
+    def close(self) -> None:
+        """The session is over."""
+
+    def fetch(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: FetchRequest,
+        context: IncrementalFetch,
+    ) -> Answer | PendingAnswer | None:
+        """Answer a request of the session, now or later; None if it is to go the long way."""
+
+
 class FetchSession:
     """One client's session; ``partitions`` is in the order in which they are served."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "poll",
+        "privileged",
+        "uses_topic_ids",
+    )
 
     def __init__(
         self,
@@ -105,6 +136,7 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
+        self.poll: Poll | None = None
 
 
 def next_epoch(epoch: int) -> int:
@@ -117,10 +149,21 @@ def next_epoch(epoch: int) -> int:
 class FetchContext:
     """A fetch outside any session, where all that was asked is answered; the other kinds build upon it."""
 
-    __slots__ = ("partitions",)
+    __slots__ = ("_wanted",)
 
     def __init__(self, wanted: Wanted) -> None:
-        self.partitions: Collection[tuple[PartitionKey, FetchPartition]] = wanted.items()
+        self._wanted: Collection[tuple[PartitionKey, FetchPartition]] | None = wanted.items()
+
+    @property
+    def partitions(self) -> Collection[tuple[PartitionKey, FetchPartition]]:
+        """What is to be read, in the order in which it is."""
+        wanted = self._wanted
+        if wanted is None:
+            wanted = self._wanted = self._list()
+        return wanted
+
+    def _list(self) -> Collection[tuple[PartitionKey, FetchPartition]]:
+        return ()
 
     def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
@@ -165,16 +208,25 @@ class FullFetch(FetchContext):
 class IncrementalFetch(FetchContext):
     """A fetch within a session."""
 
-    __slots__ = ("_epoch", "_session")
+    __slots__ = ("_epoch", "session")
 
     def __init__(self, session: FetchSession) -> None:
-        self.partitions = [(key, cached.wanted) for key, cached in session.partitions.items()]
-        self._session = session
+        # Listed when somebody asks: nobody does if the fetch goes the short way.
+        self._wanted = None
+        self.session = session
         self._epoch = session.epoch
+
+    def _list(self) -> Collection[tuple[PartitionKey, FetchPartition]]:
+        return [(key, cached.wanted) for key, cached in self.session.partitions.items()]
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether no other request of the session has come since."""
+        return self.session.epoch == self._epoch
 
     def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
-        session = self._session
+        session = self.session
         if session.epoch != self._epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ()
         partitions = session.partitions
@@ -195,7 +247,7 @@ class IncrementalFetch(FetchContext):
 
     def topic_of(self, key: PartitionKey) -> str | None:
         """The name of a topic as the session remembers it."""
-        cached = self._session.partitions.get(key)
+        cached = self.session.partitions.get(key)
         return cached.topic if cached is not None else None
 
 
@@ -298,8 +350,11 @@ class FetchSessions:
                 return session_id
 
     def _remove(self, session_id: int) -> None:
-        if self._sessions.pop(session_id, None) is not None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
             self._refused = (0.0, False, -1)
+            if session.poll is not None:
+                session.poll.close()
 
     def _was_refused(self, size: int, privileged: bool, now: float) -> bool:
         until_ms, refused_privilege, refused_size = self._refused

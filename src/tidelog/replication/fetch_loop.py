@@ -55,15 +55,16 @@ _NOT_READY = frozenset(
 
 
 class Followed:
-    """A partition in a loop: the epoch it is followed in, until when it waits, and whether it had all that
-    was committed at its last fetch."""
+    """A partition in a loop: the epoch it is followed in, until when it waits, what was last asked for it,
+    and whether it had all that was committed at its last fetch."""
 
-    __slots__ = ("caught_up", "epoch", "partition", "until_ms")
+    __slots__ = ("caught_up", "epoch", "partition", "position", "until_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
         self.until_ms = float("-inf")
+        self.position: FollowerPosition | None = None
         self.caught_up = False
 
 
@@ -140,10 +141,10 @@ class FetchLoop:
         if not ready:
             await self._wait_for_work(now_ms)
             return
-        if any(each.partition.needs_sync for each in ready):
+        positions = self._positions(ready)
+        if positions is None:
             await self._sync(ready)
             return
-        positions = self._positions(ready)
         self._unusual = asyncio.get_running_loop().create_future()
         if self._begin_fetch(positions):
             positions, unusual = await self._unusual
@@ -163,8 +164,28 @@ class FetchLoop:
             ready = [each for each in ready if not self._held_back(throttle, each)]
         return ready
 
-    def _positions(self, ready: list[Followed]) -> Positions:
-        return {each.partition.topic_partition: self._position(each) for each in ready}
+    def _positions(self, ready: list[Followed]) -> Positions | None:
+        """Where to go on; None if something has to be synced first. This is gone through for every fetch:
+        what has not changed is neither made again nor, by ``RemoteLeader``, sent again."""
+        positions: dict[TopicPartition, FollowerPosition] = {}
+        for each in ready:
+            partition = each.partition
+            log = partition.log
+            end_offset = log.log_end_offset
+            if end_offset - log.recovery_point >= log.config.flush_messages:
+                return None
+            position = each.position
+            if (
+                position is None
+                or position[1] != end_offset
+                or position[2] != log.log_start_offset
+                or position[4] != log.epochs.latest_epoch
+            ):
+                position = each.position = FollowerPosition(
+                    partition.topic_id, end_offset, log.log_start_offset, each.epoch, log.epochs.latest_epoch
+                )
+            positions[partition.topic_partition] = position
+        return positions
 
     def _begin_fetch(self, positions: Positions) -> bool:
         """Ask without waiting; the answer is taken, and the next one asked for, as soon as it is there."""
@@ -182,11 +203,8 @@ class FetchLoop:
                 raise answers
             unusual = self._append_all(positions, answers)
             ready = [] if unusual else self._ready(self._clock.monotonic_ms())
-            if (
-                not ready
-                or any(each.partition.needs_sync for each in ready)
-                or not self._begin_fetch(self._positions(ready))
-            ):
+            following = self._positions(ready) if ready else None
+            if following is None or not self._begin_fetch(following):
                 waiting.set_result((positions, unusual))
         except Exception as error:
             waiting.set_exception(error)
@@ -237,17 +255,6 @@ class FetchLoop:
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._backoff_ms() / 1000)
-
-    def _position(self, followed: Followed) -> FollowerPosition:
-        partition = followed.partition
-        log = partition.log
-        return FollowerPosition(
-            partition.topic_id,
-            log.log_end_offset,
-            log.log_start_offset,
-            followed.epoch,
-            log.epochs.latest_epoch,
-        )
 
     def _is_current(self, followed: Followed, position: FollowerPosition) -> bool:
         """Whether an answer is still about what the partition is: it may have changed while it was

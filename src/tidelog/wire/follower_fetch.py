@@ -1,6 +1,6 @@
 """Writing the FetchRequest of a follower by hand, versions 15 to 17: it goes out once for every few records.
 
-Gives what the generic codec gives for such a request (no session, no rack, nothing forgotten), as the tests
+Gives what the generic codec gives for such a request (no rack, nothing forgotten), as the tests
 compare byte for byte. Used by ``broker/cluster/remote_leader``.
 """
 
@@ -17,7 +17,7 @@ _HEAD = struct.Struct(">iiibii")
 _PARTITION = struct.Struct(">iiqiqiB")
 # Forgotten topics, rack, one tagged field: the replica's id and the epoch of its broker.
 _TAIL = struct.Struct(">BBBBBiqB")
-_NO_SESSION = (0, -1)
+NO_SESSION = (0, -1)
 _READ_UNCOMMITTED = 0
 
 FollowedPartition = tuple[int, int, int, int, int]
@@ -29,8 +29,10 @@ def encode_follower_fetch(
     replica: tuple[int, int],
     topics: Iterable[tuple[bytes, list[FollowedPartition]]],
     partition_max_bytes: int,
+    session: tuple[int, int] = NO_SESSION,
 ) -> bytes:
-    """The body; ``limits`` are longest wait, least and most bytes, ``replica`` is id and broker epoch."""
+    """The body; ``limits`` are longest wait, least and most bytes, ``replica`` is id and broker epoch,
+    ``session`` is id and epoch."""
     parts: list[bytes] = []
     count = 0
     for topic_id, partitions in topics:
@@ -41,5 +43,5 @@ def encode_follower_fetch(
             for index, epoch, offset, last_epoch, start in partitions
         ]
         parts.append(b"\0")
-    head = _HEAD.pack(*limits, _READ_UNCOMMITTED, *_NO_SESSION)
+    head = _HEAD.pack(*limits, _READ_UNCOMMITTED, *session)
     return b"".join((head, uvarint(count + 1), *parts, _TAIL.pack(1, 1, 1, 1, 13, *replica, 0)))

@@ -372,7 +372,10 @@ def test_broken_responses_are_refused_when_the_codec_refuses_them(
 
 @pytest.mark.parametrize("version", range(15, 18))
 @pytest.mark.parametrize("shape", [[1], [2, 1], [1, 200], []], ids=str)
-def test_a_follower_asks_as_the_codec_would_have_it_ask(version: int, shape: list[int]) -> None:
+@pytest.mark.parametrize("session", [(0, -1), (2**30, 9)], ids=str)
+def test_a_follower_asks_as_the_codec_would_have_it_ask(
+    version: int, shape: list[int], session: tuple[int, int]
+) -> None:
     topics = [
         FetchTopic(
             topic_id=Uuid(bytes([number]) * 16),
@@ -394,7 +397,8 @@ def test_a_follower_asks_as_the_codec_would_have_it_ask(version: int, shape: lis
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=10 << 20,
-        session_epoch=-1,
+        session_id=session[0],
+        session_epoch=session[1],
         topics=topics,
         replica_state=ReplicaState(replica_id=3, replica_epoch=2**33),
     )
@@ -406,6 +410,7 @@ def test_a_follower_asks_as_the_codec_would_have_it_ask(version: int, shape: lis
             for topic in topics
         ],
         1 << 20,
+        session,
     )
     assert body == encode(request, version)
     assert as_request(parse_fetch_request(memoryview(body), 0, version), version) == request

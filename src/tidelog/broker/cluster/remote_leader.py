@@ -1,4 +1,10 @@
-"""Another broker as the leader of partitions that this one follows: fetches and offsets over the network."""
+"""Another broker as the leader of partitions that this one follows: fetches and offsets over the network.
+
+Fetches go in a session (KIP-227): a request names the partitions in which this broker has got further, an
+answer those with news. The session begins anew, with a request that names everything, after anything that
+went wrong, and whenever a partition leaves, or is led in another epoch: that is rare, and so nothing of an
+answer that was passed over is ever missed.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +12,16 @@ from collections.abc import Callable
 
 from tidelog.broker.cluster.peer import Peer
 from tidelog.client.connection import Body
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, WireError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
+from tidelog.replication.leader_endpoint import (
+    Answers,
+    FetchedPartition,
+    FollowerPosition,
+    OnAnswers,
+    Positions,
+)
 from tidelog.wire import follower_fetch
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import encode
@@ -26,6 +38,15 @@ _LOWEST, _HIGHEST = 12, 17
 _EARLIEST = -2
 _LATEST = -1
 _NO_SESSION = -1
+_BEGIN = 0
+_LAST_EPOCH = 2**31 - 1
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 _NO_RECORDS = memoryview(b"")
 
 
@@ -54,6 +75,7 @@ class _FetchAnswer:
             self._on_answers(answers)
 
     def set_exception(self, exception: Exception) -> None:
+        self._leader.end_session()
         self._on_answers(exception)
 
 
@@ -67,6 +89,12 @@ class RemoteLeader:
         self._broker_epoch = broker_epoch
         self._peer = peer
         self._config = config
+        self._session_id = 0
+        self._session_epoch = _BEGIN
+        self._told: Positions = {}
+        """What the leader's session knows."""
+        self._names: dict[tuple[Uuid, int], TopicPartition] = {}
+        """The partitions that were asked for by the ids of their topics, in this session."""
         # None of these changes while a broker runs.
         self._partition_max_bytes = config.int("replica.fetch.max.bytes")
         self._limits = (
@@ -83,7 +111,12 @@ class RemoteLeader:
             body = self._quick_request(positions)
         else:
             body = encode(self._request(positions), version)
-        answer = await connection.send(ApiKey.FETCH, version, [body], timeout_ms / 1000)
+            self._names = {(position.topic_id, name.partition): name for name, position in positions.items()}
+        try:
+            answer = await connection.send(ApiKey.FETCH, version, [body], timeout_ms / 1000)
+        except BaseException:
+            self.end_session()
+            raise
         return self.read_answers(version, positions, answer)
 
     def begin_fetch(self, positions: Positions, on_answers: OnAnswers) -> bool:
@@ -101,16 +134,29 @@ class RemoteLeader:
 
     def read_answers(self, version: int, positions: Positions, body: Body) -> Answers:
         """What is in the body of an answer; raises what is wrong with it."""
-        result = decode_fetch_response(version, memoryview(body))
+        try:
+            result = decode_fetch_response(version, memoryview(body))
+        except WireError:
+            self.end_session()
+            raise
         if result.error_code != ErrorCode.NONE:
+            in_session = self._session_epoch != _BEGIN
+            self.end_session()
+            if in_session and result.error_code in _SESSION_ERRORS:
+                # The leader has had to forget it: the next fetch begins another.
+                return {}
             raise KafkaError(ErrorCode(result.error_code), "the fetch was refused")
-        names: dict[tuple[Uuid, int], TopicPartition] | None = None
+        if result.session_id and version >= follower_fetch.LOWEST:
+            self._session_id = result.session_id
+            self._session_epoch = self._session_epoch + 1 if self._session_epoch < _LAST_EPOCH else 1
+            self._told = positions
+        else:
+            self.end_session()
+        names = self._names
         found: dict[TopicPartition, FetchedPartition] = {}
         for topic, topic_id, partitions in result.topics:
-            if topic_id is not None and names is None:
-                names = {(position.topic_id, name.partition): name for name, position in positions.items()}
             for each in partitions:
-                if topic_id is not None and names is not None:
+                if topic_id is not None:
                     name = names.get((topic_id, each.partition))
                 else:
                     name = TopicPartition(topic or "", each.partition)
@@ -124,9 +170,40 @@ class RemoteLeader:
                     )
         return found
 
+    def end_session(self) -> None:
+        """Begin another with the next fetch."""
+        self._session_epoch = _BEGIN
+
+    def _news(self, positions: Positions) -> Positions:
+        """Of the positions those that the leader's session does not know; all if it has to begin anew."""
+        if self._session_epoch != _BEGIN:
+            told = self._told
+            news: dict[TopicPartition, FollowerPosition] = {}
+            added = 0
+            for name, position in positions.items():
+                before = told.get(name)
+                if before is None:
+                    added += 1
+                elif before is position or before == position:
+                    continue
+                elif before[0] != position[0] or before[3] != position[3]:
+                    # Another topic, or another epoch.
+                    break
+                news[name] = position
+            else:
+                if len(told) + added == len(positions):
+                    return news
+            self.end_session()
+        return positions
+
     def _quick_request(self, positions: Positions) -> bytes:
         topics: dict[Uuid, list[follower_fetch.FollowedPartition]] = {}
-        for (_, index), (topic_id, offset, start, epoch, last_epoch) in positions.items():
+        news = self._news(positions)
+        if self._session_epoch == _BEGIN:
+            self._names.clear()
+        for name, (topic_id, offset, start, epoch, last_epoch) in news.items():
+            index = name[1]
+            self._names[topic_id, index] = name
             partition = index, epoch, offset, last_epoch, start
             if topic_id in topics:
                 topics[topic_id].append(partition)
@@ -137,6 +214,7 @@ class RemoteLeader:
             (self._broker_id, self._broker_epoch()),
             topics.items(),
             self._partition_max_bytes,
+            (self._session_id, self._session_epoch),
         )
 
     def _request(self, positions: Positions) -> FetchRequest:

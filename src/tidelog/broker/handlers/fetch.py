@@ -10,7 +10,8 @@ is read, served and answered in slices (``slow_lane``).
 
 A follower reads to the end of the log, and tells by what it asks for what it has. Of partitions whose
 replication is throttled it gets nothing while too much has been copied, unless it is in sync
-(``replication/throttle``). Consumers read up to the high watermark, at followers, too, if they speak version
+(``replication/throttle``). Within a session its fetches go a way of their own (``broker/follower_poll``).
+Consumers read up to the high watermark, at followers, too, if they speak version
 11 or later; a leader may send them to a follower near by (KIP-392, ``broker/nearest_replica``).
 
 Differences: no client is throttled.
@@ -24,7 +25,15 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.delayed_fetch import RACKS_SINCE, READ_COMMITTED, Fetch
-from tidelog.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchSessions, PartitionKey, Wanted
+from tidelog.broker.fetch_session import (
+    FINAL_EPOCH,
+    FetchContext,
+    FetchSessions,
+    IncrementalFetch,
+    PartitionKey,
+    Wanted,
+)
+from tidelog.broker.follower_poll import TOPIC_IDS_SINCE, FollowerPoll
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.broker.slow_lane import SlowLane
@@ -95,9 +104,15 @@ class FetchHandler:
                 return answer
         wanted, forgotten = drained(_keys(request))
         if request.session_epoch == FINAL_EPOCH and not request.session_id:
-            # What followers send: no session, and none to end.
+            # No session, and none to end.
             return Fetch(self, connection, version, correlation_id, request, FetchContext(wanted)).start()
         context = self._open(request, version, wanted, forgotten)
+        if request.replica_id >= 0 and version >= TOPIC_IDS_SINCE and isinstance(context, IncrementalFetch):
+            poll = context.session.poll or FollowerPoll.open(self, connection, context.session)
+            if poll is not None:
+                quick = poll.fetch(connection, version, correlation_id, request, context)
+                if quick is not None:
+                    return quick
         return Fetch(self, connection, version, correlation_id, request, context).start()
 
     def _open(
