@@ -319,7 +319,7 @@ class FetchLoop:
         code = answer.error_code
         if code == ErrorCode.NONE:
             if answer.diverging_epoch is not None:
-                self._truncate(followed, *answer.diverging_epoch)
+                await self._truncate(followed, *answer.diverging_epoch)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_again(followed, position)
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -352,7 +352,7 @@ class FetchLoop:
             followed.caught_up = log.log_end_offset >= answer.high_watermark
             partition.follow(answer.high_watermark, answer.log_start_offset)
 
-    def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:
+    async def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:
         """Cut the log back to where it agrees with the leader's, as far as ``epoch`` tells."""
         log = followed.partition.log
         known = log.end_offset_for_epoch(epoch)
@@ -370,7 +370,20 @@ class FetchLoop:
                 offset,
                 log.high_watermark,
             )
-        self._guarded(followed, followed.partition.truncate_to, offset)
+        await self._cut_back(followed, offset)
+
+    async def _cut_back(self, followed: Followed, offset: int) -> None:
+        """Truncate a log, which may have thousands of segments to lose, with turns for others in between."""
+        partition = followed.partition
+        for count, step in enumerate(partition.log.truncation_steps(offset)):
+            if count:
+                position = self._position(followed)
+                await asyncio.sleep(0)
+                known = self._followed.get(partition.topic_partition)
+                if known is not followed or not self._is_current(followed, position):
+                    return
+            if not self._guarded(followed, partition.truncate_to, step):
+                return
 
     async def _start_again(self, followed: Followed, position: FollowerPosition) -> None:
         """This log ends where the leader's has nothing: behind its end, or before its start."""
@@ -386,7 +399,7 @@ class FetchLoop:
         if end < position.offset:
             # Only after an unclean election: the leader has less than this broker had.
             logger.warning("%s is cut back to its leader's end, offset %d", partition.topic_partition, end)
-            self._guarded(followed, partition.truncate_to, end)
+            await self._cut_back(followed, end)
         elif start > position.offset:
             self._guarded(followed, partition.start_again_at, start)
         else:

@@ -181,6 +181,8 @@ class Machine:
         self._stopping: list[Partition] = []
         self.options = {
             **options,
+            # On virtual time no step takes any; and who crashes stops no thread.
+            "tidelog.loop.step.warn.ms": "0",
             "broker.id": str(broker_id),
             "log.dirs": str(self.directory),
             "listeners": f"PLAINTEXT://{self.host}:{PORT}",
