@@ -12,7 +12,7 @@ Made by ``handlers/produce``; while it waits, a ``Waiter`` of its partitions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.broker.deadlines import Deadlines
@@ -36,38 +36,68 @@ class WrittenBatch(NamedTuple):
 class ProduceWait:
     """The answer to one produce request, on its way."""
 
-    __slots__ = ("_acks", "_batches", "_deadlines", "_encode", "_late", "_pending", "_timeout_ms", "_watched")
+    __slots__ = (
+        "_acks",
+        "_deadlines",
+        "_encode",
+        "_late",
+        "_pending",
+        "_refused",
+        "_timeout_ms",
+        "_waiting",
+        "_watched",
+    )
 
-    def __init__(
-        self, acks: int, batches: list[WrittenBatch], encode: Callable[[], bytes], deadlines: Deadlines
-    ) -> None:
+    def __init__(self, acks: int, encode: Callable[[], bytes | PendingAnswer], deadlines: Deadlines) -> None:
+        """``encode`` is called for the answer when all results are what they will be."""
         self._acks = acks
-        self._batches = batches
         self._encode = encode
         self._deadlines = deadlines
         self._late = False
-        self._watched = {batch.partition: None for batch in batches}
+        self._refused = False
+        self._waiting: dict[Partition, list[WrittenBatch]] = {}
+        self._watched: dict[Partition, None] = {}
+        self._timeout_ms: int | None = None
+        self._pending = PendingAnswer()
+
+    def add(self, batch: WrittenBatch) -> None:
+        """Wait for a batch, too; from now on, though others may be added in later turns of the loop."""
+        partition = batch.partition
+        if partition in self._waiting:
+            self._waiting[partition].append(batch)
+        else:
+            self._waiting[partition] = [batch]
+            self._watched[partition] = None
+            partition.watch(self)
 
     def start(self, timeout_ms: int, *, refused: bool) -> PendingAnswer:
-        """Wait; ``encode`` is called for the answer when all ``results`` are what they will be. ``refused``
-        says that some of them are errors already."""
-        for partition in self._watched:
-            partition.watch(self)
+        """All are known; ``refused`` says that some results are errors already."""
         self._timeout_ms = timeout_ms
         if self._acks == ACKS_ALL:
             self._deadlines.add(self, timeout_ms)
+        self._pending.pipelined = not (refused or self._refused)
         # A sync is work, which a broker that stops finishes; other replicas may never come.
-        syncing = any(partition.flushing for partition in self._watched)
-        self._pending = PendingAnswer(None if syncing else self._stop, pipelined=not refused)
+        if not any(partition.flushing for partition in self._watched):
+            self._pending.only_waits(self._stop)
+        if not self._waiting:
+            self._finish()
         return self._pending
 
     def partition_changed(self, partition: Partition) -> None:
-        """Look whether the answer is due now."""
-        self._look()
+        """Look whether the answer is due now.
 
-    def _look(self) -> None:
-        self._batches = [batch for batch in self._batches if not self._is_settled(batch)]
-        if not self._batches:
+        At what has changed alone: a request may wait for thousands of partitions, of which each tells.
+        """
+        self._look((partition,))
+
+    def _look(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            left = [batch for batch in self._waiting.get(partition, ()) if not self._is_settled(batch)]
+            if left:
+                self._waiting[partition] = left
+            else:
+                self._waiting.pop(partition, None)
+        if not self._waiting and self._timeout_ms is not None:
             self._finish()
 
     def _is_settled(self, batch: WrittenBatch) -> bool:
@@ -85,13 +115,14 @@ class ProduceWait:
             results[slot] = index, ErrorCode.REQUEST_TIMED_OUT, *rest  # type: ignore[assignment]
         else:
             return False
+        self._refused = True
         self._pending.pipelined = False
         return True
 
     def time_is_up(self) -> None:
         """Answer as it stands, unless a sync is waited for."""
         self._late = True
-        self._look()
+        self._look(tuple(self._waiting))
 
     def _finish(self) -> None:
         self._stop()
@@ -102,10 +133,11 @@ class ProduceWait:
             logger.exception("The answer to a waiting produce request met a bug")
             self._pending.fail("its produce request could not be answered")
         else:
-            self._pending.resolve(answer)
+            self._pending.follow(answer)
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""
-        self._deadlines.remove(self, self._timeout_ms)
+        if self._timeout_ms is not None:
+            self._deadlines.remove(self, self._timeout_ms)
         for partition in self._watched:
             partition.unwatch(self)

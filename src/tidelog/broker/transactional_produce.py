@@ -22,6 +22,7 @@ import struct
 from collections.abc import Callable, Iterable
 
 from tidelog.broker.pending import Answer, NoAnswer, PendingAnswer
+from tidelog.broker.slow_lane import Work
 from tidelog.broker.transaction_verification import (
     BELIEVED,
     Operation,
@@ -34,6 +35,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.batch import HEADER_SIZE, MAGIC_V2
 from tidelog.replication.partition import Partition
+from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.produce import TopicRecords
 
 logger = logging.getLogger(__name__)
@@ -68,10 +70,20 @@ class TransactionalRequests:
 
     def verify(self, transactional_id: str, version: int, topics: Iterable[TopicRecords]) -> Reply[Verified]:
         """What is known of a request's batches; raises what refuses the whole request."""
+        return drained(self.verify_in_slices(transactional_id, version, topics))
+
+    def verify_in_slices(
+        self, transactional_id: str, version: int, topics: Iterable[TopicRecords]
+    ) -> Work[Reply[Verified]]:
+        """The same, slowly, for a request with very many batches."""
         sequences: dict[TopicPartition, int] = {}
         producers: set[Producer] = set()
+        seen = 0
         for name, topic_id, partitions in topics:
             for index, records in partitions:
+                seen += 1
+                if not seen % SLICE:
+                    yield
                 producer = producer_of(records)
                 partition = self._find(name, topic_id, index) if producer is not None else None
                 if producer is None or partition is None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from typing import Any, Final
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
@@ -25,11 +25,11 @@ from tidelog.metadata.listeners import Listener
 from tidelog.metadata.network_options import SECURITY_PROTOCOLS
 from tidelog.metadata.store import Change, ChangeKind, NoNode, SharedStore, StoreError
 from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.wire.fetch_request import drained
 from tidelog.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
-    UpdateMetadataTopicState,
 )
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 LEADER_DURING_DELETE = -2
 NOTICE_AGE_MS = 15 * 60 * 1000
 _READ_TIMEOUT_S = 5.0
+# The topics and partitions that are taken over in one turn of the loop.
+_PER_TURN: Final = 500
 
 
 class ClusterFeed:
@@ -88,6 +90,10 @@ class ClusterFeed:
 
     def update(self, request: UpdateMetadataRequest) -> ImageDelta:
         """Take over what the controller says; subscribers have acted on it when this returns."""
+        return drained(self.update_in_turns(request))
+
+    def update_in_turns(self, request: UpdateMetadataRequest) -> Generator[None, None, ImageDelta]:
+        """The same, topic by topic, with turns for others where it is much: yields with nothing half told."""
         image = self.image
         delta = ImageDelta(controller=image.controller_id != request.controller_id)
         image.controller_id = request.controller_id
@@ -99,23 +105,44 @@ class ClusterFeed:
         for broker_id, registration in live.items():
             if image.put_broker(registration):
                 delta.brokers.add(broker_id)
+        told = ImageDelta()
+        left = _PER_TURN
         for topic in request.topic_states:
-            if self._put_topic(topic):
+            left -= 1
+            partitions: dict[int, PartitionImage | None] = {}
+            for state in topic.partition_states:
+                if left <= 0:
+                    told, delta = self._tell_all(told, delta), ImageDelta()
+                    yield
+                    left = _PER_TURN
+                left -= 1
+                deleted = state.leader == LEADER_DURING_DELETE
+                partitions[state.partition_index] = None if deleted else _partition(state)
+            if self._put_topic(topic.topic_name, topic.topic_id, partitions):
                 delta.topics.add(topic.topic_name)
+        return self._tell_all(told, delta)
+
+    def _tell_all(self, told: ImageDelta, delta: ImageDelta) -> ImageDelta:
+        """Tell subscribers; gives all that they have been told of one request."""
         if delta:
             tell(self._subscribers, delta)
-        return delta
+        return ImageDelta(
+            brokers=told.brokers | delta.brokers,
+            topics=told.topics | delta.topics,
+            controller=told.controller or delta.controller,
+        )
 
-    def _put_topic(self, told: UpdateMetadataTopicState) -> bool:
-        name = told.topic_name
+    def _put_topic(self, name: str, topic_id: Uuid, told: Mapping[int, PartitionImage | None]) -> bool:
+        """Take over partitions of a topic; None is one that is deleted."""
         old = self.image.topics.get(name)
-        topic_id = told.topic_id if told.topic_id != ZERO_UUID else (old.id if old is not None else ZERO_UUID)
+        if topic_id == ZERO_UUID and old is not None:
+            topic_id = old.id
         partitions = dict(old.partitions) if old is not None and old.id == topic_id else {}
-        for state in told.partition_states:
-            if state.leader == LEADER_DURING_DELETE:
-                partitions.pop(state.partition_index, None)
+        for index, partition in told.items():
+            if partition is None:
+                partitions.pop(index, None)
             else:
-                partitions[state.partition_index] = _partition(state)
+                partitions[index] = partition
         if not partitions:
             self._configs_of.pop(name, None)
             return self.image.drop_topic(name)

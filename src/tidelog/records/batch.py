@@ -177,6 +177,24 @@ def iter_batches(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[
         pos += size
 
 
+def leading_batches(buf: Buffer, max_batches: int, max_bytes: int) -> tuple[int, int]:
+    """Number and end of the whole batches that ``buf`` begins with: as both bounds allow, but at least one.
+
+    Where what follows is no whole batch it goes with them, for whoever takes the last of them to judge.
+    """
+    limit = len(buf)
+    count = pos = 0
+    while limit - pos >= HEADER_SIZE:
+        size = _LENGTH.unpack_from(buf, pos + LENGTH_AT)[0] + LOG_OVERHEAD
+        if size < HEADER_SIZE or pos + size > limit:
+            break
+        if count and (count >= max_batches or pos + size > max_bytes):
+            return count, pos
+        count += 1
+        pos += size
+    return count, limit
+
+
 def compute_crc(buf: Buffer, pos: int, size: int) -> int:
     """CRC-32C of the batch of ``size`` bytes at ``pos``."""
     with memoryview(buf) as view:

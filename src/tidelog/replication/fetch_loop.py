@@ -7,7 +7,8 @@ high watermark and the start of the log follow the leader's.
 
 As long as there is nothing but records to append, the next fetch goes out in the turn of the loop in which
 the answer to the last one came: producers wait for just that. The loop's task steps in where something has to
-be waited for: a connection, a sync, the end of a pause.
+be waited for: a connection, a sync, the end of a pause, or its next turn where an answer holds more batches
+than are to be appended in one.
 
 A partition that cannot be fetched (its leader is not ready, or the records are bad) waits a while, and so
 does one whose replication is throttled (``throttle``); the others go on. One whose epoch is over is dropped:
@@ -20,12 +21,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
-from tidelog.records.batch import iter_batches
+from tidelog.records.batch import iter_batches, leading_batches
 from tidelog.replication.leader_endpoint import (
     Answers,
     FetchedPartition,
@@ -38,6 +40,12 @@ from tidelog.replication.throttle import ReplicationThrottle
 from tidelog.storage.log import Log
 
 logger = logging.getLogger(__name__)
+
+# What is taken of an answer in one turn of the loop: so many batches or bytes, or so many partitions, which
+# are cheap where nothing has come for them.
+_BATCHES_PER_TURN: Final = 200
+_BYTES_PER_TURN: Final = 1024 * 1024
+_PARTITIONS_PER_TURN: Final = 2000
 
 _NOT_READY = frozenset(
     {
@@ -68,6 +76,26 @@ class Followed:
         self.caught_up = False
 
 
+class Appending:
+    """What a fetch has brought, on its way into the logs."""
+
+    __slots__ = ("_work", "is_done", "unusual")
+
+    def __init__(self, work: Generator[None, None, Answers]) -> None:
+        self.is_done = False
+        self.unusual: Answers = {}
+        """The answers that are not just records, once all is done."""
+        self._work = work
+
+    def go_on(self) -> None:
+        """Do as much as one turn of the loop is for."""
+        try:
+            next(self._work)
+        except StopIteration as end:
+            self.is_done = True
+            self.unusual = end.value
+
+
 class FetchLoop:
     """Fetches from one leader; ``start`` it once, ``close`` it once."""
 
@@ -88,7 +116,7 @@ class FetchLoop:
         self._on_offline = on_offline
         self._followed: dict[TopicPartition, Followed] = {}
         self._more = asyncio.Event()
-        self._unusual: asyncio.Future[tuple[Positions, Answers]]
+        self._unusual: asyncio.Future[tuple[Positions, Appending]]
         """What the task waits for while fetches go on without it."""
         self._task: asyncio.Task[None] | None = None
 
@@ -147,10 +175,15 @@ class FetchLoop:
             return
         self._unusual = asyncio.get_running_loop().create_future()
         if self._begin_fetch(positions):
-            positions, unusual = await self._unusual
+            positions, appending = await self._unusual
         else:
-            unusual = self._append_all(positions, await self._endpoint.fetch(positions))
-        for topic_partition, answer in unusual.items():
+            answers = await self._endpoint.fetch(positions)
+            appending = Appending(self._append_in_turns(positions, answers))
+            appending.go_on()
+        while not appending.is_done:
+            await asyncio.sleep(0)
+            appending.go_on()
+        for topic_partition, answer in appending.unusual.items():
             followed = self._followed.get(topic_partition)
             position = positions.get(topic_partition)
             if followed is not None and position is not None and self._is_current(followed, position):
@@ -171,21 +204,29 @@ class FetchLoop:
         for each in ready:
             partition = each.partition
             log = partition.log
-            end_offset = log.log_end_offset
-            if end_offset - log.recovery_point >= log.config.flush_messages:
+            if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
                 return None
-            position = each.position
-            if (
-                position is None
-                or position[1] != end_offset
-                or position[2] != log.log_start_offset
-                or position[4] != log.epochs.latest_epoch
-            ):
-                position = each.position = FollowerPosition(
-                    partition.topic_id, end_offset, log.log_start_offset, each.epoch, log.epochs.latest_epoch
-                )
-            positions[partition.topic_partition] = position
+            positions[partition.topic_partition] = self._position(each)
         return positions
+
+    def _position(self, followed: Followed) -> FollowerPosition:
+        partition = followed.partition
+        log = partition.log
+        position = followed.position
+        if (
+            position is None
+            or position[1] != log.log_end_offset
+            or position[2] != log.log_start_offset
+            or position[4] != log.epochs.latest_epoch
+        ):
+            position = followed.position = FollowerPosition(
+                partition.topic_id,
+                log.log_end_offset,
+                log.log_start_offset,
+                followed.epoch,
+                log.epochs.latest_epoch,
+            )
+        return position
 
     def _begin_fetch(self, positions: Positions) -> bool:
         """Ask without waiting; the answer is taken, and the next one asked for, as soon as it is there."""
@@ -201,26 +242,45 @@ class FetchLoop:
         try:
             if isinstance(answers, Exception):
                 raise answers
-            unusual = self._append_all(positions, answers)
-            ready = [] if unusual else self._ready(self._clock.monotonic_ms())
+            appending = Appending(self._append_in_turns(positions, answers))
+            appending.go_on()
+            usual = appending.is_done and not appending.unusual
+            ready = self._ready(self._clock.monotonic_ms()) if usual else []
             following = self._positions(ready) if ready else None
             if following is None or not self._begin_fetch(following):
-                waiting.set_result((positions, unusual))
+                waiting.set_result((positions, appending))
         except Exception as error:
             waiting.set_exception(error)
 
-    def _append_all(self, positions: Positions, answers: Answers) -> Answers:
-        """Append the records that have come; gives the answers that are something else."""
+    def _append_in_turns(self, positions: Positions, answers: Answers) -> Generator[None, None, Answers]:
+        """Append the records that have come; gives the answers that are something else.
+
+        Yields wherever the rest is for another turn of the loop. By count and not by the clock, so that the
+        same seed simulates the same.
+        """
         unusual: Answers = {}
+        batches, size, partitions = _BATCHES_PER_TURN, _BYTES_PER_TURN, _PARTITIONS_PER_TURN
         for topic_partition, answer in answers.items():
-            followed = self._followed.get(topic_partition)
             position = positions.get(topic_partition)
-            if followed is None or position is None or not self._is_current(followed, position):
-                continue
-            if answer.error_code or answer.diverging_epoch is not None:
-                unusual[topic_partition] = answer
-            else:
-                self._guarded(followed, self._append, followed, answer)
+            records = answer.records
+            while position is not None:
+                if batches <= 0 or size <= 0 or partitions <= 0:
+                    yield
+                    batches, size, partitions = _BATCHES_PER_TURN, _BYTES_PER_TURN, _PARTITIONS_PER_TURN
+                followed = self._followed.get(topic_partition)
+                if followed is None or not self._is_current(followed, position):
+                    break
+                if answer.error_code or answer.diverging_epoch is not None:
+                    unusual[topic_partition] = answer
+                    break
+                count, end = leading_batches(records, batches, size)
+                batches = batches - count if end == len(records) else 0
+                size -= end
+                partitions -= 1
+                part, records = records[:end], records[end:]
+                if not self._guarded(followed, self._append, followed, answer, part, not records):
+                    break
+                position = self._position(followed) if records else None
         return unusual
 
     async def _sync(self, followed: list[Followed]) -> None:
@@ -274,7 +334,7 @@ class FetchLoop:
         code = answer.error_code
         if code == ErrorCode.NONE:
             if answer.diverging_epoch is not None:
-                self._truncate(followed, *answer.diverging_epoch)
+                await self._truncate(followed, *answer.diverging_epoch)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_again(followed, position)
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -290,20 +350,24 @@ class FetchLoop:
                 )
             self._delay(followed)
 
-    def _append(self, followed: Followed, answer: FetchedPartition) -> None:
+    def _append(
+        self, followed: Followed, answer: FetchedPartition, records: memoryview, is_last: bool
+    ) -> None:
+        """Append the next of an answer's records, and after the last do as it says."""
         partition = followed.partition
         log = partition.log
-        if answer.records:
+        if records:
             if log.log_end_offset == log.log_start_offset:
-                _begin_with_whole_batch(log, answer.records)
-            log.append_as_follower(answer.records)
+                _begin_with_whole_batch(log, records)
+            log.append_as_follower(records)
             throttle = self._throttle
             if throttle is not None and throttle.applies_to(partition.topic_partition):
-                throttle.record(len(answer.records))
-        followed.caught_up = log.log_end_offset >= answer.high_watermark
-        partition.follow(answer.high_watermark, answer.log_start_offset)
+                throttle.record(len(records))
+        if is_last:
+            followed.caught_up = log.log_end_offset >= answer.high_watermark
+            partition.follow(answer.high_watermark, answer.log_start_offset)
 
-    def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:
+    async def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:
         """Cut the log back to where it agrees with the leader's, as far as ``epoch`` tells."""
         log = followed.partition.log
         known = log.end_offset_for_epoch(epoch)
@@ -321,7 +385,20 @@ class FetchLoop:
                 offset,
                 log.high_watermark,
             )
-        self._guarded(followed, followed.partition.truncate_to, offset)
+        await self._cut_back(followed, offset)
+
+    async def _cut_back(self, followed: Followed, offset: int) -> None:
+        """Truncate a log, which may have thousands of segments to lose, with turns for others in between."""
+        partition = followed.partition
+        for count, step in enumerate(partition.log.truncation_steps(offset)):
+            if count:
+                position = self._position(followed)
+                await asyncio.sleep(0)
+                known = self._followed.get(partition.topic_partition)
+                if known is not followed or not self._is_current(followed, position):
+                    return
+            if not self._guarded(followed, partition.truncate_to, step):
+                return
 
     async def _start_again(self, followed: Followed, position: FollowerPosition) -> None:
         """This log ends where the leader's has nothing: behind its end, or before its start."""
@@ -337,7 +414,7 @@ class FetchLoop:
         if end < position.offset:
             # Only after an unclean election: the leader has less than this broker had.
             logger.warning("%s is cut back to its leader's end, offset %d", partition.topic_partition, end)
-            self._guarded(followed, partition.truncate_to, end)
+            await self._cut_back(followed, end)
         elif start > position.offset:
             self._guarded(followed, partition.start_again_at, start)
         else:
@@ -345,11 +422,12 @@ class FetchLoop:
 
     # Trouble
 
-    def _guarded(self, followed: Followed, work: Callable[..., object], *args: object) -> None:
-        """Change a log; what is wrong with it keeps the others from nothing."""
+    def _guarded(self, followed: Followed, work: Callable[..., object], *args: object) -> bool:
+        """Change a log; what is wrong with it keeps the others from nothing. Whether nothing was."""
         partition = followed.partition
         try:
             work(*args)
+            return True
         except LogDirOfflineError as error:
             self.remove(partition.topic_partition)
             self._on_offline(error)
@@ -358,6 +436,7 @@ class FetchLoop:
                 "What broker %d sends of %s is refused: %s", self.leader_id, partition.topic_partition, error
             )
             self._delay(followed)
+        return False
 
     def _delay(self, followed: Followed) -> None:
         followed.until_ms = self._clock.monotonic_ms() + self._backoff_ms()

@@ -349,6 +349,13 @@ class Log(LogAppend):
         with offline_on_error(self.directory, "truncating"):
             return log_deletion.truncate_to(self, offset)
 
+    def truncation_steps(self, offset: int) -> list[int]:
+        """The offsets to truncate to, one after the other, so that none of it takes long; ``offset`` is last.
+
+        The log is whole after each.
+        """
+        return log_deletion.truncation_steps(self, offset)
+
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop everything and go on at ``offset``."""
         self._forget_staged()

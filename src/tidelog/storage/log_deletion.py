@@ -26,6 +26,8 @@ _Breach = Callable[[Segment, Segment | None], bool]
 # What a step of the loop may take: some 100 µs for each timestamp, and a few for each segment that goes.
 _TIMESTAMPS_AT_A_TIME: Final = 32
 _SEGMENTS_AT_A_TIME: Final = 500
+# The files of segments that are cut off are renamed before anything else happens, some 100 µs for each.
+_CUT_OFF_AT_A_TIME: Final = 50
 
 
 def note_start(log: Log, offset: int, reason: str) -> None:
@@ -151,6 +153,15 @@ def truncate_to(log: Log, offset: int) -> bool:
     if log.high_watermark > offset:
         log.update_high_watermark(offset)
     return True
+
+
+def truncation_steps(log: Log, offset: int) -> list[int]:
+    """Where to truncate, from the end of the log down to ``offset``, with few segments between two steps."""
+    if offset < log.segments.first.base_offset:
+        # All segments go, and a thread may rename them.
+        return [offset]
+    cut_off = [base for base in log.segments.base_offsets if base > offset]
+    return [*cut_off[-_CUT_OFF_AT_A_TIME - 1 :: -_CUT_OFF_AT_A_TIME], offset]
 
 
 def truncate_fully(log: Log, offset: int, log_start_offset: int | None) -> None:

@@ -10,6 +10,8 @@ File ``<base offset>.txnindex``, made when the first abort marker is written, en
 
 Fetches with read_committed get the entries that overlap what they read. Entries ascend by last offset. A
 crash may leave half an entry or miss one; recovery rebuilds the file from the log like the other indexes.
+In memory it is the bytes of the file: a segment can have a hundred thousand aborted transactions, and a fetch
+that is the first to ask unpacks those that it is about.
 Called by ``segment`` and, for the cleaner, through it.
 """
 
@@ -18,7 +20,6 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,14 +47,14 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, read from disk when somebody asks."""
 
-    __slots__ = ("_disk", "_entries", "_name", "base_offset", "directory")
+    __slots__ = ("_disk", "_name", "_packed", "base_offset", "directory")
 
     def __init__(self, path: Path, base_offset: int, disk: Disk, *, exists: bool | None = None) -> None:
         self.path = path
         self.base_offset = base_offset
         self._disk = disk
         there = path.exists() if exists is None else exists
-        self._entries: list[AbortedTxn] | None = None if there else []
+        self._packed: bytearray | None = None if there else bytearray()
 
     @property
     def path(self) -> Path:
@@ -67,25 +68,43 @@ class TransactionIndex:
 
     @property
     def entries(self) -> list[AbortedTxn]:
-        """All entries, oldest first; not to be changed."""
-        if self._entries is None:
-            self._entries = self._load()
-        return self._entries
+        """All entries, oldest first."""
+        return [self._entry(slot) for slot in range(self._count)]
 
     @property
     def exists(self) -> bool:
         """Whether there is, or may be, an entry; asking reads nothing."""
-        return self._entries is None or bool(self._entries)
+        return self._packed is None or bool(self._packed)
 
-    def _load(self) -> list[AbortedTxn]:
-        raw = self.path.read_bytes()
-        entries: list[AbortedTxn] = []
-        for position in range(0, len(raw) - ENTRY_SIZE + 1, ENTRY_SIZE):
-            version, *fields = _ENTRY.unpack_from(raw, position)
+    @property
+    def _bytes(self) -> bytearray:
+        if self._packed is None:
+            self._packed = self._load()
+        return self._packed
+
+    @property
+    def _count(self) -> int:
+        return len(self._bytes) // ENTRY_SIZE
+
+    def _load(self) -> bytearray:
+        packed = bytearray(self.path.read_bytes())
+        del packed[len(packed) // ENTRY_SIZE * ENTRY_SIZE :]
+        if any(packed[::ENTRY_SIZE]) or any(packed[1::ENTRY_SIZE]):
+            version = max(fields[0] for fields in _ENTRY.iter_unpack(packed))
             if version > _VERSION:
                 raise CorruptIndexError(f"{self.path} has an entry of the unknown version {version}")
-            entries.append(AbortedTxn(*fields))
-        return entries
+        return packed
+
+    def _entry(self, slot: int) -> AbortedTxn:
+        return AbortedTxn._make(_ENTRY.unpack_from(self._bytes, slot * ENTRY_SIZE)[1:])
+
+    def _last_offset(self, slot: int) -> int:
+        offset: int = _ENTRY.unpack_from(self._bytes, slot * ENTRY_SIZE)[3]
+        return offset
+
+    def _slot_of(self, offset: int) -> int:
+        """The first whose marker is at ``offset`` or later; they ascend by their markers."""
+        return bisect_left(range(self._count), offset, key=self._last_offset)
 
     def check(self) -> None:
         """Raise ``CorruptIndexError`` where an entry cannot belong to this segment."""
@@ -95,29 +114,29 @@ class TransactionIndex:
 
     def append(self, aborted: list[AbortedTxn]) -> None:
         """Write entries behind the others; on an error the file keeps what it had."""
-        entries = self.entries
-        previous = entries[-1].last_offset if entries else self.base_offset - 1
+        packed = self._bytes
+        previous = self._last_offset(self._count - 1) if packed else self.base_offset - 1
         for entry in aborted:
             if entry.last_offset <= previous:
                 raise CorruptIndexError(f"{self.path} ends at offset {previous}, so {entry} cannot follow")
             previous = entry.last_offset
-        position = len(entries) * ENTRY_SIZE
+        position = len(packed)
+        added = b"".join(entry.encode() for entry in aborted)
         fd = self._disk.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self._disk.write_all(fd, b"".join(entry.encode() for entry in aborted), position)
+            self._disk.write_all(fd, added, position)
         except OSError:
             self._disk.ftruncate(fd, position)
             raise
         finally:
             self._disk.close(fd)
-        entries.extend(aborted)
+        packed += added
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
         """What overlaps ``[fetch_offset, upper_bound)``, and whether later segments can add nothing."""
         found: list[AbortedTxn] = []
-        entries = self.entries
-        # They ascend by their markers: those that ended before the fetch need not be looked at.
-        for entry in islice(entries, bisect_left(entries, fetch_offset, key=_last_offset_of), None):
+        for slot in range(self._slot_of(fetch_offset), self._count):
+            entry = self._entry(slot)
             if entry.first_offset < upper_bound:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound:
@@ -128,17 +147,13 @@ class TransactionIndex:
         """Drop the transactions whose marker is at ``offset`` or later."""
         if not self.exists:
             return
-        kept = [entry for entry in self.entries if entry.last_offset < offset]
-        if len(kept) < len(self.entries):
-            self._disk.truncate(self.path, len(kept) * ENTRY_SIZE)
-            self._entries = kept
+        end = self._slot_of(offset) * ENTRY_SIZE
+        if end < len(self._bytes):
+            self._disk.truncate(self.path, end)
+            del self._bytes[end:]
 
     def reset(self) -> None:
         """Forget everything, on disk as well."""
-        if self._entries is None or self._entries:
+        if self.exists:
             self._disk.truncate(self.path, 0)
-            self._entries = []
-
-
-def _last_offset_of(entry: AbortedTxn) -> int:
-    return entry.last_offset
+            self._packed = bytearray()

@@ -7,17 +7,20 @@ answer carries no records, so clients read it with ``codec.decode(ProduceRespons
 
 Each direction has a short way for the shape that nearly every request has (one topic, one partition,
 nothing in the tagged fields) and a general one for the rest; both give what the generic codec gives,
-which the tests compare byte for byte. Versions before 9 use the old encoding, 13 names topics by id.
+which the tests compare byte for byte. The general one is a generator: a broker reads and writes what is about
+thousands of partitions in slices (``parse_produce_in_slices``, ``encode_produce_in_slices``). Versions before
+9 use the old encoding, 13 names topics by id.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.headers import RequestHeader, sized_request_header
 from tidelog.wire.plain import (
     Endpoint,
@@ -82,12 +85,34 @@ _SIZE_AND_ID = struct.Struct(">ii")
 
 def parse_produce_request(buf: memoryview, pos: int, version: int) -> ParsedProduce:
     """The body at ``pos``; raises :class:`WireError` for bytes that are no such body."""
+    found = _parse_single(buf, pos, version)
+    return drained(parse_produce_in_slices(buf, pos, version)) if found is None else found
+
+
+def parse_short_produce(buf: memoryview, pos: int, version: int) -> ParsedProduce | None:
+    """The same, unless the body is so long that it should be read in slices; then None."""
+    found = _parse_single(buf, pos, version)
+    if found is None:
+        parsing = parse_produce_in_slices(buf, pos, version)
+        try:
+            next(parsing)
+        except StopIteration as end:
+            found = end.value
+    return found
+
+
+def parse_produce_in_slices(buf: memoryview, pos: int, version: int) -> Generator[None, None, ParsedProduce]:
+    """The same, slowly: yields wherever others may have their turn."""
     try:
-        return _parse_single(buf, pos, version) or _parse_any(buf, pos, version)
+        return (yield from _parse_any(buf, pos, version))
     except (struct.error, IndexError):
         raise WireError(f"ProduceRequest v{version} ends too early") from None
     except UnicodeDecodeError as error:
-        raise WireError(f"ProduceRequest v{version} holds a string that is not UTF-8") from error
+        raise _not_utf8(version) from error
+
+
+def _not_utf8(version: int) -> WireError:
+    return WireError(f"ProduceRequest v{version} holds a string that is not UTF-8")
 
 
 def _parse_single(buf: memoryview, pos: int, version: int) -> ParsedProduce | None:
@@ -100,6 +125,8 @@ def _parse_single(buf: memoryview, pos: int, version: int) -> ParsedProduce | No
         return _single_old(buf, pos)
     except (struct.error, IndexError):
         return None
+    except UnicodeDecodeError as error:
+        raise _not_utf8(version) from error
 
 
 def _single_old(buf: memoryview, pos: int) -> ParsedProduce | None:
@@ -166,13 +193,13 @@ def _last_records(buf: memoryview, pos: int, size: int) -> memoryview | None:
     return buf[pos:end]
 
 
-def _parse_any(buf: memoryview, pos: int, version: int) -> ParsedProduce:
+def _parse_any(buf: memoryview, pos: int, version: int) -> Generator[None, None, ParsedProduce]:
     flexible = version >= FLEXIBLE_SINCE
     transactional_id, pos = read_nullable_string(buf, pos, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buf, pos)
     count, pos = read_array_count(buf, pos + 6, flexible)
     topics: list[TopicRecords] = []
-    left = MAX_PARTITIONS
+    seen = 0
     for _ in range(count):
         name: str | None = None
         topic_id: Uuid | None = None
@@ -182,8 +209,10 @@ def _parse_any(buf: memoryview, pos: int, version: int) -> ParsedProduce:
         else:
             name, pos = read_string(buf, pos, flexible)
         partition_count, pos = read_array_count(buf, pos, flexible)
-        left -= partition_count + 1
-        if left < 0:
+        seen += 1
+        if not seen % SLICE:
+            yield
+        if seen + partition_count > MAX_PARTITIONS:
             raise WireError(
                 f"ProduceRequest v{version} names more than {MAX_PARTITIONS} topics and partitions"
             )
@@ -194,6 +223,9 @@ def _parse_any(buf: memoryview, pos: int, version: int) -> ParsedProduce:
             if flexible:
                 pos = skip_tags(buf, pos)
             partitions.append((index, records))
+            seen += 1
+            if not seen % SLICE:
+                yield
         if flexible:
             pos = skip_tags(buf, pos)
         topics.append((name, topic_id, partitions))
@@ -247,7 +279,9 @@ def encode_produce_response(
             if not result[5] and result[6] is None and result[7] is None:
                 topic = _topic_key(version, name, topic_id)
                 return _answer_single(version, correlation_id, topic, result, throttle_time_ms)
-    return _answer_any(version, correlation_id, topics, throttle_time_ms, node_endpoints)
+    return drained(
+        encode_produce_in_slices(version, correlation_id, topics, throttle_time_ms, node_endpoints)
+    )
 
 
 def _topic_key(version: int, name: str | None, topic_id: Uuid | None) -> bytes:
@@ -274,23 +308,28 @@ def _answer_single(
     return _OLD_ANSWER.pack(8 + len(topic) + len(tail), correlation_id, 1) + topic + tail
 
 
-def _answer_any(
+def encode_produce_in_slices(
     version: int,
     correlation_id: int,
     topics: Sequence[TopicAnswer],
-    throttle_time_ms: int,
-    node_endpoints: Sequence[Endpoint],
-) -> bytes:
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[Endpoint] = (),
+) -> Generator[None, None, bytes]:
+    """The whole frame, slowly: yields wherever others may have their turn."""
     flexible = version >= FLEXIBLE_SINCE
     out = bytearray(_SIZE_AND_ID.pack(0, correlation_id))
     if flexible:
         out.append(0)
     out += count_bytes(len(topics), flexible)
+    written = 0
     for name, topic_id, partitions in topics:
         out += _topic_key(version, name, topic_id)
         out += count_bytes(len(partitions), flexible)
         for result in partitions:
             _put_result(out, version, result)
+            written += 1
+            if not written % SLICE:
+                yield
         if flexible:
             out.append(0)
     out += _INT32.pack(throttle_time_ms)

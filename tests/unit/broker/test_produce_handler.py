@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
 from tidelog.metadata.image import PartitionImage
@@ -513,3 +514,40 @@ def test_a_heavy_batch_of_a_client_that_is_gone_need_not_be_judged(
         with RawClient(broker.host, broker.port) as leaving:
             leaving.send_request(ApiKey.PRODUCE, 9, topic.produce_request(heavy(b"gone")))
     assert topic.produce(batch(b"after")).error_code == 0
+
+
+def test_a_request_of_very_many_partitions_is_read_written_and_answered_in_slices(
+    monkeypatch: pytest.MonkeyPatch, new_topic: Callable[..., RawTopic]
+) -> None:
+    done: list[str] = []
+    run = SlowLane.run
+
+    async def noted(lane: SlowLane, work: Work[object]) -> object:
+        done.append(work.__name__)
+        return await run(lane, work)
+
+    topic = new_topic(partitions=2)
+    monkeypatch.setattr(SlowLane, "run", noted)
+    request = topic.produce_request(batch(b"v"))
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=batch(b"v")) for index in range(1000)
+    ]
+    found = topic.client.ask(9, request, ProduceResponse).responses[0].partition_responses
+    assert [each.index for each in found] == list(range(1000))
+    assert [each.error_code for each in found[:2]] == [0, 0]
+    assert {each.error_code for each in found[2:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert done == ["parse_produce_in_slices", "_slow_batches", "stage_in_slices", "settle_in_slices"]
+    assert values(topic.fetch(offset=0, partition=1)) == [b"v"]
+
+
+def test_a_wide_request_that_is_cut_short_closes_the_connection(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic()
+    request = topic.produce_request(batch(b"v"))
+    request.topic_data[0].partition_data = [PartitionProduceData(index=0, records=batch(b"v"))] * 1000
+    frame = encode_request(RequestHeader(ApiKey.PRODUCE, 9, 1, "c"), request)
+    with RawClient(broker.host, broker.port) as client:
+        client.send_frame(frame[4:-4])
+        assert client.is_closed()
+    assert topic.produce(batch(b"w")).base_offset == 0

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata import znodes
-from tidelog.metadata.cluster_feed import NOTICE_AGE_MS, ClusterFeed
+from tidelog.metadata.cluster_feed import _PER_TURN, NOTICE_AGE_MS, ClusterFeed
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import ensure_path, put
 from tidelog.testing.clock import ManualClock
@@ -247,5 +247,42 @@ def test_old_notices_are_removed_and_young_ones_stay() -> None:
         await scene.notice(b'{"version":2,"entity_path":"topics/c"}')
         left = await scene.store.children(znodes.CONFIG_CHANGES)
         assert left == ["config_change_0000000001", "config_change_0000000002"]
+
+    run(test)
+
+
+def test_very_many_partitions_are_taken_over_in_several_turns() -> None:
+    """Subscribers hear of each topic when it is there, and the image never has half of one."""
+    count = 3 * _PER_TURN
+
+    async def test(scene: Scene) -> None:
+        heard: list[set[str]] = []
+
+        def subscriber(delta: ImageDelta) -> None:
+            heard.append(delta.topics)
+
+        scene.feed.subscribe(subscriber)
+        states = [
+            UpdateMetadataPartitionState(partition_index=index, leader=1, isr=[1], replicas=[1])
+            for index in range(count)
+        ]
+        topics = [
+            UpdateMetadataTopicState(topic_name=name, topic_id=random_uuid(), partition_states=states)
+            for name in ("a", "b")
+        ]
+        work = scene.feed.update_in_turns(UpdateMetadataRequest(controller_id=1, topic_states=topics))
+        turns = 0
+        while True:
+            turns += 1
+            try:
+                next(work)
+            except StopIteration as end:
+                delta = end.value
+                break
+            sizes = {len(topic.partitions) for topic in scene.feed.image.topics.values()}
+            assert sizes <= {count}
+        assert turns == 7
+        assert delta.topics == {"a", "b"}
+        assert [topics for topics in heard if topics] == [{"a"}, {"b"}]
 
     run(test)

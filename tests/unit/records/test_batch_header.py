@@ -14,6 +14,7 @@ from tidelog.records.batch import (
     batch_size,
     check_crc,
     iter_batches,
+    leading_batches,
     pack_header,
     parse_header,
     set_base_offset,
@@ -154,3 +155,20 @@ def test_an_impossible_length_is_corrupt() -> None:
 def test_a_header_needs_61_bytes() -> None:
     with pytest.raises(CorruptRecordError, match="60 are left at 0"):
         parse_header(BATCH[:60])
+
+
+def test_a_few_whole_batches_are_taken_at_a_time() -> None:
+    size = len(BATCH)
+    assert leading_batches(BATCH * 3, 2, 10 * size) == (2, 2 * size)
+    assert leading_batches(BATCH * 3, 9, 2 * size) == (2, 2 * size)
+    assert leading_batches(BATCH * 3, 9, size - 1) == (1, size)
+    assert leading_batches(BATCH * 3, 3, 3 * size) == (3, 3 * size)
+    assert leading_batches(b"", 9, 9) == (0, 0)
+
+
+def test_what_is_no_whole_batch_goes_with_those_before_it() -> None:
+    cut = bytes(BATCH * 2) + bytes(BATCH[:-1])
+    assert leading_batches(cut, 9, len(cut)) == (2, len(cut))
+    nonsense = bytes(BATCH) + bytes(HEADER_SIZE)
+    assert leading_batches(nonsense, 9, len(nonsense)) == (1, len(nonsense))
+    assert leading_batches(bytes(HEADER_SIZE), 9, 9) == (0, HEADER_SIZE)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +14,9 @@ from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_deletion import _CUT_OFF_AT_A_TIME
+from tidelog.storage.log_files import LogFiles
+from tidelog.storage.segment import Segment
 from tidelog.testing.clock import ManualClock
 from tidelog.testing.replica_set import ReplicaSet
 
@@ -342,5 +346,35 @@ def test_a_log_is_cut_back_by_those_who_tell_the_cleaner(tmp_path: Path) -> None
         await replicas.rounds(3)
         assert cut == [0]
         assert replicas.contents(1) == replicas.contents(2)
+
+    run(tmp_path, test)
+
+
+def test_a_log_of_very_many_segments_is_cut_back_in_several_turns(tmp_path: Path) -> None:
+    count = 3 * _CUT_OFF_AT_A_TIME
+
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas.cut_off.add(1)
+        for number in range(count):
+            replicas[1].append(batch(b"lost %d" % number))
+            replicas[1].log.roll()
+        replicas.elect(2, isr=(2, 3))
+        replicas[2].append(batch(b"new"))
+        await replicas.rounds(2)
+        replicas.cut_off.clear()
+        replicas.tell(1)
+        removed: list[int] = []
+        remove = LogFiles.remove_segments
+
+        def noted(log: LogFiles, segments: Sequence[Segment], *, at_once: bool = False) -> None:
+            removed.append(len(segments))
+            remove(log, segments, at_once=at_once)
+
+        with patch.object(LogFiles, "remove_segments", noted):
+            await replicas.rounds(3)
+        assert sum(removed) == count
+        assert max(removed) == _CUT_OFF_AT_A_TIME
+        assert replicas.contents(1) == replicas.contents(2) != b""
 
     run(tmp_path, test)

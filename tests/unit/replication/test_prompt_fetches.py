@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from unittest.mock import patch
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
+from tidelog.records.batch import set_base_offset, set_leader_epoch
 from tidelog.records.record import Record, encode_batch
-from tidelog.replication.fetch_loop import FetchLoop
+from tidelog.replication.fetch_loop import _BATCHES_PER_TURN, _PARTITIONS_PER_TURN, FetchLoop
 from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import Log
+from tidelog.storage.log import AppendInfo, Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.testing.clock import ManualClock
 
@@ -53,7 +55,8 @@ class PromptLeader:
 
 def batch(offset: int) -> memoryview:
     data = bytearray(encode_batch([Record(timestamp=1, value=b"a")]))
-    data[:8] = offset.to_bytes(8, "big")
+    set_base_offset(data, 0, offset)
+    set_leader_epoch(data, 0, 0)
     return memoryview(data)
 
 
@@ -125,5 +128,79 @@ def test_nothing_is_appended_after_the_loop_was_closed(tmp_path: Path) -> None:
         leader.answer(FetchedPartition(0, 0, 0, None, batch(0)))
         assert partition.log.log_end_offset == 0
         assert len(leader.asked) == 1
+
+    run(tmp_path, test)
+
+
+def test_an_answer_of_very_many_batches_is_appended_in_several_turns(tmp_path: Path) -> None:
+    """A megabyte of batches with one small record each would stop the loop for as long as it takes."""
+    count = 2 * _BATCHES_PER_TURN + 50
+    everything = memoryview(b"".join(batch(offset) for offset in range(count)))
+
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        log = partition.log
+        ends: list[int] = []
+        append = log.append_as_follower
+
+        def noted(records: memoryview) -> AppendInfo | None:
+            info = append(records)
+            ends.append(log.log_end_offset)
+            return info
+
+        with patch.object(type(log), "append_as_follower", lambda _, records: noted(records)):
+            leader.answer(FetchedPartition(0, count, 0, None, everything))
+            assert ends == [_BATCHES_PER_TURN]
+            assert len(leader.asked) == 1
+            assert log.high_watermark == 0
+            await wait_until(lambda: len(leader.asked) == 2)
+        assert ends == [_BATCHES_PER_TURN, 2 * _BATCHES_PER_TURN, count]
+        assert leader.offset == count
+        assert log.high_watermark == count
+        assert log.read_bytes(0, len(everything)) == everything
+
+    run(tmp_path, test)
+
+
+def test_a_long_answer_is_dropped_where_the_partition_changes_meanwhile(tmp_path: Path) -> None:
+    everything = memoryview(b"".join(batch(offset) for offset in range(2 * _BATCHES_PER_TURN)))
+
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        leader.answer(FetchedPartition(0, 0, 0, None, everything))
+        partition.apply(PartitionImage(replicas=(1, 2), leader=1, leader_epoch=1, isr=(1, 2)))
+        loop.add(partition)
+        await wait_until(lambda: len(leader.asked) == 2)
+        assert leader.offset == partition.log.log_end_offset == _BATCHES_PER_TURN
+
+    run(tmp_path, test)
+
+
+def test_what_is_corrupt_in_a_long_answer_ends_it_there(tmp_path: Path) -> None:
+    broken = bytearray(batch(_BATCHES_PER_TURN))
+    broken[-1] ^= 1
+    whole = b"".join(batch(offset) for offset in range(_BATCHES_PER_TURN))
+    after = b"".join(batch(_BATCHES_PER_TURN + 1 + offset) for offset in range(_BATCHES_PER_TURN))
+
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        leader.answer(FetchedPartition(0, 0, 0, None, memoryview(whole + broken + after)))
+        await wait_until(lambda: len(leader.asked) == 2)
+        assert leader.offset == partition.log.log_end_offset == _BATCHES_PER_TURN
+
+    run(tmp_path, test)
+
+
+def test_answers_about_very_many_partitions_are_taken_in_several_turns(tmp_path: Path) -> None:
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        names = [TopicPartition("other", index) for index in range(_PARTITIONS_PER_TURN)]
+        followed = loop._followed[NAME]
+        loop._followed.update(dict.fromkeys(names, followed))
+        positions = dict.fromkeys([*names, NAME], leader.asked[-1][0][NAME])
+        answers = {name: FetchedPartition(0, 0, 0) for name in names}
+        turns = loop._append_in_turns(positions, {**answers, NAME: FetchedPartition(0, 0, 0, None, batch(0))})
+        next(turns)
+        assert partition.log.log_end_offset == 0
+        assert next(turns, "the end") == "the end"
+        assert partition.log.log_end_offset == 1
+        for name in names:
+            loop.remove(name)
 
     run(tmp_path, test)

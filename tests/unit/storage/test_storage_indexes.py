@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from tidelog.storage import transaction_index
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.mapped_index import CorruptIndexError, MappedIndex
 from tidelog.storage.offset_index import OffsetIndex, OffsetPosition
@@ -240,6 +241,30 @@ def test_aborted_transactions_are_found_where_they_overlap(tmp_path: Path) -> No
     assert index.collect(1000, 1025) == (ABORTED, True)
     assert index.collect(1025, 1100) == (ABORTED[2:], False)
     assert index.collect(1031, 1100) == ([], False)
+
+
+def test_of_very_many_aborted_transactions_those_are_unpacked_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.txnindex"
+    many = [AbortedTxn(7, offset, offset + 1, offset + 2) for offset in range(BASE, BASE + 20_000, 2)]
+    path.write_bytes(b"".join(entry.encode() for entry in many) + b"half an entry")
+    unpacked: list[int] = []
+
+    class Counting:
+        def unpack_from(self, buffer: bytes, position: int) -> tuple[int, ...]:
+            unpacked.append(position)
+            return entry_format.unpack_from(buffer, position)
+
+    entry_format = transaction_index._ENTRY
+    monkeypatch.setattr(transaction_index, "_ENTRY", Counting())
+    index = TransactionIndex(path, BASE, REAL_DISK)
+    assert index.collect(BASE + 9000, BASE + 9004) == (many[4500:4502], True)
+    index.truncate_to(BASE + 10_001)
+    assert path.stat().st_size == 5000 * 34
+    assert len(unpacked) < 50
+    monkeypatch.undo()
+    assert index.entries == many[:5000]
 
 
 def test_truncating_a_transaction_index_drops_markers_at_or_behind_the_offset(tmp_path: Path) -> None:

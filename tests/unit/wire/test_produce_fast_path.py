@@ -14,6 +14,7 @@ from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode, encode
+from tidelog.wire.fetch_request import SLICE
 from tidelog.wire.headers import RequestHeader, encode_request, encode_response
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
@@ -27,9 +28,12 @@ from tidelog.wire.produce import (
     ParsedProduce,
     PartitionResult,
     TopicAnswer,
+    encode_produce_in_slices,
     encode_produce_request,
     encode_produce_response,
+    parse_produce_in_slices,
     parse_produce_request,
+    parse_short_produce,
 )
 from tidelog.wire.schema import Payload
 
@@ -239,3 +243,59 @@ def test_clients_send_what_the_codec_would_send_without_copying_records(
                 assert not each.records or any(buffer is each.records for buffer in buffers)
 
     check()
+
+
+def in_slices(work: typing.Generator[None, None, typing.Any]) -> tuple[int, typing.Any]:
+    """In how many steps work is done, and what comes of it."""
+    steps = 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return steps, end.value
+        steps += 1
+
+
+def wide_request(topics: int, partitions: int) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=b"r%d" % index) for index in range(partitions)]
+    return ProduceRequest(
+        acks=1,
+        timeout_ms=5,
+        topic_data=[TopicProduceData(name=f"t{topic}", partition_data=data) for topic in range(topics)],
+    )
+
+
+@pytest.mark.parametrize("version", [3, 12])
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 5 * SLICE), (5 * SLICE, 0), (5, SLICE - 1)])
+def test_a_wide_request_is_read_in_slices(version: int, topics: int, partitions: int) -> None:
+    message = wide_request(topics, partitions)
+    body = memoryview(encode(message, version))
+    steps, parsed = in_slices(parse_produce_in_slices(body, 0, version))
+    assert steps == 6
+    assert as_message(parsed) == as_message(parse_produce_request(body, 0, version)) == message
+    assert parse_short_produce(body, 0, version) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_is_not_wide_is_read_at_once(version: int) -> None:
+    body = memoryview(encode(wide_request(2, SLICE // 2 - 2), version))
+    parsed = parse_short_produce(body, 0, version)
+    assert parsed is not None
+    assert parsed == parse_produce_request(body, 0, version)
+
+
+def test_what_is_wrong_with_a_request_is_found_in_slices_too() -> None:
+    body = encode(wide_request(1, 2 * SLICE), 9)
+    with pytest.raises(WireError, match="more than its request holds"):
+        in_slices(parse_produce_in_slices(memoryview(body)[:-4], 0, 9))
+    with pytest.raises(WireError, match="more than 20000"):
+        in_slices(parse_produce_in_slices(memoryview(encode(wide_request(1, 20_000), 9)), 0, 9))
+
+
+@pytest.mark.parametrize("version", [3, 12])
+def test_a_wide_response_is_written_in_slices(version: int) -> None:
+    results = [PartitionResult(index, 0, index) for index in range(SLICE)]
+    answers: list[TopicAnswer] = [(f"t{topic}", None, results) for topic in range(4)]
+    steps, frame = in_slices(encode_produce_in_slices(version, 7, answers))
+    assert steps == 5
+    assert frame == encode_produce_response(version, 7, answers)

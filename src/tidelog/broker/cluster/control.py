@@ -5,16 +5,20 @@ an earlier life of this broker (its broker epoch is over). What it says about si
 where the broker knows better by the leader epoch. Nothing that is carried out waits: a partition leads, or
 follows, when the answer leaves. Only the configs of topics that are new here are read before
 (:meth:`Control.in_order`), for how a partition is kept depends on them from its first record on.
+
+A request about thousands of partitions is carried out in several turns of the loop; what the controller says
+next waits for it. How much fits into a turn is counted, not timed, so that the same seed simulates the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar, cast
 
+from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -23,6 +27,7 @@ from tidelog.metadata.image import PartitionImage
 from tidelog.replication.fetch_loop import FetchLoops
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.log_dirs import LogDirs
+from tidelog.wire.fetch_request import drained
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -45,6 +50,10 @@ ResponseT = TypeVar("ResponseT")
 UNKNOWN_BROKER_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 _TOPIC_IDS_SINCE = 5
+# What one turn of the loop is for, in partitions that change their role; making or opening a log, closing it
+# or renaming it costs as much as many of these.
+_PER_TURN: Final = 200
+_COST_OF_LOG: Final = 20
 
 
 class Control:
@@ -75,27 +84,48 @@ class Control:
         self._on_roles = on_roles
         self._last: asyncio.Task[object] | None = None
         self._registered = asyncio.Event()
+        self._closed = False
+
+    def close(self) -> None:
+        """Carry out nothing more of what is under way."""
+        self._closed = True
 
     def registered(self) -> None:
         """This broker knows its epoch, and so what is meant for it and what for an earlier life."""
         self._registered.set()
 
     def in_order(
-        self, topics: Mapping[str, Uuid], obey: Callable[[], ResponseT]
+        self, topics: Mapping[str, Uuid], obey: Callable[[], ResponseT | Work[ResponseT]]
     ) -> ResponseT | Awaitable[ResponseT]:
-        """Carry out a request about ``topics`` once their configs are known, and after those before it."""
+        """Carry out a request about ``topics`` once their configs are known, and after those before it.
+
+        ``obey`` does so, or gives work for several turns of the loop.
+        """
         waiting = self._last is not None and not self._last.done()
         waiting = waiting or self._broker_epoch() == UNKNOWN_BROKER_EPOCH
         unread = self._feed.without_configs(topics)
-        if not waiting and not unread:
-            return obey()
-        fresh = {name: topics[name] for name in unread}
-        task = asyncio.get_running_loop().create_task(self._after(self._last, fresh, obey))
+        if waiting or unread:
+            fresh = {name: topics[name] for name in unread}
+            return self._in_task(self._after(self._last, fresh, obey))
+        begun = obey()
+        if not isinstance(begun, Generator):
+            return begun
+        try:
+            next(begun)
+        except StopIteration as end:
+            return cast(ResponseT, end.value)
+        return self._in_task(self._go_on(begun))
+
+    def _in_task(self, work: Coroutine[Any, Any, ResponseT]) -> asyncio.Task[ResponseT]:
+        task = asyncio.get_running_loop().create_task(work)
         self._last = task
         return task
 
     async def _after(
-        self, earlier: asyncio.Task[object] | None, fresh: Mapping[str, Uuid], obey: Callable[[], ResponseT]
+        self,
+        earlier: asyncio.Task[object] | None,
+        fresh: Mapping[str, Uuid],
+        obey: Callable[[], ResponseT | Work[ResponseT]],
     ) -> ResponseT:
         if earlier is not None and not earlier.done():
             await asyncio.wait([earlier])
@@ -103,7 +133,18 @@ class Control:
             await self._registered.wait()
         if fresh:
             await self._feed.read_configs(fresh)
-        return obey()
+        begun = obey()
+        return await self._go_on(begun) if isinstance(begun, Generator) else begun
+
+    async def _go_on(self, work: Work[ResponseT]) -> ResponseT:
+        while True:
+            await asyncio.sleep(0)
+            if self._closed:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This broker is shutting down")
+            try:
+                next(work)
+            except StopIteration as end:
+                return cast(ResponseT, end.value)
 
     def _check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < self._broker_epoch():
@@ -115,12 +156,18 @@ class Control:
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Know what the controller knows."""
+        return drained(self.update_metadata_in_turns(request))
+
+    def update_metadata_in_turns(self, request: UpdateMetadataRequest) -> Work[UpdateMetadataResponse]:
+        """The same, with turns for others where it is much."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is ErrorCode.NONE:
-            delta = self._feed.update(request)
+            delta = yield from self._feed.update_in_turns(request)
             if delta.brokers:
-                for partition in self._partitions.by_name.values():
+                for count, partition in enumerate(tuple(self._partitions.by_name.values()), 1):
                     partition.brokers_changed()
+                    if not count % _PER_TURN:
+                        yield
             if request.topic_states or not self.expects_topics:
                 self.informed.set()
         return UpdateMetadataResponse(error_code=code)
@@ -129,15 +176,27 @@ class Control:
 
     def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Lead or follow partitions."""
+        return drained(self.leader_and_isr_in_turns(request, version))
+
+    def leader_and_isr_in_turns(
+        self, request: LeaderAndIsrRequest, version: int
+    ) -> Work[LeaderAndIsrResponse]:
+        """The same, with turns for others where it is much."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return LeaderAndIsrResponse(error_code=code)
         changed = ImageDelta()
         response = LeaderAndIsrResponse()
+        left = _PER_TURN
         for topic in request.topic_states:
             errors: list[LeaderAndIsrPartitionError] = []
             for state in topic.partition_states:
                 name = TopicPartition(topic.topic_name, state.partition_index)
+                if left <= 0:
+                    changed = self._tell_of_roles(changed)
+                    yield
+                    left = _PER_TURN
+                left -= 1 if name in self._partitions.by_name else _COST_OF_LOG
                 outcome = self._become(name, topic.topic_id, state)
                 if outcome is ErrorCode.NONE:
                     changed.topics.add(topic.topic_name)
@@ -154,9 +213,14 @@ class Control:
                 response.partition_errors += errors
         self._loops.close_idle()
         self._log_roles(request)
+        self._tell_of_roles(changed)
+        return response
+
+    def _tell_of_roles(self, changed: ImageDelta) -> ImageDelta:
+        """Have others hear whose roles have changed; gives a note with nothing on it."""
         if changed:
             self._on_roles(changed)
-        return response
+        return ImageDelta()
 
     def _log_roles(self, request: LeaderAndIsrRequest) -> None:
         states = [each for topic in request.topic_states for each in topic.partition_states]
@@ -208,14 +272,24 @@ class Control:
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete their logs where that is said."""
+        return drained(self.stop_replica_in_turns(request))
+
+    def stop_replica_in_turns(self, request: StopReplicaRequest) -> Work[StopReplicaResponse]:
+        """The same, with turns for others where it is much."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return StopReplicaResponse(error_code=code)
         changed = ImageDelta()
         errors: list[StopReplicaPartitionError] = []
+        left = _PER_TURN
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name = TopicPartition(topic.topic_name, state.partition_index)
+                if left <= 0:
+                    changed = self._tell_of_roles(changed)
+                    yield
+                    left = _PER_TURN
+                left -= _COST_OF_LOG if name in self._partitions.by_name else 1
                 outcome = self._stop(name, state)
                 changed.topics.add(topic.topic_name)
                 errors.append(
@@ -224,7 +298,7 @@ class Control:
                     )
                 )
         self._loops.close_idle()
-        self._on_roles(changed)
+        self._tell_of_roles(changed)
         return StopReplicaResponse(partition_errors=errors)
 
     def _stop(self, name: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:

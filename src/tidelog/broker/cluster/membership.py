@@ -209,6 +209,7 @@ class Membership:
         """End everything; the session is the store's to end."""
         if self._shrinking is not None:
             self._shrinking.cancel()
+        self.control.close()
         self._stop_session()
         if hasattr(self, "controller"):
             await self.controller.close()

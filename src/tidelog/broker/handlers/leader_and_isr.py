@@ -30,4 +30,4 @@ def handle(
         return LeaderAndIsrResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     control = context.broker.membership.control
     topics = {each.topic_name: each.topic_id for each in request.topic_states}
-    return control.in_order(topics, lambda: control.leader_and_isr(request, context.version))
+    return control.in_order(topics, lambda: control.leader_and_isr_in_turns(request, context.version))

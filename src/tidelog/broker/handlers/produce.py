@@ -12,7 +12,8 @@ their records.
 
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
 requests; ``StagedProduce.settle`` answers when the group has been written. A request whose batches take long
-to judge (``broker/judging``), or that has very many of them, waits in between and is written by itself.
+to judge (``broker/judging``), or that has very many of them, waits in between and is written by itself; one
+about hundreds of partitions is read and answered in slices too (``broker/slow_lane``).
 
 Transactional records are taken in a transaction that is open in their partition, or that its coordinator
 vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
@@ -28,8 +29,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.judging import Judgements, RequestJudging, judge_at_once, takes_long
 from tidelog.broker.partition_errors import error_code
@@ -42,7 +44,8 @@ from tidelog.broker.transactional_produce import (
     TransactionalRequests,
     answer_when_verified,
 )
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.coordinator.reply import Reply
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
 from tidelog.ids import Uuid
 from tidelog.records.compression import Codec
 from tidelog.replication.append_group import AppendGroup
@@ -50,17 +53,23 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.log_append import AppendInfo, Judged
 from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
+from tidelog.wire.fetch_request import SLICE, drained
+from tidelog.wire.plain import Endpoint
 from tidelog.wire.produce import (
     ParsedProduce,
     PartitionAnswer,
     TopicAnswer,
+    encode_produce_in_slices,
     encode_produce_response,
+    parse_produce_in_slices,
     parse_produce_request,
+    parse_short_produce,
 )
 
 if TYPE_CHECKING:
     from tidelog.broker.app import Broker
     from tidelog.broker.connection import Connection
+    from tidelog.broker.inbox import KeptFrame
 
 API = ApiKey.PRODUCE
 VERSIONS = (3, 13)
@@ -70,6 +79,8 @@ logger = logging.getLogger(__name__)
 # What is staged and written in one turn of the loop: so many batches, or so many bytes.
 _MANY_BATCHES = 200
 _LARGE_FRAME_BYTES = 4 * 1024 * 1024
+# With acks=0 so many are named where a connection is closed because of what was refused.
+_NAMED_REFUSALS = 20
 _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
 _ATTRIBUTES_AT = 22
@@ -110,14 +121,14 @@ class ProduceCall(NamedTuple):
 class ProduceHandler:
     """Stages produce requests of one broker in its append group."""
 
-    def __init__(self, broker: Broker, group: AppendGroup) -> None:
+    def __init__(self, broker: Broker, group: AppendGroup, lane: SlowLane | None = None) -> None:
         self.broker = broker
         self.group = group
         self._staged = group.staged
         self._by_name = broker.partitions.by_name
         self._by_id = broker.partitions.by_id
         self._transactional: TransactionalRequests | None = None
-        self._lane = SlowLane(broker.clock)
+        self._lane = lane or SlowLane(broker.clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -130,7 +141,9 @@ class ProduceHandler:
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
     ) -> StagedAnswer | PendingAnswer:
         """Check and stage the batches of one request, or begin to."""
-        request = parse_produce_request(frame, pos, version)
+        request = parse_short_produce(frame, pos, version)
+        if request is None:
+            return self._take_wide(connection, connection.keep(frame), pos, version, correlation_id)
         call = ProduceCall(connection, frame, pos, version, correlation_id, request)
         transactional_id, _, _, topics = request
         verified: Verified | None = None
@@ -143,23 +156,28 @@ class ProduceHandler:
                 call, release = self._keep(call)
                 return answer_when_verified(
                     asked,
-                    lambda known: self._judge_apart(call, self._slow_batches(call), known, release),
+                    lambda known: self._judge_apart(call, drained(self._slow_batches(call)), known, release),
                     release,
                 )
             verified = asked.result()
-        if len(topics) != 1 or len(topics[0][2]) > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
+        if len(topics) == 1 and len(topics[0][2]) == 1:
+            # What nearly every request is: one batch, and mostly one that is judged as it is staged.
+            name, topic_id, ((index, records),) = topics[0]
+            if not takes_long(self._find(name, topic_id, index), records):
+                return self._stage(call, verified, None)
+        elif len(topics) != 1 or len(topics[0][2]) > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
             count = sum(len(partitions) for _, _, partitions in topics)
             if count > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
                 call, release = self._keep(call)
-                return self._judge_apart(call, self._slow_batches(call), verified, release)
-        slow = self._slow_batches(call)
+                return self._judge_apart(call, drained(self._slow_batches(call)), verified, release)
+        slow = drained(self._slow_batches(call))
         if not slow:
             return self._stage(call, verified, None)
         judging = RequestJudging(slow)
         if judge_at_once(judging):
             return self._stage(call, verified, judging.judged)
         call, release = self._keep(call)
-        return self._judge_apart(call, self._slow_batches(call), verified, release)
+        return self._judge_apart(call, drained(self._slow_batches(call)), verified, release)
 
     def _keep(self, call: ProduceCall) -> tuple[ProduceCall, Callable[[], None]]:
         """The same request in memory of its own, and what gives that back."""
@@ -167,7 +185,64 @@ class ProduceHandler:
         request = parse_produce_request(frame.view, call.pos, call.version)
         return call._replace(frame=frame.view, request=request), frame.release
 
-    def _slow_batches(self, call: ProduceCall) -> list[tuple[int, Partition, memoryview]]:
+    def _take_wide(
+        self, connection: Connection, frame: KeptFrame, pos: int, version: int, correlation_id: int
+    ) -> PendingAnswer:
+        """Read and carry out a request about so many partitions that even reading it takes a while."""
+        pending = PendingAnswer()
+
+        async def take() -> None:
+            try:
+                pending.follow(await self._read_wide(connection, frame, pos, version, correlation_id))
+            except WireError as error:
+                frame.release()
+                pending.fail(str(error))
+            except Exception:
+                logger.exception("A wide produce request of %s failed", connection)
+                frame.release()
+                pending.fail("its produce request could not be handled")
+
+        self._begin(take())
+        return pending
+
+    async def _read_wide(
+        self, connection: Connection, frame: KeptFrame, pos: int, version: int, correlation_id: int
+    ) -> bytes | NoAnswer | PendingAnswer:
+        run = self._lane.run
+        request = await run(parse_produce_in_slices(frame.view, pos, version))
+        call = ProduceCall(connection, frame.view, pos, version, correlation_id, request)
+        transactional_id, _, _, topics = request
+        verified: Verified | None = None
+        if transactional_id is not None:
+            try:
+                asked = await run(self._transactions.verify_in_slices(transactional_id, version, topics))
+            except NotVerifiedError as refusal:
+                outcome = await run(self._refuse(call, refusal).settle_in_slices())
+                frame.release()
+                return outcome
+            verified = await _settled(asked)
+        return self._judge_apart(call, await run(self._slow_batches(call)), verified, frame.release)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def answer_wide(self, encoding: Work[bytes]) -> PendingAnswer:
+        """The answer to a request about so many partitions that writing it takes a while."""
+        pending = PendingAnswer()
+
+        async def write() -> None:
+            try:
+                pending.resolve(await self._lane.run(encoding))
+            except Exception:
+                logger.exception("The answer to a wide produce request met a bug")
+                pending.fail("its produce request could not be answered")
+
+        self._begin(write())
+        return pending
+
+    def _slow_batches(self, call: ProduceCall) -> Work[list[tuple[int, Partition, memoryview]]]:
         """The batches that take long to judge, by their number in the request."""
         slow: list[tuple[int, Partition, memoryview]] = []
         number = -1
@@ -181,6 +256,8 @@ class ProduceHandler:
                 )
                 if partition is not None and records is not None and takes_long(partition, records):
                     slow.append((number, partition, records))
+                if not (number + 1) % SLICE:
+                    yield
         return slow
 
     def _judge_apart(
@@ -211,11 +288,7 @@ class ProduceHandler:
                 release()
                 pending.fail("its produce request could not be handled")
                 return
-            task = asyncio.get_running_loop().create_task(
-                self._finish(call, verified, judging.judged, release, pending)
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._finish(call, verified, judging.judged, release, pending))
 
         if slow:
             threads.judge(judging, judged)
@@ -232,10 +305,10 @@ class ProduceHandler:
         pending: PendingAnswer,
     ) -> None:
         # A group of its own: in that of the connections somebody else's batches may be staged.
-        apart = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed))
+        apart = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed), self._lane)
         try:
             staged = await self._lane.run(apart.stage_in_slices(call, verified, judged))
-            outcome = staged.settle()
+            outcome = await self._lane.run(staged.settle_in_slices())
         except Exception:
             logger.exception("A produce request of %s that was judged apart failed", call.connection)
             pending.fail("its produce request could not be handled")
@@ -329,7 +402,7 @@ class ProduceHandler:
         self._staged[partition] = None
         return index, partition, info
 
-    def _refuse(self, call: ProduceCall, refusal: KafkaError) -> StagedAnswer:
+    def _refuse(self, call: ProduceCall, refusal: KafkaError) -> StagedProduce:
         """Nothing of a request is taken."""
         refused: list[Topic] = [
             (name, topic_id, [(index, None, refusal) for index, _ in partitions])
@@ -422,19 +495,36 @@ class StagedProduce(StagedAnswer):
                 return encode_produce_response(
                     call.version, call.correlation_id, ((name, topic_id, (result,)),)
                 )
+        return drained(self.settle_in_slices())
+
+    def settle_in_slices(self) -> Work[bytes | NoAnswer | PendingAnswer]:
+        """The same, slowly, for a request that was written by itself."""
+        acks = self._acks
+        call = self._call
+        failed = self._handler.group.failed
         answers: list[TopicAnswer] = []
-        behind: list[WrittenBatch] = []
-        for name, topic_id, entries in topics:
+        wait: ProduceWait | None = None
+        seen = 0
+        for name, topic_id, entries in self._topics:
             results: list[PartitionAnswer] = []
+            answers.append((name, topic_id, results))
             for index, partition, info in entries:
+                seen += 1
+                if not seen % SLICE:
+                    yield
                 if type(info) is not AppendInfo or partition is None or partition in failed:
                     self.refused = True
                     results.append(self._refused(index, partition, info))
                     continue
-                if partition.log.high_watermark <= info.last_offset and (
-                    acks == ACKS_ALL or partition.flushing
+                if (
+                    acks
+                    and partition.log.high_watermark <= info.last_offset
+                    and (acks == ACKS_ALL or partition.flushing)
                 ):
-                    behind.append(WrittenBatch(partition, info.last_offset + 1, results, len(results)))
+                    if wait is None:
+                        deadlines = self._handler.broker.deadlines
+                        wait = ProduceWait(acks, lambda: self._encode(answers), deadlines)
+                    wait.add(WrittenBatch(partition, info.last_offset + 1, results, len(results)))
                 results.append(
                     (
                         index,
@@ -447,24 +537,31 @@ class StagedProduce(StagedAnswer):
                         None,
                     )
                 )
-            answers.append((name, topic_id, results))
         if acks == 0:
             return self._close() if self.refused else NO_ANSWER
-        if behind:
-            wait = ProduceWait(acks, behind, lambda: self._encode(answers), self._handler.broker.deadlines)
+        if wait is not None:
             return wait.start(call.request[2], refused=self.refused)
-        if self.refused:
-            return self._encode(answers)
-        return encode_produce_response(call.version, call.correlation_id, answers)
+        return (yield from self._encode_in_slices(answers))
 
-    def _encode(self, answers: list[TopicAnswer]) -> bytes:
-        """The answer, with the addresses of the leaders that it points to (KIP-951)."""
-        leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
+    def _encode(self, answers: list[TopicAnswer]) -> bytes | PendingAnswer:
+        """The answer, at once unless it is about very many partitions."""
+        if sum(len(results) for _, _, results in answers) > SLICE:
+            return self._handler.answer_wide(self._encode_in_slices(answers))
         call = self._call
-        if not leaders:
-            return encode_produce_response(call.version, call.correlation_id, answers)
-        endpoints = self._handler.broker.endpoints(leaders, call.connection.listener)
-        return encode_produce_response(call.version, call.correlation_id, answers, 0, endpoints)
+        return encode_produce_response(
+            call.version, call.correlation_id, answers, 0, self._endpoints(answers)
+        )
+
+    def _encode_in_slices(self, answers: list[TopicAnswer]) -> Work[bytes]:
+        call = self._call
+        return encode_produce_in_slices(
+            call.version, call.correlation_id, answers, 0, self._endpoints(answers)
+        )
+
+    def _endpoints(self, answers: list[TopicAnswer]) -> Sequence[Endpoint]:
+        """The addresses of the leaders that an answer points to (KIP-951)."""
+        leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
+        return self._handler.broker.endpoints(leaders, self._call.connection.listener) if leaders else ()
 
     def _refused(
         self, index: int, partition: Partition | None, error: AppendInfo | KafkaError
@@ -495,13 +592,27 @@ class StagedProduce(StagedAnswer):
         """With acks=0 there is no answer to put an error in; a closed connection is the answer."""
         refused = [
             f"{name or topic_id!r}-{index}: {error if isinstance(error, KafkaError) else 'not written'}"
-            for name, topic_id, entries in self._topics
-            for index, partition, error in entries
-            if isinstance(error, KafkaError) or partition in self._handler.group.failed
+            for name, topic_id, index, error in islice(self._refusals(), _NAMED_REFUSALS + 1)
         ]
+        if len(refused) > _NAMED_REFUSALS:
+            refused[-1] = "and others"
         pending = PendingAnswer()
         pending.fail(f"a produce request with acks=0 failed ({', '.join(refused)})")
         return pending
+
+    def _refusals(self) -> Iterator[tuple[str | None, Uuid | None, int, AppendInfo | KafkaError]]:
+        for name, topic_id, entries in self._topics:
+            for index, partition, error in entries:
+                if isinstance(error, KafkaError) or partition in self._handler.group.failed:
+                    yield name, topic_id, index, error
+
+
+async def _settled(reply: Reply[Verified]) -> Verified:
+    """The value of a reply, once it is there."""
+    done = asyncio.get_running_loop().create_future()
+    reply.when_done(lambda _: None if done.done() else done.set_result(None))
+    await done
+    return reply.result()
 
 
 def _refuse_transactions(records: memoryview | None, transactional_id: str | None) -> None:

@@ -25,4 +25,4 @@ def handle(
     if context.version < VERSIONS[0]:
         return StopReplicaResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     control = context.broker.membership.control
-    return control.in_order({}, lambda: control.stop_replica(request))
+    return control.in_order({}, lambda: control.stop_replica_in_turns(request))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.cluster.control import Control
-from tidelog.errors import ErrorCode
+from tidelog.broker.cluster.control import _COST_OF_LOG, _PER_TURN, Control
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, random_uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -32,6 +32,7 @@ from tidelog.wire.messages.leader_and_isr import (
 from tidelog.wire.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
+    StopReplicaResponse,
     StopReplicaTopicState,
 )
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
@@ -417,5 +418,88 @@ def test_answers_of_old_versions_name_their_topics(tmp_path: Path) -> None:
         (answer,) = response.partition_errors
         assert (answer.topic_name, answer.partition_index, answer.error_code) == (TOPIC, 0, ErrorCode.NONE)
         assert not response.topics
+
+    run(test, tmp_path)
+
+
+def many(count: int, epoch: int = 0) -> list[LeaderAndIsrPartitionState]:
+    return [
+        LeaderAndIsrPartitionState(
+            partition_index=index,
+            leader=ME,
+            leader_epoch=epoch,
+            isr=[ME],
+            replicas=[ME],
+            is_new=True,
+        )
+        for index in range(count)
+    ]
+
+
+def test_very_many_partitions_are_opened_and_stopped_in_several_turns_and_in_order(tmp_path: Path) -> None:
+    count = 4 * _PER_TURN // _COST_OF_LOG
+    topic_id = random_uuid()
+
+    async def test(scene: Scene) -> None:
+        control, partitions = scene.control, scene.partitions
+        opened: list[int] = []
+        asyncio.get_running_loop().call_soon(lambda: opened.append(len(partitions.by_name)))
+        first = LeaderAndIsrRequest(
+            controller_epoch=CONTROLLER_EPOCH,
+            broker_epoch=BROKER_EPOCH,
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=topic_id, partition_states=many(count))
+            ],
+        )
+        second = StopReplicaRequest(
+            controller_epoch=CONTROLLER_EPOCH,
+            broker_epoch=BROKER_EPOCH,
+            topic_states=[
+                StopReplicaTopicState(
+                    topic_name=TOPIC,
+                    partition_states=[
+                        StopReplicaPartitionState(
+                            partition_index=index, leader_epoch=1, delete_partition=True
+                        )
+                        for index in range(count)
+                    ],
+                )
+            ],
+        )
+        led = control.in_order({}, lambda: control.leader_and_isr_in_turns(first, VERSION))
+        stopped = control.in_order({}, lambda: control.stop_replica_in_turns(second))
+        assert not isinstance(led, LeaderAndIsrResponse)
+        assert len(partitions.by_name) == count // 4
+        answer = await led
+        assert opened == [count // 4]
+        errors = answer.topics[0].partition_errors
+        assert [(each.partition_index, each.error_code) for each in errors] == [(n, 0) for n in range(count)]
+        assert len(partitions.by_name) == count
+        assert not isinstance(stopped, StopReplicaResponse)
+        ended = await stopped
+        assert {each.error_code for each in ended.partition_errors} == {0}
+        assert not partitions.by_name
+
+    run(test, tmp_path)
+
+
+def test_nothing_more_is_carried_out_once_the_broker_stops(tmp_path: Path) -> None:
+    count = 4 * _PER_TURN // _COST_OF_LOG
+
+    async def test(scene: Scene) -> None:
+        request = LeaderAndIsrRequest(
+            controller_epoch=CONTROLLER_EPOCH,
+            broker_epoch=BROKER_EPOCH,
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=random_uuid(), partition_states=many(count))
+            ],
+        )
+        control = scene.control
+        answer = control.in_order({}, lambda: control.leader_and_isr_in_turns(request, VERSION))
+        control.close()
+        assert not isinstance(answer, LeaderAndIsrResponse)
+        with pytest.raises(KafkaError, match="shutting down"):
+            await answer
+        assert len(scene.partitions.by_name) == count // 4
 
     run(test, tmp_path)
