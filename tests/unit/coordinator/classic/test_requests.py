@@ -13,6 +13,7 @@ from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -20,6 +21,17 @@ from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tidelog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tidelog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 OPTIONS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
@@ -228,3 +240,31 @@ def test_a_group_outlives_its_broker(tmp_path: Path) -> None:
         assert client.ask(4, beat, HeartbeatResponse).error_code == ErrorCode.NONE
         sync.assignments = []
         assert client.ask(5, sync, SyncGroupResponse).assignment == b"all"
+
+
+def test_a_commit_of_very_many_partitions_is_answered_for_each_and_deleted_again(client: RawClient) -> None:
+    client.ask(
+        7,
+        CreateTopicsRequest(topics=[CreatableTopic(name="wide", num_partitions=3, replication_factor=1)]),
+        CreateTopicsResponse,
+    )
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=index) for index in range(2000)
+    ]
+    request = OffsetCommitRequest(
+        group_id="wide", topics=[OffsetCommitRequestTopic(name="wide", partitions=partitions)]
+    )
+    (answered,) = client.ask(8, request, OffsetCommitResponse).topics
+    codes = {each.partition_index: each.error_code for each in answered.partitions}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == {index: 0 if index < 3 else unknown for index in range(2000)}
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="wide", topics=None)])
+    (group,) = client.ask(9, asked, OffsetFetchResponse).groups
+    (found,) = group.topics
+    assert {each.partition_index: each.committed_offset for each in found.partitions} == {0: 0, 1: 1, 2: 2}
+    (deleted,) = client.ask(2, DeleteGroupsRequest(groups_names=["wide"]), DeleteGroupsResponse).results
+    assert deleted.error_code == 0
+    names = [f"nobody-{number}" for number in range(3000)]
+    described = client.ask(6, DescribeGroupsRequest(groups=[*names, "wide"]), DescribeGroupsResponse).groups
+    assert [each.group_id for each in described] == [*names, "wide"]
+    assert {each.error_code for each in described} == {ErrorCode.GROUP_ID_NOT_FOUND}
