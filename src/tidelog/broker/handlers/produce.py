@@ -59,6 +59,7 @@ from tidelog.wire.produce import (
     ParsedProduce,
     PartitionAnswer,
     TopicAnswer,
+    TopicRecords,
     encode_produce_in_slices,
     encode_produce_response,
     parse_produce_in_slices,
@@ -103,6 +104,7 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 
+SlowBatch = tuple[int, Partition, memoryview]
 Entry = tuple[int, Partition | None, AppendInfo | KafkaError]
 Topic = tuple[str | None, Uuid | None, list[Entry]]
 
@@ -156,7 +158,7 @@ class ProduceHandler:
                 call, release = self._keep(call)
                 return answer_when_verified(
                     asked,
-                    lambda known: self._judge_apart(call, drained(self._slow_batches(call)), known, release),
+                    lambda known: self._judge_apart(call, self._slow_batches(call), known, release),
                     release,
                 )
             verified = asked.result()
@@ -169,15 +171,15 @@ class ProduceHandler:
             count = sum(len(partitions) for _, _, partitions in topics)
             if count > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
                 call, release = self._keep(call)
-                return self._judge_apart(call, drained(self._slow_batches(call)), verified, release)
-        slow = drained(self._slow_batches(call))
+                return self._judge_apart(call, self._slow_batches(call), verified, release)
+        slow = self._slow_batches(call)
         if not slow:
             return self._stage(call, verified, None)
         judging = RequestJudging(slow)
         if judge_at_once(judging):
             return self._stage(call, verified, judging.judged)
         call, release = self._keep(call)
-        return self._judge_apart(call, drained(self._slow_batches(call)), verified, release)
+        return self._judge_apart(call, self._slow_batches(call), verified, release)
 
     def _keep(self, call: ProduceCall) -> tuple[ProduceCall, Callable[[], None]]:
         """The same request in memory of its own, and what gives that back."""
@@ -221,7 +223,7 @@ class ProduceHandler:
                 frame.release()
                 return outcome
             verified = await _settled(asked)
-        return self._judge_apart(call, await run(self._slow_batches(call)), verified, frame.release)
+        return self._judge_apart(call, await run(self._slow_in_slices(call)), verified, frame.release)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -242,28 +244,45 @@ class ProduceHandler:
         self._begin(write())
         return pending
 
-    def _slow_batches(self, call: ProduceCall) -> Work[list[tuple[int, Partition, memoryview]]]:
+    def _slow_batches(self, call: ProduceCall) -> list[SlowBatch]:
         """The batches that take long to judge, by their number in the request."""
-        slow: list[tuple[int, Partition, memoryview]] = []
-        number = -1
+        slow: list[SlowBatch] = []
+        number = 0
+        for topic in call.request[3]:
+            self._note_slow(slow, number, topic)
+            number += len(topic[2])
+        return slow
+
+    def _slow_in_slices(self, call: ProduceCall) -> Work[list[SlowBatch]]:
+        """The same, slowly."""
+        slow: list[SlowBatch] = []
+        number = seen = 0
         for name, topic_id, partitions in call.request[3]:
-            for index, records in partitions:
-                number += 1
-                partition = (
-                    self._by_name.get((name, index))
-                    if topic_id is None
-                    else self._by_id.get((topic_id, index))
-                )
-                if partition is not None and records is not None and takes_long(partition, records):
-                    slow.append((number, partition, records))
-                if not (number + 1) % SLICE:
+            for start in range(0, len(partitions), SLICE):
+                some = partitions[start : start + SLICE]
+                self._note_slow(slow, number, (name, topic_id, some))
+                number += len(some)
+                seen += len(some)
+                if seen >= SLICE:
+                    seen = 0
                     yield
         return slow
+
+    def _note_slow(self, slow: list[SlowBatch], number: int, topic: TopicRecords) -> None:
+        """Note those of a topic's batches that take long; the first has ``number``."""
+        name, topic_id, partitions = topic
+        for index, records in partitions:
+            partition = (
+                self._by_name.get((name, index)) if topic_id is None else self._by_id.get((topic_id, index))
+            )
+            if partition is not None and records is not None and takes_long(partition, records):
+                slow.append((number, partition, records))
+            number += 1
 
     def _judge_apart(
         self,
         call: ProduceCall,
-        slow: list[tuple[int, Partition, memoryview]],
+        slow: list[SlowBatch],
         verified: Verified | None,
         release: Callable[[], None],
     ) -> PendingAnswer:
