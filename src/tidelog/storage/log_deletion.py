@@ -166,7 +166,8 @@ def truncation_steps(log: Log, offset: int) -> list[int]:
 
 def truncate_fully(log: Log, offset: int, log_start_offset: int | None) -> None:
     """Drop everything; the log goes on, empty, at ``offset``."""
-    log.remove_segments(list(log.segments))
+    # At once, however many: after a crash nobody must find records that another leader has overruled.
+    log.remove_segments(list(log.segments), at_once=True)
     log.create_segment(offset)
     log.set_end_offset(offset)
     log.epochs.clear()

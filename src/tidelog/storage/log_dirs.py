@@ -322,18 +322,35 @@ class LogDirs:
             self.upkeep.checkpoint_soon(log_dir)
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log at ``offset``; whatever the cleaner makes of it now is thrown away."""
+        """Cut a log at ``offset``, and its copy if it is being moved.
+
+        Whatever the cleaner makes of it now is thrown away.
+        """
         log = self.logs[partition]
         self.cleaner.abort(partition)
+        self._cut_future(partition, lambda future: future.truncate_to(offset))
         log.truncate_to(offset)
         self.cleaner.truncated(log)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int) -> None:
-        """Empty a log and let it go on at ``offset``."""
+        """Empty a log, and its copy if it is being moved, and let it go on at ``offset``."""
         log = self.logs[partition]
         self.cleaner.abort(partition)
+        self._cut_future(partition, lambda future: future.truncate_fully_and_start_at(offset))
         log.truncate_fully_and_start_at(offset)
         self.cleaner.truncated(log)
+
+    def _cut_future(self, partition: TopicPartition, cut: Callable[[Log], object]) -> None:
+        """Cut the copy that a move has made so far, before the log: a crash between leaves it short."""
+        future = self.future_logs.get(partition)
+        if future is None:
+            return
+        try:
+            cut(future)
+        except LogDirOfflineError as error:
+            self.mark_offline(future.log_dir, error)
+            # If its directory stays, as when files run out, the copy is of no use all the same.
+            self.moves.cancel(partition)
 
     def dir_of(self, path: Path) -> Path:
         """The log directory that a file or partition lies in."""

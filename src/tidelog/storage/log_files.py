@@ -37,7 +37,6 @@ class LogFiles:
     __slots__ = (
         "_active",
         "_recovery_lock",
-        "_truncations",
         "clock",
         "config",
         "directory",
@@ -55,6 +54,7 @@ class LogFiles:
         "removed",
         "segments",
         "topic_partition",
+        "truncations",
     )
 
     def __init__(
@@ -92,7 +92,8 @@ class LogFiles:
         self._active = segments.active
         # A flush in a thread must not move the recovery point behind a truncation that came after it began.
         self._recovery_lock = threading.Lock()
-        self._truncations = 0
+        self.truncations = 0
+        """How often the log was cut: tells whoever read it in a thread that what it has is stale."""
 
     @property
     def size_bytes(self) -> int:
@@ -135,7 +136,7 @@ class LogFiles:
 
     def _flush(self, offset: int, *, include_empty: bool) -> None:
         # In this order: a truncation before the end is read is seen in the end, one after it in the count.
-        truncations = self._truncations
+        truncations = self.truncations
         directory = self.directory
         offset = min(offset, self.log_end_offset)
         start = self.recovery_point
@@ -155,7 +156,7 @@ class LogFiles:
                     continue
                 raise self._offline("syncing", error) from error
         with self._recovery_lock:
-            if truncations == self._truncations and offset > self.recovery_point:
+            if truncations == self.truncations and offset > self.recovery_point:
                 self.recovery_point = offset
                 self.last_flush_ms = self.clock.time_ms()
 
@@ -180,7 +181,7 @@ class LogFiles:
 
     def _lower_recovery_point(self, offset: int) -> None:
         with self._recovery_lock:
-            self._truncations += 1
+            self.truncations += 1
             self.recovery_point = min(self.recovery_point, offset)
 
     # -- taking segments away -------------------------------------------------------------------------

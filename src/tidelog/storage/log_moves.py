@@ -100,6 +100,16 @@ class LogMoves:
             if log.log_dir == future.log_dir:
                 self.cancel(partition)
                 continue
+            try:
+                # What the crash of a machine took from the end of the log must not come back with the copy.
+                future.truncate_to(log.log_end_offset)
+            except LogDirOfflineError as error:
+                self._dirs.mark_offline(future.log_dir, error)
+                continue
+            except (KafkaError, StorageError) as error:
+                _log.error("the move of %s to %s is given up: %s", partition, future.log_dir, error)
+                self.cancel(partition)
+                continue
             self._start(partition)
 
     def is_moving(self, partition: TopicPartition) -> bool:
@@ -179,14 +189,20 @@ class LogMoves:
         loop = asyncio.get_running_loop()
         if future.log_end_offset < log.log_start_offset:
             future.truncate_fully_and_start_at(log.log_start_offset)
+        cuts = log.truncations
         records = await self._read(log, future.log_end_offset)
         copied = 0
+        if log.truncations != cuts:
+            # Both logs were cut meanwhile, and what was read may be what was cut off.
+            return copied
         for piece in _pieces(records):
             started = loop.time()
             if future.append_as_follower(piece) is None:
                 break
             copied += len(piece)
             await asyncio.sleep((loop.time() - started) * _REST_PER_WORK)
+            if log.truncations != cuts:
+                break
         if not copied:
             raise StorageError(f"{log.topic_partition} has no records at offset {future.log_end_offset}")
         return copied

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,17 +18,19 @@ from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.storage.checkpoints import OffsetCheckpoint
 from tidelog.storage.cleaning_pass import compact_now
+from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log import Isolation, Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.testing.clock import ManualClock
+from tidelog.testing.faulty_disk import FaultyDisk
 
 T0 = TopicPartition("t", 0)
 
 
-def loaded(tmp_path: Path) -> LogDirs:
-    dirs = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock())
+def loaded(tmp_path: Path, disk: Disk = REAL_DISK) -> LogDirs:
+    dirs = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock(), disk=disk)
     dirs.open()
     dirs.identify(broker_id=1, cluster_id="cluster")
     dirs.load(lambda topic: LogConfig())
@@ -330,5 +334,67 @@ def test_a_throttled_move_waits_after_what_it_has_copied_until_the_rate_is_raise
         await wait_until(lambda: dirs.logs[T0].directory.parent == tmp_path / "b")
         assert dirs.logs[T0].log_end_offset == 3
         await dirs.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cut", ["to an offset", "wholly"])
+def test_a_cut_during_a_move_cuts_the_copy_and_what_has_been_read_for_it(tmp_path: Path, cut: str) -> None:
+    reading, may_read = threading.Event(), threading.Event()
+
+    class HeldDisk(FaultyDisk):
+        def pread(self, fd: int, length: int, position: int) -> bytes:  # type: ignore[override]
+            data = os.pread(fd, length, position)
+            if threading.current_thread() is not threading.main_thread():
+                reading.set()
+                assert may_read.wait(20)
+            return data
+
+    async def scenario() -> None:
+        dirs = loaded(tmp_path, HeldDisk())
+        dirs.prefer(T0, tmp_path / "a")
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        for value in (b"1", b"old 2" + b"x" * 900_000, b"old 3" + b"x" * 900_000):
+            append(log, value)
+        may_read.set()
+        dirs.move(T0, tmp_path / "b")
+        future = dirs.future_logs[T0]
+        await wait_until(lambda: future.log_end_offset > 1)
+        reading.clear()
+        may_read.clear()
+        await wait_until(reading.is_set)
+        if cut == "wholly":
+            dirs.truncate_fully_and_start_at(T0, 1)
+        else:
+            dirs.truncate_to(T0, 1)
+        assert future.log_end_offset == 1
+        for number in (2, 3, 4):
+            append(log, b"new %d" % number)
+        may_read.set()
+        await wait_until(lambda: dirs.logs[T0] is not log)
+        kept = [] if cut == "wholly" else [b"1"]
+        assert values_in(dirs.logs[T0]) == [*kept, b"new 2", b"new 3", b"new 4"]
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_that_is_ahead_after_a_crash_is_cut_before_the_move_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        append(log, b"1")
+        target = next(path for path in dirs.paths if path != log.log_dir)
+        dirs.move(T0, target)
+        future = dirs.future_logs[T0]
+        for value in (b"1", b"lost"):
+            append(future, value)
+        await dirs.close()
+        again = loaded(tmp_path)
+        again.start()
+        append(again.logs[T0], b"new")
+        await wait_until(lambda: again.logs[T0].log_dir == target)
+        assert values_in(again.logs[T0]) == [b"1", b"new"]
+        await again.close()
 
     asyncio.run(scenario())

@@ -151,7 +151,10 @@ def test_a_new_segment_takes_the_name_of_one_that_waits(tmp_path: Path) -> None:
     log = dirs.get_or_create(T0, None, TINY, is_new=True)
     fill(log, SEGMENTS)
     log.on_many_removed = lambda: None
-    log.truncate_fully_and_start_at(SEGMENTS - 5)
+    log.remove_segments(list(log.segments))
+    assert len(log.removed) == SEGMENTS
+    log.create_segment(SEGMENTS - 5)
+    log.set_end_offset(SEGMENTS - 5)
     assert len(log.removed) == SEGMENTS - 1
     fill(log, 20)
     assert log.log_end_offset == SEGMENTS + 15
@@ -161,6 +164,23 @@ def test_a_new_segment_takes_the_name_of_one_that_waits(tmp_path: Path) -> None:
         for offset in range(SEGMENTS - 5, SEGMENTS + 15)
     ]
     assert offsets == list(range(SEGMENTS - 5, SEGMENTS + 15))
+
+
+@pytest.mark.parametrize("cut", ["before its start", "whole"])
+def test_many_segments_that_were_cut_off_are_not_found_after_a_crash(tmp_path: Path, cut: str) -> None:
+    dirs = loaded(tmp_path / "before", FaultyDisk())
+    log = dirs.get_or_create(T0, None, TINY, is_new=True)
+    log.truncate_fully_and_start_at(100)
+    fill(log, SEGMENTS)
+    log.on_many_removed = lambda: None
+    if cut == "whole":
+        log.truncate_fully_and_start_at(50)
+    else:
+        log.truncate_to(50)
+    copy = tmp_path / "crashed" / "t-0"
+    copy_directory(log.directory, copy)
+    again = Log.open(copy, TINY, clock=ManualClock(), clean_shutdown=False)
+    assert (again.log_start_offset, again.log_end_offset) == (50, 50)
 
 
 def test_a_log_is_renamed_while_its_removed_segments_wait(tmp_path: Path) -> None:
