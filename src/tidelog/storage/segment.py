@@ -360,7 +360,7 @@ class Segment(SegmentReads):
             raise IndexesNotReady(self.path(), self._rebuilding)
         if self._damage is not None:
             raise self._damage
-        loop = _running_loop()
+        loop = running_loop()
         bounds = IndexBounds(
             self.base_offset,
             self.index_interval,
@@ -512,7 +512,8 @@ class Segment(SegmentReads):
         self._reserved_entries = 0
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs in this thread."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
