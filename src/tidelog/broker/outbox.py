@@ -145,4 +145,12 @@ def in_memory(parts: list[Part]) -> bytes:
 
 
 def _as_bytes(part: Part) -> bytes:
-    return part if isinstance(part, bytes) else os.pread(part.fd, part.length, part.position)
+    if isinstance(part, bytes):
+        return part
+    data = os.pread(part.fd, part.length, part.position)
+    if len(data) != part.length:
+        # The answer's length has been given already: what follows would be read as part of this one.
+        raise OSError(
+            f"the file ended {part.length - len(data)} bytes before the range that was promised to the peer"
+        )
+    return data

@@ -48,7 +48,7 @@ class BatchRecords:
         if walker.bad_count:
             bad = walker.bad_records[0]
             raise CorruptRecordError(
-                f"record {bad.index} of the batch has the offset delta {bad.offset_delta}"
+                f"record {bad.record_index} of the batch has the offset delta {bad.offset_delta}"
             )
         if stream.read_bytes > MAX_RECORD_BYTES:
             for _ in self.pieces():

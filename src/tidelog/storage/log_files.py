@@ -21,12 +21,12 @@ from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producer_state import ProducerState
 from tidelog.storage.removed_segments import RemovedSegments
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import Segment, running_loop
 from tidelog.storage.segments import Segments
 
 # So many segments are closed and renamed in less than a millisecond.
 _RENAMED_AT_ONCE = 8
-# For ten seconds a sync waits for files that it may open.
+# For ten seconds a sync in a thread waits for files that it may open.
 _SYNC_ATTEMPTS = 100
 _SYNC_PAUSE_S = 0.1
 
@@ -150,8 +150,9 @@ class LogFiles:
                 if isinstance(error, FileNotFoundError) and not directory.exists():
                     # The partition is being deleted, or renamed for that: nothing of it needs to last.
                     return
-                if attempt and is_out_of_files(error):
-                    # Nothing has been synced and nothing has failed to be: others may close some soon.
+                if attempt and is_out_of_files(error) and running_loop() is None:
+                    # Nothing has been synced and nothing has failed to be: others may close some soon. Not
+                    # on the loop, which would do so.
                     time.sleep(_SYNC_PAUSE_S)
                     continue
                 raise self._offline("syncing", error) from error

@@ -24,7 +24,6 @@ from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.files import (
-    DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -73,6 +72,7 @@ class Segment(SegmentReads):
     """The batches from ``base_offset`` on, up to the next segment."""
 
     __slots__ = (
+        "_changes",
         "_damage",
         "_fd",
         "_first_timestamp",
@@ -119,6 +119,8 @@ class Segment(SegmentReads):
         self._first_timestamp: int | None = None
         self._rebuilding: asyncio.Future[None] | None = None
         self._damage: StorageError | None = None
+        # How often it was cut or closed: indexes that were rebuilt meanwhile are of something else.
+        self._changes = 0
 
     @classmethod
     def create(
@@ -358,7 +360,7 @@ class Segment(SegmentReads):
             raise IndexesNotReady(self.path(), self._rebuilding)
         if self._damage is not None:
             raise self._damage
-        loop = _running_loop()
+        loop = running_loop()
         bounds = IndexBounds(
             self.base_offset,
             self.index_interval,
@@ -377,15 +379,30 @@ class Segment(SegmentReads):
             self._take_rebuilt(build())
             return
         ready = self._rebuilding = loop.create_future()
-        building = loop.run_in_executor(None, build)
-        building.add_done_callback(lambda built: self._finish_rebuilding(built, ready))
+        changes = self._changes
+
+        def finish(built: asyncio.Future[RebuiltIndexes]) -> None:
+            is_same = self._changes == changes and self.path() == path
+            self._finish_rebuilding(built, ready, paths, is_same=is_same)
+
+        loop.run_in_executor(None, build).add_done_callback(finish)
         raise IndexesNotReady(path, ready)
 
-    def _finish_rebuilding(self, built: asyncio.Future[RebuiltIndexes], ready: asyncio.Future[None]) -> None:
+    def _finish_rebuilding(
+        self,
+        built: asyncio.Future[RebuiltIndexes],
+        ready: asyncio.Future[None],
+        paths: tuple[Path, Path],
+        *,
+        is_same: bool,
+    ) -> None:
+        """Take rebuilt indexes, or throw them away if the segment is not what it was when that began."""
         self._rebuilding = None
         try:
-            if self.waiting != DELETED_SUFFIX:
+            if is_same:
                 self._take_rebuilt(built.result())
+            else:
+                self._discard_rebuilt(built, paths)
         except (OSError, StorageError) as error:
             # Whoever needs them next is told that the log is damaged, or tries again.
             _log.error("the indexes of %s cannot be rebuilt: %s", self.path(), error)
@@ -393,6 +410,13 @@ class Segment(SegmentReads):
         finally:
             if not ready.done():
                 ready.set_result(None)
+
+    def _discard_rebuilt(self, built: asyncio.Future[RebuiltIndexes], paths: tuple[Path, Path]) -> None:
+        """Whoever needs the indexes next has them rebuilt again, if that is still to be done."""
+        error = None if built.cancelled() else built.exception()
+        _log.info("indexes that were rebuilt of %s are not used: it has changed (%s)", self.path(), error)
+        for path in paths:
+            path.with_name(path.name + REBUILT_SUFFIX).unlink(missing_ok=True)
 
     def _take_rebuilt(self, rebuilt: RebuiltIndexes) -> None:
         """Put rebuilt indexes in the place of the old ones, and add what has been appended since."""
@@ -435,6 +459,7 @@ class Segment(SegmentReads):
     def truncate_to(self, offset: int) -> int:
         """Drop the batches that hold ``offset`` or later ones; gives back how many bytes went."""
         position = self.position_of(offset)
+        self._changes += 1
         self.forget_positions()
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -478,6 +503,7 @@ class Segment(SegmentReads):
     def close_handles(self) -> None:
         """Let go of files and maps without writing, as when the disk has failed."""
         super().close_handles()
+        self._changes += 1
         self._fd = -1
 
     def close_indexes(self) -> None:
@@ -486,7 +512,8 @@ class Segment(SegmentReads):
         self._reserved_entries = 0
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs in this thread."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

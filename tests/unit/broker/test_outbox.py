@@ -141,3 +141,9 @@ def test_only_answers_without_a_large_file_are_read_as_a_whole(fd: int) -> None:
     assert read_if_small(answer(fd)) is None
     small: list[Part] = [b"head", FileRange(fd, 5, SMALL), b"tail"]
     assert read_if_small(small) == [b"head", CONTENT[5 : 5 + SMALL], b"tail"]
+
+
+def test_a_file_that_is_shorter_than_the_answer_says_is_not_sent_in_part(fd: int) -> None:
+    short: list[Part] = [b"head", FileRange(fd, len(CONTENT) - 10, SMALL), b"tail"]
+    with pytest.raises(OSError, match="the file ended 990 bytes before the range"):
+        read_if_small(short)

@@ -46,6 +46,11 @@ def spoil(directory: Path) -> bytes:
     return good
 
 
+def make_again(directory: Path) -> None:
+    """As when a topic of the same name is made right after it was deleted."""
+    directory.mkdir()
+
+
 def first_offset(log: Log, offset: int) -> int:
     return next(iter_batches(log.read_bytes(offset, 1000)))[1].base_offset
 
@@ -134,3 +139,54 @@ def test_a_segment_that_is_damaged_itself_is_read_once_and_then_called_damaged(
                 log.read(5, 1000)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("change", ["cut", "closed", "deleted"])
+def test_indexes_of_a_segment_that_has_changed_meanwhile_are_thrown_away(
+    open_log: OpenLog, directory: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    was_read, may_finish = threading.Event(), threading.Event()
+    real = index_rebuild.read_headers
+
+    def read_headers(*args: object) -> index_rebuild.RebuiltIndexes:
+        rebuilt = real(*args)  # type: ignore[arg-type]
+        was_read.set()
+        assert may_finish.wait(20)
+        return rebuilt
+
+    monkeypatch.setattr("tidelog.storage.segment.read_headers", read_headers)
+
+    async def scenario() -> None:
+        log = open_log()
+        segment = log.segments.first
+        assert segment.offset_index.entries
+        with pytest.raises(IndexesNotReady) as told:
+            segment._rebuild_indexes()
+        assert was_read.wait(20)
+        match change:
+            case "cut":
+                log.truncate_to(5)
+                for number in range(5, 8):
+                    log.append_as_leader(bytearray(batch(number + 1000)), 0)
+            case "closed":
+                log.close_handles()
+            case "deleted":
+                log.rename_for_delete()
+                log.close_handles()
+                make_again(directory)
+        may_finish.set()
+        await told.value.ready
+        if change != "cut":
+            assert not segment.is_open
+        if change == "deleted":
+            return
+        end = log.log_end_offset
+        log.update_high_watermark(end)
+        segment.forget_positions()
+        last = min(end, BATCHES) - 1
+        assert segment.offset_index.last_offset <= last
+        assert [first_offset(log, offset) for offset in range(end)] == list(range(end))
+        assert segment.max_timestamp.timestamp == NOW + last + (1000 if change == "cut" else 0)
+
+    asyncio.run(scenario())
+    assert not list(directory.glob("*.rebuilt"))

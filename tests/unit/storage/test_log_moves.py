@@ -343,7 +343,7 @@ def test_a_cut_during_a_move_cuts_the_copy_and_what_has_been_read_for_it(tmp_pat
     reading, may_read = threading.Event(), threading.Event()
 
     class HeldDisk(FaultyDisk):
-        def pread(self, fd: int, length: int, position: int) -> bytes:  # type: ignore[override]
+        def pread(self, fd: int, length: int, position: int) -> bytes:
             data = os.pread(fd, length, position)
             if threading.current_thread() is not threading.main_thread():
                 reading.set()

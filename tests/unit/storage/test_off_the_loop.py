@@ -383,6 +383,8 @@ def test_the_cleaner_gives_way_between_logs(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
 
+
+def test_the_many_files_of_a_deleted_log_are_closed_in_a_thread(tmp_path: Path) -> None:
     async def scenario() -> None:
         dirs = loaded(tmp_path, FaultyDisk())
         log = dirs.get_or_create(T0, None, TINY, is_new=True)

@@ -107,6 +107,25 @@ def test_a_sync_waits_for_files_that_it_may_open(open_log: OpenLog, disk: Faulty
     assert log.recovery_point == 1
 
 
+@FILES
+def test_a_sync_on_the_loop_does_not_wait(
+    open_log: OpenLog, disk: FaultyDisk, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log_files.time.sleep", lambda _: pytest.fail("the loop waits"))
+    log = open_log()
+    log.append_as_leader(batch(), 0)
+
+    async def scenario() -> None:
+        disk.fail_next("open", code)
+        with pytest.raises(OutOfFilesError):
+            log.flush()
+        assert log.recovery_point == 0
+        log.flush()
+        assert log.recovery_point == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_cleaner_without_files_leaves_the_directory_and_the_log_as_they_are(tmp_path: Path) -> None:
     dirs = loaded(tmp_path, FaultyDisk())
     log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)

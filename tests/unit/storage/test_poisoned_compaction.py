@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from tests.unit.storage.test_compaction import COMPACT, CompactedLog
 
+from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import CONTROL_BIT, parse_header
 from tidelog.records.compression import Codec, compress
 from tidelog.records.record import Record, encode_batch
+from tidelog.storage.batch_records import BatchRecords
 from tidelog.storage.cleaner_process import CleanerProcess, InlineRunner, WorkerDied
 from tidelog.storage.cleaning_pass import compact_now
 from tidelog.storage.log_dirs import LogDirs
@@ -249,3 +251,10 @@ def test_a_log_that_is_left_alone_is_tried_again_after_an_hour(tmp_path: Path) -
         await dirs.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_whose_offset_is_not_in_its_batch_is_named(codec: Codec) -> None:
+    batch = with_body(codec, BODIES["an offset behind the batch's last"])
+    with pytest.raises(CorruptRecordError, match="record 1 of the batch has the offset delta 32"):
+        BatchRecords(batch, 0, parse_header(batch)).check()
