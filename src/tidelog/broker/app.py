@@ -205,7 +205,6 @@ class Broker:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
-        self._watch_loop()
         if self._membership is None:
             self.network.start()
 
@@ -369,6 +368,8 @@ class Broker:
         await import_in_steps([*modules_of("tidelog.coordinator"), "tidelog.broker.coordinators"])
         _ = self.coordinators
         await self._dispatcher.warm_up()
+        # Not before: importing a large module is one step, and no request's.
+        self._watch_loop()
 
     # Stop
 

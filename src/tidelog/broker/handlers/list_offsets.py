@@ -64,12 +64,12 @@ def handle(
     named = Counter(_names(request))
     lookups = list(_lookups(context, request, named))
     if len(lookups) > _SEARCHES_AT_A_TIME and any(lookup.is_search for lookup in lookups):
-        return _look_up(request, lookups)
+        return _look_up(request, lookups, searches=True)
     for lookup in lookups:
         lookup.begin()
     if all(lookup.answer is not None for lookup in lookups):
         return _response(request, lookups)
-    return _look_up(request, lookups)
+    return _look_up(request, lookups, searches=True)
 
 
 async def _look_up_many(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -77,13 +77,18 @@ async def _look_up_many(context: RequestContext, request: ListOffsetsRequest) ->
     named: Counter[tuple[str, int]] = Counter()
     async for name in in_turns(_names(request), _AT_A_TIME):
         named[name] += 1
-    lookups = [lookup async for lookup in in_turns(_lookups(context, request, named), _AT_A_TIME)]
-    return await _look_up(request, lookups)
+    lookups: list[_Lookup] = []
+    searches = False
+    async for lookup in in_turns(_lookups(context, request, named), _AT_A_TIME):
+        lookups.append(lookup)
+        searches = searches or lookup.is_search
+    return await _look_up(request, lookups, searches=searches)
 
 
-async def _look_up(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:
+async def _look_up(
+    request: ListOffsetsRequest, lookups: list[_Lookup], *, searches: bool
+) -> ListOffsetsResponse:
     """The same where it takes longer: many partitions, or records that are far to find."""
-    searches = any(lookup.is_search for lookup in lookups)
     async for lookup in in_turns(lookups, _SEARCHES_AT_A_TIME if searches else _AT_A_TIME):
         await lookup.finish()
     return _response(request, lookups)

@@ -52,7 +52,7 @@ REFUSED = 0
 TAKEN = 1
 FULL = 2
 
-FIRST_ENTRIES = 1 << 12
+FIRST_ENTRIES = 1 << 8
 MAX_ENTRIES = 1 << 17
 """What a table holds at most, some 20 MB; whoever finds it full has it drained."""
 _HEAP_BYTES_PER_ENTRY = 64
@@ -61,6 +61,7 @@ _MAX_PROBES = 64
 """Keys that were chosen to collide make the table look full; they do not make it slow."""
 _MAX_NAMES = 10_000
 _NUMBERS = 2048
+_SMALL_NUMBERS = list(range(2048))
 _HASH_PRIME = 0x100000001B3
 
 _KEY_TYPE = 1
@@ -162,7 +163,7 @@ class OffsetFold:
     def __init__(self) -> None:
         self._seed = int.from_bytes(os.urandom(7), "big")
         self._names: dict[bytes, tuple[str, str]] = {}
-        self._numbers = list(range(_NUMBERS))
+        self._numbers = _SMALL_NUMBERS
         self._topic_ids: dict[bytes, Uuid] = {}
         self._slots_by_key: dict[bytes, int] = {}
         self._capacity = 0
