@@ -155,7 +155,8 @@ def _announce(address: str, options: StartOptions) -> None:
     if options.log_format == "json":
         print(f'{{"event": "ready", "address": "{address}"}}', flush=True)
     else:
-        print(f"Tidelog is ready on {address}", flush=True)
+        # In one piece: threads log to the same file meanwhile.
+        print(f"Tidelog is ready on {address}\n", end="", flush=True)
     if options.welcome:
         server = "" if address == _DEFAULT_ADDRESS else f" --bootstrap-server {address}"
         print(_WELCOME.format(address=address, tidelog=_own_command(), server=server), flush=True)
