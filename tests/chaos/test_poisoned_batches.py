@@ -271,11 +271,12 @@ def list_by_time(session: Session, topic: str, timestamp: int) -> int:
 
 
 BOMBS: dict[str, Callable[[Codec], bytes]] = {
-    "tiny records, gaps": lambda codec: batch_of(*tiny_records(32, consecutive=False), codec),
+    "tiny records, gaps": lambda codec: batch_of(*tiny_records(16, consecutive=False), codec),
     "tiny records": lambda codec: batch_of(*tiny_records(4, consecutive=True), codec),
     "tiny records, header ahead": lambda codec: batch_of(
         *tiny_records(4, consecutive=True), codec, base_timestamp=now_ms() + 3_000_000_000
     ),
+    "a record of 10 MB": lambda codec: _with_payload(one_huge_record(10 * MB, codec), 1, codec),
     "a record of 100 MB": lambda codec: _with_payload(one_huge_record(100 * MB, codec), 1, codec),
     "a record of 200 MB": lambda codec: _with_payload(one_huge_record(200 * MB, codec), 1, codec),
     "more records than allowed": lambda codec: batch_of(b"", 4_000_001, codec),

@@ -89,9 +89,9 @@ class BrokerProcess:
     def broken_rule(self) -> list[str]:
         """Those of the ``hold_ups`` that are the broker's own doing.
 
-        How long a disk takes for a file is up to the machine, which tests share with others. Where several run
-        side by side even computing takes many times as long; ``TIDELOG_LOOP_LIMIT_MS`` says from where on a
-        step counts (``make chaos`` goes by the rule itself, 20 ms).
+        How long a disk takes for a file is up to the machine, which tests share with others. Where several
+        run side by side even computing takes many times as long; ``TIDELOG_LOOP_LIMIT_MS`` says from where on
+        a step counts (``make chaos`` goes by the rule itself, 20 ms).
         """
         limit_ms = int(os.environ.get("TIDELOG_LOOP_LIMIT_MS", "100"))
         return [
