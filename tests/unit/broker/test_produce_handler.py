@@ -536,8 +536,10 @@ def test_a_request_of_very_many_partitions_is_read_written_and_answered_in_slice
     assert [each.index for each in found] == list(range(1000))
     assert [each.error_code for each in found[:2]] == [0, 0]
     assert {each.error_code for each in found[2:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    # Requests of clients that have gone may be finished meanwhile.
-    assert done[-4:] == ["parse_produce_in_slices", "_slow_in_slices", "stage_in_slices", "settle_in_slices"]
+    # Requests of clients that have gone may be finished meanwhile, in between.
+    steps = iter(done)
+    for step in ("parse_produce_in_slices", "_slow_in_slices", "stage_in_slices", "settle_in_slices"):
+        assert step in steps, f"{step} is missing, or not in its place: {done}"
     assert values(topic.fetch(offset=0, partition=1)) == [b"v"]
 
 
