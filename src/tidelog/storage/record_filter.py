@@ -20,16 +20,14 @@ from tidelog.records.batch import (
     CONTROL_BIT,
     CREATE_TIME,
     DELETE_HORIZON_BIT,
-    HEADER_SIZE,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
-    pack_header,
 )
 from tidelog.records.body_compressor import BodyCompressor
 from tidelog.records.compression import Codec
-from tidelog.records.record import assemble_batch, rebase_record
+from tidelog.records.record import assemble_batch, join_batch, rebase_record
 from tidelog.storage.batch_records import BatchRecords, scan_sound
 from tidelog.storage.cleaned_transactions import CleanedTransactions
 from tidelog.storage.offset_map import OffsetMap
@@ -200,7 +198,7 @@ class RecordFilter:
                 )
             if parts:
                 compressor.write(b"".join(parts))
-        return with_header(
+        return join_batch(
             header._replace(
                 attributes=attributes,
                 base_timestamp=base_timestamp,
@@ -230,25 +228,3 @@ class RecordFilter:
         if producer.last_offset != NO_OFFSET:
             return header.last_offset == producer.last_offset
         return header.is_control and header.producer_epoch == producer.epoch
-
-
-def with_header(header: BatchHeader, payload: bytes) -> bytearray:
-    """A batch of compressed records and the fields of ``header``; its size and CRC are computed anew."""
-    batch = bytearray(HEADER_SIZE)
-    batch += payload
-    pack_header(
-        batch,
-        0,
-        len(batch),
-        base_offset=header.base_offset,
-        leader_epoch=header.partition_leader_epoch,
-        attributes=header.attributes,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        record_count=header.record_count,
-    )
-    return batch

@@ -15,13 +15,12 @@ from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import CONTROL_BIT, parse_header
 from tidelog.records.compression import Codec, compress
-from tidelog.records.record import Record, encode_batch
+from tidelog.records.record import Record, encode_batch, join_batch
 from tidelog.storage.batch_records import BatchRecords
 from tidelog.storage.cleaner_process import CleanerProcess, InlineRunner, WorkerDied
 from tidelog.storage.cleaning_pass import compact_now
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_options import CleanerOptions, LogDirsOptions
-from tidelog.storage.record_filter import with_header
 from tidelog.testing.clock import ManualClock
 
 CODECS = list(Codec)
@@ -65,7 +64,7 @@ def with_payload(codec: Codec, payload: bytes, *, control: bool = False) -> byte
     header = header._replace(base_timestamp=NOW, max_timestamp=NOW)
     if control:
         header = header._replace(attributes=header.attributes | CONTROL_BIT, producer_id=7, producer_epoch=0)
-    return bytes(with_header(header, payload))
+    return bytes(join_batch(header, payload))
 
 
 def put(log: CompactedLog, batch: bytes) -> int:
@@ -126,13 +125,13 @@ def test_sound_records_are_not_stepped_over(tmp_path: Path, codec: Codec) -> Non
 
 def test_an_unknown_codec_is_stepped_over(tmp_path: Path) -> None:
     header = parse_header(with_body(Codec.NONE, BODIES["nothing"]))
-    assert_stepped_over(CompactedLog(tmp_path), bytes(with_header(header._replace(attributes=7), b"xyz")))
+    assert_stepped_over(CompactedLog(tmp_path), bytes(join_batch(header._replace(attributes=7), b"xyz")))
 
 
 @pytest.mark.parametrize("count", [-1, 1_000_000, 2**31 - 1])
 def test_an_absurd_number_of_records_is_stepped_over(tmp_path: Path, count: int) -> None:
     header = parse_header(with_body(Codec.NONE, BODIES["nothing"]))
-    batch = with_header(header._replace(record_count=count), BODIES["sound, for comparison"])
+    batch = join_batch(header._replace(record_count=count), BODIES["sound, for comparison"])
     assert_stepped_over(CompactedLog(tmp_path), bytes(batch))
 
 
