@@ -10,6 +10,8 @@ TESTS := tests/unit tests/contract tests/simulation tests/integration tests/clus
 # Compiled at installation: see hatch_build.py.
 TYPED := $(shell find src -name '*.pxd')
 CODEC := $(TYPED) $(TYPED:.pxd=.py)
+# Where a test's time limit cannot interrupt (compiled code, say), show the stacks and end the process.
+LAST_RESORT := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run broker cluster cassandra test chaos lint check format compat bench docs clean
@@ -41,7 +43,7 @@ cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 
 	@$(BIN)/python scripts/run_cassandra.py
 
 test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not spark and not long' $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(LAST_RESORT) -m 'not spark and not long' $(TESTS)
 	$(BIN)/python -m pytest -m 'spark and not long' $(TESTS)
 
 chaos: $(STAMP) ## the crash tests that take minutes

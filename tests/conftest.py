@@ -1,5 +1,5 @@
-"""What holds for all tests: property tests try the same examples each time, and those that run Spark are
-marked.
+"""What holds for all tests: property tests try the same examples each time, those that run Spark are marked,
+and failures are named when they happen.
 
 A search that draws anew each time belongs into a session of its own (``TIDELOG_HYPOTHESIS=random``), where
 somebody looks at what it finds, not into a check that others wait for. Spark's tests are run one after the
@@ -25,6 +25,24 @@ SPARK_MODULES = (
     "test_pipeline_",
     "test_demo",
 )
+
+
+class _FailuresAtOnce:
+    """Names a failure where it happens: a run that is cut short prints no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"FAILED ({report.when}) {report.nodeid}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -204,7 +204,7 @@ class FetchLoop:
         for each in ready:
             partition = each.partition
             log = partition.log
-            if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            if partition.needs_sync:
                 return None
             positions[partition.topic_partition] = self._position(each)
         return positions
