@@ -21,7 +21,7 @@ BROKERS = (1, 2, 3)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]:
     options = {
         "zookeeper.session.timeout.ms": "100",
-        "replica.lag.time.max.ms": "500",
+        "replica.lag.time.max.ms": "2000",
     }
     with ClusterThread(tmp_path_factory.mktemp("sessions"), 3, options=options) as running:
         with Admin(bootstrap_servers=running.bootstrap) as admin:
@@ -128,6 +128,7 @@ def test_a_broker_registers_as_soon_as_another_with_its_id_is_gone(cluster: Clus
 
 
 def test_without_zookeeper_acknowledgements_go_on_but_nothing_changes(cluster: ClusterThread) -> None:
+    wait_until_well(cluster)
     for broker in BROKERS:
         cluster.zookeeper_away(broker)
     write(cluster, 3)
