@@ -7,7 +7,8 @@ the usual ones are done after a moment, and finished in a thread. The request wa
 behind it on its connection, so that order and sequence numbers stay as they were sent.
 
 :class:`JudgingThreads` serves whoever has had the least of them first: a batch that takes milliseconds does
-not wait for those that take seconds, however many there are.
+not wait for those that take seconds, however many there are. Now and then it is the turn of whoever has waited
+longest, so that these come to their end, too.
 
 Called by ``handlers/produce``.
 """
@@ -20,7 +21,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.errors import KafkaError
 from tidelog.records.batch import CODEC_MASK
@@ -37,6 +38,8 @@ _BYTES_AT_ONCE: Final = 256 * 1024
 _BYTES_IN_TURN: Final = 2 * 1024 * 1024
 # What a batch costs at least, however little there is to unpack.
 _BATCH_BYTES: Final = 4096
+# Every so many turns are for the request that came first, whatever it has had.
+_TURNS_BY_COST: Final = 4
 # Whoever is gone is judged for only if there is little else to do.
 _FEW: Final = 64
 
@@ -120,6 +123,15 @@ class RequestJudging:
         self._current = None
 
 
+class _Waiting(NamedTuple):
+    """A request in the queue, with what it has had of the threads and when it came."""
+
+    cost_bytes: int
+    order: int
+    request: RequestJudging
+    when_done: Callable[[Exception | None], None]
+
+
 class JudgingThreads:
     """Threads that judge requests, the one that has had the least of them first; started when needed."""
 
@@ -127,9 +139,10 @@ class JudgingThreads:
         self._loop = loop
         self._count = count or max(2, min(4, os.cpu_count() or 1))
         self._order = itertools.count()
-        self._waiting: list[tuple[int, int, RequestJudging, Callable[[Exception | None], None]]] = []
+        self._waiting: list[_Waiting] = []
         self._change = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._turns = 0
         self._closed = False
 
     @property
@@ -140,7 +153,8 @@ class JudgingThreads:
     def judge(self, request: RequestJudging, when_done: Callable[[Exception | None], None]) -> None:
         """Judge a request; ``when_done`` is called on the loop, with what went wrong if something did."""
         with self._change:
-            heapq.heappush(self._waiting, (request.cost_bytes, next(self._order), request, when_done))
+            waiting = _Waiting(request.cost_bytes, next(self._order), request, when_done)
+            heapq.heappush(self._waiting, waiting)
             self._change.notify()
         if len(self._threads) < self._count:
             thread = threading.Thread(target=self._run, name=f"judging-{len(self._threads)}", daemon=True)
@@ -161,7 +175,7 @@ class JudgingThreads:
                     self._change.wait()
                 if self._closed:
                     return
-                _, order, request, when_done = heapq.heappop(self._waiting)
+                _, order, request, when_done = self._next()
             failure: Exception | None = None
             try:
                 request.given_up = not request.is_wanted()
@@ -172,7 +186,18 @@ class JudgingThreads:
                 self._tell(when_done, failure)
                 continue
             with self._change:
-                heapq.heappush(self._waiting, (request.cost_bytes, order, request, when_done))
+                heapq.heappush(self._waiting, _Waiting(request.cost_bytes, order, request, when_done))
+
+    def _next(self) -> _Waiting:
+        waiting = self._waiting
+        self._turns += 1
+        if self._turns % _TURNS_BY_COST:
+            return heapq.heappop(waiting)
+        first = min(range(len(waiting)), key=lambda place: waiting[place].order)
+        waiting[first], waiting[-1] = waiting[-1], waiting[first]
+        found = waiting.pop()
+        heapq.heapify(waiting)
+        return found
 
     def _tell(self, when_done: Callable[[Exception | None], None], failure: Exception | None) -> None:
         try:

@@ -12,7 +12,7 @@ the image now; the elements of all topics together are those of the image's pres
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
@@ -26,6 +26,8 @@ from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponsePar
 _VARIANTS = 4
 _LISTENER_ERROR_SINCE = 6
 _PARTITIONS_PER_SLICE = 64
+# So many topics that are gone may still be kept.
+_MAX_GONE = 256
 
 
 class Variant(NamedTuple):
@@ -52,6 +54,11 @@ class _Known:
         self.all: Elements | None = None
         self.all_at = -1
 
+    def forget_all_but(self, there: Mapping[str, TopicImage]) -> None:
+        """Keep no topics that are gone."""
+        for name in self.topics.keys() - there.keys():
+            del self.topics[name]
+
 
 class MetadataCache:
     """The encoded topics of one broker's image."""
@@ -71,8 +78,7 @@ class MetadataCache:
                 # True of each topic at one moment, but not of all of them at the same.
                 return elements
             known.all, known.all_at = elements, changes
-            for name in known.topics.keys() - image.topics.keys():
-                del known.topics[name]
+            known.forget_all_but(image.topics)
         return known.all
 
     def topics(
@@ -80,6 +86,8 @@ class MetadataCache:
     ) -> Work[Elements]:
         """These topics; of those that are not there, what the caller says of them."""
         known = self._known(variant)
+        if len(known.topics) > len(self._image.topics) + _MAX_GONE:
+            known.forget_all_but(self._image.topics)
         parts: list[bytes] = []
         for count, topic in enumerate(topics, 1):
             if isinstance(topic, MetadataResponseTopic):

@@ -139,11 +139,6 @@ def read_if_small(parts: list[Part]) -> list[bytes] | None:
     return [_as_bytes(part) for part in parts]
 
 
-def in_memory(parts: list[Part]) -> bytes:
-    """The parts of an answer as bytes, files read; for networks that are simulated."""
-    return b"".join(map(_as_bytes, parts))
-
-
 def _as_bytes(part: Part) -> bytes:
     if isinstance(part, bytes):
         return part

@@ -218,7 +218,7 @@ class LogAppend(LogStaging):
             return judgement.result()
         if isinstance(judged, KafkaError):
             raise judged
-        return judged
+        return judged.appended_at(self.clock.time_ms())
 
     # -- appending as follower ------------------------------------------------------------------------
 

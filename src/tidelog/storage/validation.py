@@ -211,6 +211,14 @@ class ValidBatch(NamedTuple):
     append_time_ms: int
     """When it was appended, where the topic wants to know that; else -1."""
 
+    def appended_at(self, now_ms: int) -> ValidBatch:
+        """The same, appended now where the topic wants to know the time: judging may have taken a while."""
+        records = self.records
+        if self.append_time_ms == NO_TIMESTAMP or not isinstance(records, bytearray):
+            return self
+        set_timestamps(records, 0, self.size, LOG_APPEND_TIME, now_ms)
+        return self._replace(max_timestamp=now_ms, append_time_ms=now_ms)
+
 
 class Judgement:
     """What a leader makes of one batch. Raises ``KafkaError`` wherever it finds something wrong."""

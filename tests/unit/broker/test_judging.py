@@ -138,6 +138,47 @@ def test_light_requests_overtake_heavy_ones(partition: Partition) -> None:
     assert sorted(order[1:]) == ["heavy 0", "heavy 1", "heavy 2"]
 
 
+def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition: Partition) -> None:
+    """One thread, and for every light request that is done two more, until two thousand have come."""
+    order: list[str] = []
+    heavy_batch = heavy(40)
+    light_batch = light()
+    most = 2000
+
+    async def scenario() -> None:
+        threads = JudgingThreads(asyncio.get_running_loop(), count=1)
+        done = asyncio.Event()
+        sent = 0
+
+        def send() -> None:
+            nonlocal sent
+            if sent < most:
+                sent += 1
+                threads.judge(RequestJudging([(0, partition, light_batch)]), light_done)
+
+        def light_done(failure: Exception | None) -> None:
+            order.append("light")
+            send()
+            send()
+            if len(order) > most:
+                done.set()
+
+        def heavy_done(failure: Exception | None) -> None:
+            order.append("heavy")
+            if len(order) > most:
+                done.set()
+
+        for _ in range(10):
+            send()
+        threads.judge(RequestJudging([(0, partition, heavy_batch)]), heavy_done)
+        async with asyncio.timeout(WAIT_S):
+            await done.wait()
+        threads.close()
+
+    asyncio.run(scenario())
+    assert order.index("heavy") < most / 2
+
+
 def test_what_goes_wrong_in_a_thread_is_told(partition: Partition) -> None:
     async def scenario() -> Exception | None:
         loop = asyncio.get_running_loop()

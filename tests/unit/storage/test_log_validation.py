@@ -268,6 +268,22 @@ def test_log_append_time_is_written_by_the_broker(open_log: OpenLog, clock: Manu
     assert {record.timestamp for record in decode_batch(batch)} == {clock.time_ms()}
 
 
+def test_log_append_time_is_that_of_the_append_however_long_judging_takes(
+    open_log: OpenLog, clock: ManualClock
+) -> None:
+    log = open_log(message_timestamp_type="LogAppendTime")
+    judgement = log.judge(encode_batch([Record(timestamp=clock.time_ms(), value=b"v")] * 3, codec=Codec.GZIP))
+    judgement.advance()
+    clock.advance(5000)
+    judged = judgement.result()
+    info = log.stage_as_leader(judged.records, 0, judged=judged)
+    log.write_staged()
+    batch = stored(log)
+    assert info.log_append_time_ms == parse_header(batch).max_timestamp == clock.time_ms()
+    assert check_crc(batch, 0, len(batch))
+    assert {record.timestamp for record in decode_batch(batch)} == {clock.time_ms()}
+
+
 def test_producers_may_not_claim_log_append_time_themselves(open_log: OpenLog, clock: ManualClock) -> None:
     batch = plain(clock.time_ms())
     set_timestamps(batch, 0, len(batch), LOG_APPEND_TIME, clock.time_ms())

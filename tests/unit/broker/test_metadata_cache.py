@@ -1,0 +1,42 @@
+"""What is kept of topics for Metadata answers, and for how long."""
+
+from __future__ import annotations
+
+import weakref
+
+from tidelog.broker.metadata_cache import MetadataCache, Variant
+from tidelog.ids import Uuid
+from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.wire.fetch import drained
+
+VARIANT = Variant(version=12, listener="PLAINTEXT", operations=False)
+
+
+class Partitions(dict[int, PartitionImage]):
+    """A mapping that tells when nobody holds it any more."""
+
+
+def test_topics_that_are_gone_are_forgotten_though_nobody_asks_for_all() -> None:
+    image = MetadataImage()
+    cache = MetadataCache(image)
+    held: list[weakref.ref[Partitions]] = []
+    for number in range(2000):
+        name = f"topic-{number}"
+        partitions = Partitions()
+        held.append(weakref.ref(partitions))
+        image.install(TopicImage(name, Uuid(number.to_bytes(16, "big")), partitions))
+        del partitions
+        assert drained(cache.topics(VARIANT, [image.topics[name]])).number == 1
+        image.drop_topic(name)
+    assert sum(each() is not None for each in held) < 300
+
+
+def test_a_topic_made_anew_is_told_anew() -> None:
+    image = MetadataImage()
+    cache = MetadataCache(image)
+    told = set()
+    for number in range(1, 4):
+        image.install(TopicImage("orders", Uuid(bytes([number]) * 16), {}))
+        told.add(drained(cache.topics(VARIANT, [image.topics["orders"]])).encoded)
+        image.drop_topic("orders")
+    assert len(told) == 3
