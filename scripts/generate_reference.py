@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tidelog.client.options import admin, consumer, producer
-from tidelog.client.options import unhonoured as unhonoured_by_clients
+from tidelog.client.options import unsupported as unsupported_by_clients
 from tidelog.metadata.broker_options import SUBJECTS
 from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS
-from tidelog.metadata.unhonoured_options import UNHONOURED
+from tidelog.metadata.unsupported_options import UNSUPPORTED
 from tidelog.options import MAX_INT, MAX_LONG, Option
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -89,7 +89,7 @@ def render() -> str:
     without_effect = ", ".join(f"`{each.name}`" for each in OTHER_OPTIONS)
     parts.append(f"Taken and kept without effect, as there are no such groups here: {without_effect}.\n")
     parts.append("## Options without effect\n")
-    for group in UNHONOURED:
+    for group in UNSUPPORTED:
         parts.append(f"### {group.subject}\n")
         parts.append(group.reason + "\n")
         parts.append(", ".join(f"`{name}`" for name in group.names) + "\n")
@@ -107,7 +107,7 @@ def render_clients() -> str:
         parts.append(f"## {title}\n")
         parts.extend(_client_tables(title, subjects))
     parts.append("## Options without effect\n")
-    for group in unhonoured_by_clients.UNHONOURED:
+    for group in unsupported_by_clients.UNSUPPORTED:
         parts.append(f"### {group.subject}\n")
         parts.append(group.reason + "\n")
         parts.append(", ".join(f"`{name}`" for name in group.names) + "\n")

@@ -88,7 +88,7 @@ class Session:
             self._client = None
 
 
-def patiently(call: Callable[[], P], stop: threading.Event | None = None) -> P:
+def with_retry(call: Callable[[], P], stop: threading.Event | None = None) -> P:
     """Call again while the broker is not there."""
     end = time.monotonic() + WAIT_S
     while True:
@@ -226,7 +226,7 @@ class Writer(Session):
     ) -> int:
         """Send until the batch is acknowledged; gives its first offset."""
         if self._producer_id is None:
-            self._producer_id = patiently(self._init_producer_id, stop).producer_id
+            self._producer_id = with_retry(self._init_producer_id, stop).producer_id
         now_ms = timestamp_ms if timestamp_ms is not None else int(time.time() * 1000)
         records = [
             Record(index, now_ms, None if keys is None else keys[index], value, ())
@@ -235,7 +235,7 @@ class Writer(Session):
         batch = encode_batch(
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=self.sequence
         )
-        answer = patiently(lambda: self.send(bytes(batch)), stop)
+        answer = with_retry(lambda: self.send(bytes(batch)), stop)
         result = answer.responses[0].partition_responses[0]
         accepted(result.error_code, result.error_message)
         self.sequence += len(values)

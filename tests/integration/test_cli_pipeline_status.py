@@ -14,7 +14,7 @@ from tidelog.client import Admin, NewTopic
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.ids import TopicPartition
 from tidelog.pipelines import events
-from tidelog.pipelines.running_note import NoteBook, RunningNote
+from tidelog.pipelines.status_file import RunStatus, StatusFile
 from tidelog.testing.broker_process import BrokerProcess
 
 GROUP = "tidelog-pipeline-earnings"
@@ -53,11 +53,9 @@ def test_lag_batches_letters_and_the_running_process_are_told(
     tidelog: CommandLine, own_bootstrap: str, tmp_path: Path
 ) -> None:
     _write_traces(own_bootstrap, tmp_path)
-    book = NoteBook(tmp_path, "earnings")
+    book = StatusFile(tmp_path, "earnings")
     now_ms = time.time_ns() // 1_000_000
-    book.write(
-        RunningNote(4711, now_ms, now_ms, batch_id=12, rows_in=900, rows_per_second=45.5, state_rows=3)
-    )
+    book.write(RunStatus(4711, now_ms, now_ms, batch_id=12, rows_in=900, rows_per_second=45.5, state_rows=3))
     found = {each["pipeline"]: each for each in tidelog.json("pipeline", "status", "-d", str(tmp_path))}
     assert list(found) == ["collect", "account-switch", "invite-fraud", "phone-region", "earnings"]
     earnings = found["earnings"]

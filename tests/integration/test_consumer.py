@@ -434,7 +434,7 @@ def test_topics_are_listed_and_a_missing_one_is_an_error_at_once(
     with pytest.raises(KafkaError, match="does not exist"):
         consumer.partitions_for(missing)
     assert missing not in consumer.list_topics()
-    assert consumer.trouble() is None
+    assert consumer.ongoing_error() is None
 
 
 def test_calls_that_make_no_sense_say_why(

@@ -160,7 +160,7 @@ def test_without_a_broker_every_wait_ends_and_says_what_for(consumer_of: Open) -
         consumer.position(tp("t"), timeout=0.3)
     with pytest.raises(ClientError, match=str(port)):
         consumer.end_offsets([tp("t")])
-    lasted_s, reason = consumer.trouble()
+    lasted_s, reason = consumer.ongoing_error()
     assert lasted_s >= 0
     assert "t-0" in reason or "not known" in reason
 

@@ -95,7 +95,10 @@ PLANTED: dict[str, Planted] = {
         first=9,
     ),
     "brokers obey a deposed controller": Planted(
-        "tidelog.broker.cluster.control.Control._check", _obeying, "controller epochs only grow", first=5
+        "tidelog.broker.cluster.controller_requests.ControllerRequests._check",
+        _obeying,
+        "controller epochs only grow",
+        first=5,
     ),
     "fewer replicas than asked for suffice": Planted(
         "tidelog.replication.partition.Partition._required_in_sync", 1, "copies"

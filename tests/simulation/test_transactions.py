@@ -13,7 +13,7 @@ from tests.simulation.transaction_world import TransactionWorld
 from tests.simulation.transactional_producer import TIMEOUT_MS, TransactionalProducer
 from tests.simulation.world import Actor, Link, World
 
-from tidelog.broker.transaction_verification import BELIEVED, TransactionVerification
+from tidelog.broker.transaction_verification import UNVERIFIED_OK, TransactionVerification
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Runtime
@@ -165,5 +165,5 @@ def test_a_coordinator_that_answers_before_the_commit_is_found_out(
 def test_partitions_that_believe_everybody_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TransactionVerification, "verify", lambda *given: Reply.of(BELIEVED))
+    monkeypatch.setattr(TransactionVerification, "verify", lambda *given: Reply.of(UNVERIFIED_OK))
     assert broken_promises(range(3), 2, tmp_path)

@@ -82,14 +82,14 @@ class Acceptor:
         reason = ""
         if len(self._network.connections) >= self._network.max_sockets:
             reason = ", as the other files it may open are kept for logs: raise the limit (ulimit -n)"
-        self._network.complaints.say(
+        self._network.rate_limited_log.warn(
             "full", "%s accepts no connections until one of them closes%s", self.listener.name, reason
         )
 
     def _on_accept_error(self, error: OSError) -> None:
         if error.errno not in _OUT_OF_RESOURCES:
             raise error
-        self._network.complaints.say(
+        self._network.rate_limited_log.warn(
             "out of resources",
             "%s cannot accept connections: %s; raise the limit of open files (ulimit -n)",
             self.listener.name,
@@ -105,7 +105,7 @@ class Acceptor:
             self._network.adopt(sock, (ip, peer[1]), self.listener.name)
             return
         sock.close()
-        self._network.complaints.say(
+        self._network.rate_limited_log.warn(
             "too many",
             "Turning away %s: it has %d connections, all that max.connections.per.ip allows it",
             ip,

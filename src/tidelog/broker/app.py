@@ -50,14 +50,14 @@ from tidelog.metadata.store import MetadataStore, NoNode, SharedStore, put
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
-from tidelog.replication.surroundings import ALONE
+from tidelog.replication.replication_context import STANDALONE
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_loading import LoadProgress
 from tidelog.storage.log_dirs_options import LogDirsOptions
 from tidelog.wire.api import ApiKey
-from tidelog.wire.plain import Endpoint
+from tidelog.wire.primitives import Endpoint
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.admin import ClusterAdmin
@@ -161,7 +161,7 @@ class Broker:
     @property
     def knows_cluster(self) -> bool:
         """Whether this broker can say what there is: in a cluster, once its controller has told it."""
-        return self._membership is None or self._membership.control.informed.is_set()
+        return self._membership is None or self._membership.controller_requests.informed.is_set()
 
     def endpoints(self, broker_ids: Collection[int], listener: str) -> list[Endpoint]:
         """The addresses of brokers on one listener, for answers that send clients elsewhere."""
@@ -290,7 +290,7 @@ class Broker:
             self._log_config,
             loop,
             self.log_dir_failed,
-            ALONE if self._membership is None else self._membership.surroundings,
+            STANDALONE if self._membership is None else self._membership.replication_context,
         )
         if self._membership is not None:
             self._membership.attach(

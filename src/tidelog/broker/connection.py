@@ -143,7 +143,7 @@ class Connection:
     def refuse(self, reason: str) -> None:
         """Close the connection because of what the peer sent, with one line in the log."""
         if not self._closed:
-            self._network.complaints.say("refused", "Closing the connection of %s: %s", self, reason)
+            self._network.rate_limited_log.warn("refused", "Closing the connection of %s: %s", self, reason)
             self.close()
 
     def stop_reading(self) -> None:
@@ -268,7 +268,7 @@ class Connection:
         except WireError as error:
             refusal = str(error)
         except Exception:
-            self._network.logger.exception("A request of %s met a bug", self)
+            self._network.logger.exception("Unexpected error in a request of %s", self)
             refusal = "its request could not be handled"
         if staged:
             self._settle(staged, out)

@@ -29,7 +29,7 @@ from tidelog.wire.fetch import (
     encode_fetch_response,
     encode_in_slices,
 )
-from tidelog.wire.plain import Endpoint
+from tidelog.wire.primitives import Endpoint
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
@@ -436,7 +436,7 @@ class Fetch:
             answer = drained(self._respond(answers))
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
-            logger.exception("The answer to a waiting fetch of %s met a bug", self._connection)
+            logger.exception("Unexpected error in the answer to a waiting fetch of %s", self._connection)
             self._pending.fail("its fetch could not be answered")
         else:
             self._pending.resolve(answer)

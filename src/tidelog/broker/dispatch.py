@@ -456,7 +456,7 @@ class Dispatcher:
             logger.error("%s of %s failed: %s", route.api.name, context.connection, error)
             return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         logger.error(
-            "%s version %d of %s (client %s) met a bug",
+            "Unexpected error in %s version %d of %s (client %s)",
             route.api.name,
             header.api_version,
             context.connection,

@@ -238,7 +238,7 @@ class FollowerPoll:
                 self._finish_long(pending)
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
-            logger.exception("The answer to a waiting fetch of %s met a bug", self._connection)
+            logger.exception("Unexpected error in the answer to a waiting fetch of %s", self._connection)
             pending.fail("its fetch could not be answered")
         else:
             if answer is not None:

@@ -7,8 +7,8 @@ the usual ones are done after a moment, and finished in a thread. The request wa
 behind it on its connection, so that order and sequence numbers stay as they were sent.
 
 :class:`JudgingThreads` serves whoever has had the least of them first: a batch that takes milliseconds does
-not wait for those that take seconds, however many there are. Now and then it is the turn of whoever has waited
-longest, so that these come to their end, too.
+not wait for those that take seconds, however many there are. Now and then it is the turn of whoever has
+waited longest, so that these come to their end, too.
 
 Called by ``handlers/produce``.
 """

@@ -28,11 +28,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tidelog.broker.acceptor import Acceptor
-from tidelog.broker.complaints import Complaints
 from tidelog.broker.connection import Connection, RequestHandler
 from tidelog.broker.connection_quotas import ConnectionQuotas
 from tidelog.broker.inbox import RECEIVE_BUFFER_BYTES
 from tidelog.broker.memory_pool import UNLIMITED, FrameBuffers, RequestMemory
+from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.clock import Clock, SystemClock
 from tidelog.metadata.listeners import Listener
 
@@ -68,7 +68,7 @@ class Network:
         self.handler = handler
         self.loop = loop
         self.logger = logging.getLogger(__name__)
-        self.complaints = Complaints(self.logger, clock or SystemClock())
+        self.rate_limited_log = RateLimitedLog(self.logger, clock or SystemClock())
         self.quotas = limits.quotas
         self.max_request_bytes = limits.max_request_bytes
         self.memory = RequestMemory(limits.queued_request_bytes)
@@ -224,7 +224,9 @@ class Network:
         candidates = [c for c in self.connections if not self.quotas.is_protected(c.listener)]
         if candidates:
             oldest = min(candidates, key=lambda connection: connection.last_active)
-            self.complaints.say("evicted", "Closing %s, idle longest: max.connections is reached", oldest)
+            self.rate_limited_log.warn(
+                "evicted", "Closing %s, idle longest: max.connections is reached", oldest
+            )
             oldest.close()
 
     def _look_at_quiet(self, before_last: float, last: float) -> None:

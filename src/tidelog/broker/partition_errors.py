@@ -31,5 +31,5 @@ def error_code(broker: Broker, error: Exception, doing: str, partition: object) 
         case StorageError():
             logger.error("Damage was met while %s %s: %s", doing, partition, error)
             return ErrorCode.CORRUPT_MESSAGE
-    logger.error("%s %s met a bug", doing.capitalize(), partition, exc_info=error)
+    logger.error("Unexpected error in %s %s", doing, partition, exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -130,7 +130,7 @@ class ProduceWait:
             answer = self._encode()
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
-            logger.exception("The answer to a waiting produce request met a bug")
+            logger.exception("Unexpected error in the answer to a waiting produce request")
             self._pending.fail("its produce request could not be answered")
         else:
             self._pending.follow(answer)

@@ -126,7 +126,7 @@ class TransactionMarkers:
             case LogDirOfflineError():
                 self._on_offline(error)
                 return ErrorCode.KAFKA_STORAGE_ERROR
-        logger.error("Writing a transaction marker to %s met a bug", name, exc_info=error)
+        logger.error("Unexpected error in writing a transaction marker to %s", name, exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 

@@ -82,7 +82,7 @@ class Verified(NamedTuple):
     """What must still hold when a batch is appended."""
 
 
-BELIEVED = Verified({}, {})
+UNVERIFIED_OK = Verified({}, {})
 
 
 class TransactionVerification:
@@ -112,7 +112,7 @@ class TransactionVerification:
         """Ask once; ``sequences`` has the first sequence number of each partition's batch."""
         adds = operation is Operation.ADD
         if not adds and not self._config.bool("transaction.partition.verification.enable"):
-            return Reply.of(BELIEVED)
+            return Reply.of(UNVERIFIED_OK)
         verifications: dict[TopicPartition, Verification] = {}
         errors: dict[TopicPartition, ErrorCode] = {}
         now_ms = self._clock.time_ms()
@@ -222,5 +222,7 @@ def _for_client(code: ErrorCode, operation: Operation) -> ErrorCode:
 def _failed(names: Mapping[TopicPartition, object], error: Exception) -> dict[TopicPartition, ErrorCode]:
     if isinstance(error, KafkaError):
         return dict.fromkeys(names, error.code)
-    logger.error("Verifying a transaction in %s met a bug", ", ".join(map(str, names)), exc_info=error)
+    logger.error(
+        "Unexpected error in verifying a transaction in %s", ", ".join(map(str, names)), exc_info=error
+    )
     return dict.fromkeys(names, ErrorCode.UNKNOWN_SERVER_ERROR)

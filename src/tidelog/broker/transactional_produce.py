@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from tidelog.broker.pending import Answer, NoAnswer, PendingAnswer
 from tidelog.broker.slow_lane import Work
 from tidelog.broker.transaction_verification import (
-    BELIEVED,
+    UNVERIFIED_OK,
     Operation,
     TransactionVerification,
     Verified,
@@ -91,7 +91,7 @@ class TransactionalRequests:
                 producers.add(producer[0])
                 sequences.setdefault(partition.topic_partition, producer[1])
         if not sequences:
-            return Reply.of(BELIEVED)
+            return Reply.of(UNVERIFIED_OK)
         if len(producers) > 1:
             raise NotVerifiedError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -162,7 +162,7 @@ def answer_when_verified(
         try:
             outcome = answer(known)
         except Exception:
-            logger.exception("A produce request that waited for its verification met a bug")
+            logger.exception("Unexpected error in a produce request that waited for its verification")
             pending.fail("its produce request could not be handled")
             return
         pending.follow(outcome)

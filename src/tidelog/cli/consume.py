@@ -253,7 +253,7 @@ class Reading:
 
     @staticmethod
     def _check_trouble(consumer: AsyncConsumer) -> None:
-        trouble = consumer.trouble()
+        trouble = consumer.ongoing_error()
         if trouble is not None and trouble[0] > _PATIENCE_S:
             raise Failure(f"nothing could be read for {trouble[0]:.0f} s: {trouble[1]}")
 

@@ -20,7 +20,7 @@ class WrongUsage(TidelogError):
     """Options that make no sense together or hold no sensible value; exit code 2."""
 
 
-MENDS = {
+REMEDIES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics list` shows what there is",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name or pass --if-not-exists",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "names have up to 249 letters, digits, dots, underscores and dashes",
@@ -74,7 +74,7 @@ def sentence(error: BaseException) -> str:
 
 def _kafka(error: KafkaError) -> str:
     text = _trimmed(error.message) or "the broker refused"
-    mend = MENDS.get(error.code)
+    mend = REMEDIES.get(error.code)
     words = error.code.name.lower().replace("_", " ")
     said = text if text.lower().endswith(words) else f"{text} ({error.code.name})"
     return f"{said}: {mend}" if mend and "?" not in text else said

@@ -68,7 +68,7 @@ class _InFlight(NamedTuple):
 
 
 class Connection:
-    """Requests and answers over one socket; made by :func:`client.opening.open_connection`."""
+    """Requests and answers over one socket; made by :func:`client.connect.open_connection`."""
 
     def __init__(
         self, address: Address, transport: asyncio.Transport, receiver: FrameReceiver, client_id: str

@@ -28,7 +28,7 @@ from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 AtExit = Callable[[], Coroutine[Any, Any, None]]
 
@@ -117,7 +117,7 @@ class LoopThread:
             return
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            _log.warning(
+            logger.warning(
                 "%s has not stopped within %.3g s: one of its callbacks still runs", self.name, timeout_s
             )
 
@@ -136,7 +136,7 @@ class LoopThread:
             try:
                 self.submit(self._at_exit()).result(_AT_EXIT_TIMEOUT_S)
             except Exception as error:
-                _log.warning("%s was not closed, and its end failed: %s", self.name, error)
+                logger.warning("%s was not closed, and its end failed: %s", self.name, error)
         self.close()
 
     def _forked(self) -> None:

@@ -35,7 +35,7 @@ from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UpdateListener = Callable[[ClusterMetadata], None]
 
@@ -233,7 +233,7 @@ class MetadataUpdater:
             self.last_error = error
             expected = isinstance(error, TidelogError)
             level = logging.DEBUG if expected else logging.ERROR
-            _log.log(level, "metadata update failed: %s", error, exc_info=None if expected else error)
+            logger.log(level, "metadata update failed: %s", error, exc_info=None if expected else error)
             self._wake()
             return False
         self.take(fresh, keep_other_topics=False)
@@ -254,7 +254,7 @@ class MetadataUpdater:
                 listener(self.metadata)
             except Exception:
                 # One that fails must not keep the others, and all later updates, from happening.
-                _log.exception("a listener for metadata failed")
+                logger.exception("a listener for metadata failed")
         self._wake()
 
     def _wake(self) -> None:

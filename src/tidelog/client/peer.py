@@ -18,14 +18,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tidelog.client.address import Address
+from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection, reason
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, RequestTimeoutError
 from tidelog.client.metrics import Traffic
-from tidelog.client.opening import open_connection
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _JITTER = 0.2
 
@@ -142,7 +142,7 @@ class Peer:
         except Exception as error:
             self.last_error = error
             self.traffic.failed_authentications += isinstance(error, AuthenticationError)
-            _log.log(logging.DEBUG if self._failures else logging.INFO, "%s", error)
+            logger.log(logging.DEBUG if self._failures else logging.INFO, "%s", error)
             self._back_off()
             raise
         finally:
@@ -158,7 +158,7 @@ class Peer:
         return connection
 
     def _lost(self, error: Exception | None) -> None:
-        _log.log(logging.DEBUG if self._closed else logging.INFO, "%s: %s", self.address, reason(error))
+        logger.log(logging.DEBUG if self._closed else logging.INFO, "%s: %s", self.address, reason(error))
         self.traffic.connections_closed += 1
         self._back_off()
 

@@ -39,7 +39,7 @@ from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.partition_metadata import read_partition_metadata
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ def _topic(name: str, found: Sequence[_FoundPartition], kraft: KraftMetadata | N
     ids = Counter(each.topic_id for each in found if each.topic_id is not None)
     topic_id = ids.most_common(1)[0][0] if ids else random_uuid()
     if len(ids) > 1:
-        log.warning(
+        logger.warning(
             "the partitions of topic %s have %d different topic ids; the commonest is taken", name, len(ids)
         )
     if kraft is not None and ids and topic_id not in kraft.topics:
-        log.warning("topic %s was deleted in the KRaft metadata next to it and is not taken over", name)
+        logger.warning("topic %s was deleted in the KRaft metadata next to it and is not taken over", name)
         return None
     count = max(each.partition for each in found) + 1
     configs: dict[str, str] = {}
@@ -139,7 +139,7 @@ def _topic_id(directory: Path) -> Uuid | None:
     try:
         return read_partition_metadata(directory)
     except StorageError as error:
-        log.warning("the topic of %s gets a new id: %s", directory, error)
+        logger.warning("the topic of %s gets a new id: %s", directory, error)
         return None
 
 
@@ -148,7 +148,7 @@ def _next_epoch(directory: Path) -> int:
     try:
         return LeaderEpochCache.load(directory / LEADER_EPOCH_FILE, REAL_DISK).latest_epoch + 1
     except StorageError as error:
-        log.warning("the leader epochs of %s start at 0: %s", directory, error)
+        logger.warning("the leader epochs of %s start at 0: %s", directory, error)
         return 0
 
 
@@ -160,7 +160,7 @@ def _last_producer_id(directory: Path) -> int:
     try:
         producers = snapshots.read(snapshots.latest)
     except StorageError as error:
-        log.warning("the producer ids in %s are not known: %s", directory, error)
+        logger.warning("the producer ids in %s are not known: %s", directory, error)
         return NO_PRODUCER_ID
     return max((producer.producer_id for producer in producers), default=NO_PRODUCER_ID)
 
@@ -175,5 +175,5 @@ def _read_kraft(directory: Path) -> KraftMetadata | None:
     try:
         return read_kraft_metadata(directory)
     except (StorageError, OSError) as error:
-        log.warning("topic configs are not taken over from %s: %s", directory, error)
+        logger.warning("topic configs are not taken over from %s: %s", directory, error)
         return None

@@ -55,7 +55,7 @@ from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set, StoreClosed
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _OPS_AT_ONCE = 250
 """Many topics are written in transactions of about this size, between which others are served."""
@@ -138,7 +138,7 @@ class Controller:
                 await self._write(ops)
             except KafkaError as error:
                 return dict.fromkeys(names + left, error)
-            log.info("created topic(s) %s", ", ".join(names))
+            logger.info("created topic(s) %s", ", ".join(names))
         return {}
 
     def _plan_topic(self, topic: NewTopic, collisions: Mapping[str, str]) -> CreatedTopic:
@@ -197,7 +197,7 @@ class Controller:
         if ops:
             await self._write(ops)
         await self._write([Delete(mark) for mark in marks])
-        log.info("deleted topic(s) %s", ", ".join(names))
+        logger.info("deleted topic(s) %s", ", ".join(names))
 
     async def create_partitions(
         self,
@@ -386,5 +386,5 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except (StorageError, StoreClosed) as error:
-        log.error("A metadata change was refused: %s", error)
+        logger.error("A metadata change was refused: %s", error)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -41,7 +41,7 @@ from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 if TYPE_CHECKING:
     from tidelog.controller.adopt import FoundCluster, FoundTopic
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FIRST_CONTROLLER_EPOCH = 1
 
@@ -116,7 +116,9 @@ def _adoption_ops(found: FoundCluster, config: BrokerConfig, controller_epoch: i
     ops: list[Op] = []
     if found.topics:
         partitions = sum(topic.partitions for topic in found.topics)
-        log.info("taking over %d topics with %d partitions that are on disk", len(found.topics), partitions)
+        logger.info(
+            "taking over %d topics with %d partitions that are on disk", len(found.topics), partitions
+        )
     for topic in found.topics:
         ops += _topic_ops(topic, config, controller_epoch)
     if found.next_producer_id > 0:
@@ -147,7 +149,7 @@ def _usable_configs(topic: FoundTopic, config: BrokerConfig) -> dict[str, str]:
         try:
             check_topic_overrides({**usable, name: value}, config.topic_defaults())
         except KafkaError as error:
-            log.warning("topic %s is taken over without %s=%s: %s", topic.name, name, value, error.message)
+            logger.warning("topic %s is taken over without %s=%s: %s", topic.name, name, value, error.message)
         else:
             usable[name] = value
     return usable
@@ -159,7 +161,7 @@ def _usable_group_configs(group: str, given: Mapping[str, str], config: BrokerCo
         try:
             check_group({**usable, name: value}, config)
         except KafkaError as error:
-            log.warning("group %s is taken over without %s=%s: %s", group, name, value, error.message)
+            logger.warning("group %s is taken over without %s=%s: %s", group, name, value, error.message)
         else:
             usable[name] = value
     return usable
@@ -167,7 +169,7 @@ def _usable_group_configs(group: str, given: Mapping[str, str], config: BrokerCo
 
 async def _finish_deletions(store: MetadataStore, log_dirs: Sequence[Path]) -> None:
     for topic in await store.children(znodes.DELETE_TOPICS):
-        log.info("finishing the deletion of topic %s", topic)
+        logger.info("finishing the deletion of topic %s", topic)
         ops = await delete_topic_ops(store, topic)
         if ops:
             await store.multi(ops)

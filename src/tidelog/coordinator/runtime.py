@@ -283,7 +283,7 @@ class Runtime(Generic[S]):
             if isinstance(error, TidelogError):
                 logger.error("%s-%d cannot be loaded: %s", self.name, partition, error)
             else:
-                logger.exception("Loading %s-%d met a bug", self.name, partition)
+                logger.exception("Unexpected error in loading %s-%d", self.name, partition)
 
     async def _replay_chunks(
         self,

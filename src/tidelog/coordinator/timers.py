@@ -83,7 +83,7 @@ class Timers:
             try:
                 action()
             except Exception:
-                logger.exception("The timer %r met a bug", key)
+                logger.exception("Unexpected error in the timer %r", key)
         return ran
 
     def _push(self, deadline: float, number: int, key: Hashable, *, quietly: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 ``BrokerConfig`` parses ``server.properties`` by it, ``dynamic_config`` answers DescribeConfigs and checks
 changes by it, and ``docs/reference/configuration.md`` is printed from it. Options that Kafka has and
-Tidelog does not honour are names only, in ``unhonoured_options``.
+Tidelog does not honour are names only, in ``unsupported_options``.
 """
 
 from __future__ import annotations

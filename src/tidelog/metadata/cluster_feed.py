@@ -32,7 +32,7 @@ from tidelog.wire.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LEADER_DURING_DELETE = -2
 NOTICE_AGE_MS = 15 * 60 * 1000
@@ -176,7 +176,7 @@ class ClusterFeed:
                 await self._store.sync(f"{znodes.CONFIG}/topics")
                 await asyncio.gather(*(self._reread(znodes.topic_config_path(name)) for name in topics))
         except (StoreError, TimeoutError) as error:
-            log.warning("The configs of topics %s are not known yet: %s", ", ".join(topics), error)
+            logger.warning("The configs of topics %s are not known yet: %s", ", ".join(topics), error)
         else:
             self._configs_of |= topics
 
@@ -214,7 +214,7 @@ class ClusterFeed:
         except NoNode:
             return
         except StorageError as error:
-            log.error("A notice of changed configs is passed over: %s", error)
+            logger.error("A notice of changed configs is passed over: %s", error)
             return
         await self._reread(f"{znodes.CONFIG}/{entity}")
 
@@ -244,7 +244,7 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
         await work
     except StoreError as error:
         # The watch is set again, and fires again, when ZooKeeper is back.
-        log.info("Configs are not read now: %s", error)
+        logger.info("Configs are not read now: %s", error)
 
 
 def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:

@@ -17,7 +17,7 @@ from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.cluster_options import DYNAMIC_ONLY, ONLY_WITH_ZOOKEEPER
 from tidelog.metadata.group_options import GROUP_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, TopicConfig
-from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, KNOWN_UNHONOURED
+from tidelog.metadata.unsupported_options import DYNAMIC_UNSUPPORTED, KNOWN_UNSUPPORTED
 from tidelog.options import render_value
 
 UNKNOWN_TYPE = 0
@@ -116,7 +116,7 @@ _TOGETHER: dict[str, tuple[str, ...]] = {
 
 def _may_be_secret(name: str) -> bool:
     """Whether the value of an option that is not honoured could be one that nobody may see."""
-    return name not in KNOWN_UNHONOURED or _SECRET.search(name) is not None
+    return name not in KNOWN_UNSUPPORTED or _SECRET.search(name) is not None
 
 
 def topic_entries(topic: TopicConfig, broker: BrokerLayers) -> list[ConfigEntry]:
@@ -143,7 +143,7 @@ def group_entries(given: Mapping[str, str], broker: BrokerLayers) -> list[Config
         synonyms = broker.synonyms(default)
         if synonyms:
             value = broker.effective(default)
-        elif default not in KNOWN_UNHONOURED:
+        elif default not in KNOWN_UNSUPPORTED:
             synonyms = (ConfigSynonym(name, value, ConfigSource.DEFAULT_CONFIG),)
         if name in given:
             value = given[name]
@@ -193,7 +193,7 @@ def _broker_entry(name: str, broker: BrokerLayers) -> ConfigEntry:
         name=name,
         value=None if hidden else broker.effective(name),
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
-        read_only=option.dynamic == "read-only" if option is not None else name not in DYNAMIC_UNHONOURED,
+        read_only=option.dynamic == "read-only" if option is not None else name not in DYNAMIC_UNSUPPORTED,
         sensitive=hidden,
         type=option.type if option is not None else UNKNOWN_TYPE,
         documentation=option.doc if option is not None else None,

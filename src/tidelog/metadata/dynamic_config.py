@@ -29,10 +29,10 @@ from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.store import MetadataStore, put
 from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
-from tidelog.metadata.unhonoured_options import DYNAMIC_UNHONOURED, is_unhonoured
+from tidelog.metadata.unsupported_options import DYNAMIC_UNSUPPORTED, is_unsupported
 from tidelog.options import BadValueError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BrokerSubscriber = Callable[[frozenset[str]], None]
 TopicSubscriber = Callable[[str, TopicConfig], None]
@@ -78,7 +78,9 @@ class DynamicConfigs:
                 if option is not None:
                     option.parse(text)
             except BadValueError as error:
-                log.warning("Topic %s has a config that cannot be used and is passed over: %s", name, error)
+                logger.warning(
+                    "Topic %s has a config that cannot be used and is passed over: %s", name, error
+                )
             else:
                 usable[option_name] = text
         return TopicConfig(self._config.topic_defaults(), usable)
@@ -151,9 +153,9 @@ class DynamicConfigs:
     async def set_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
         """Check and keep the complete dynamic entries of this broker, or of every broker."""
         self.check_broker(entries, every_broker=every_broker)
-        idle = sorted(name for name in entries if is_unhonoured(name))
+        idle = sorted(name for name in entries if is_unsupported(name))
         if idle:
-            log.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
+            logger.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
         await self._put(znodes.broker_config_path(None if every_broker else self._config.node_id), entries)
 
     async def _put(self, path: str, entries: Mapping[str, str]) -> None:
@@ -180,11 +182,11 @@ class DynamicConfigs:
             unusable = sorted(entries.keys() - _usable(entries))
             if unusable:
                 names = ", ".join(unusable)
-                log.warning("Dynamic broker options that cannot be used are passed over: %s", names)
+                logger.warning("Dynamic broker options that cannot be used are passed over: %s", names)
         try:
             return frozenset(self._config.apply_dynamic(self._every_broker(), self._this_broker()))
         except ConfigError as error:
-            log.error("Dynamic broker options contradict each other and are passed over: %s", error)
+            logger.error("Dynamic broker options contradict each other and are passed over: %s", error)
             return frozenset()
 
     def _on_change(self, delta: ImageDelta) -> None:
@@ -206,7 +208,7 @@ def _is_dynamic(name: str) -> bool:
     option = BROKER_OPTIONS.get(name)
     if option is not None:
         return option.dynamic != "read-only"
-    return name in DYNAMIC_UNHONOURED or not is_unhonoured(name) or name.startswith("listener.name.")
+    return name in DYNAMIC_UNSUPPORTED or not is_unsupported(name) or name.startswith("listener.name.")
 
 
 def _is_per_broker(name: str) -> bool:

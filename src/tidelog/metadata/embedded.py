@@ -49,7 +49,7 @@ from tidelog.metadata.store import (
     Watcher,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 JOURNAL_NAME = "tidelog-metadata.journal"
 SNAPSHOT_NAME = "tidelog-metadata.snapshot"
@@ -192,7 +192,7 @@ class EmbeddedStore:
             os.ftruncate(self._journal, len(_JOURNAL_MAGIC))
             await loop.run_in_executor(None, self._sync, self._journal)
         except OSError as error:
-            log.error("%s cannot be written: %s", self._directory / SNAPSHOT_NAME, error.strerror)
+            logger.error("%s cannot be written: %s", self._directory / SNAPSHOT_NAME, error.strerror)
             self._journal_limit_bytes *= 2
             self._journal_bytes = os.fstat(self._journal).st_size
         else:
@@ -219,7 +219,7 @@ class EmbeddedStore:
                 watcher(changes)
             except Exception:
                 # The write has happened: its caller must not be told otherwise.
-                log.exception("A watcher of the metadata store failed on %s", changes)
+                logger.exception("A watcher of the metadata store failed on %s", changes)
 
     def _replay_journal(self) -> int:
         """Apply the journal's whole records, cut a torn one off, and return where the next one goes."""
@@ -273,7 +273,7 @@ class EmbeddedStore:
             )
         os.ftruncate(self._journal, position)
         self._sync(self._journal)
-        log.warning(
+        logger.warning(
             "%s: cut off %d bytes of an unfinished write at byte %d", path, len(raw) - position, position
         )
 

@@ -22,7 +22,7 @@ from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ImageDelta(Struct):
@@ -140,7 +140,7 @@ def steps_of(subscriber: Subscriber, delta: ImageDelta) -> Iterator[None]:
         yield from subscriber(delta) or ()
     except Exception:
         # One room's failure must not stop the others from hearing of the change.
-        log.exception("A metadata change could not be applied: %s", delta)
+        logger.exception("A metadata change could not be applied: %s", delta)
 
 
 async def load(store: MetadataStore, image: MetadataImage) -> None:
@@ -200,7 +200,7 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
                     await _refresh_single(store, image, path, delta)
         except (StorageError, ValueError) as error:
             # Somebody else wrote what nobody can read: keep what was known, and go on with the rest.
-            log.error("Metadata node %s is passed over: %s", path, error)
+            logger.error("Metadata node %s is passed over: %s", path, error)
     for topic, indexes in states.items():
         if image.put_partition_states(topic, await _states(store, topic, indexes)):
             delta.topics.add(topic)

@@ -65,7 +65,7 @@ from tidelog.metadata.store import (
 from tidelog.metadata.zookeeper_outcome import outcome_of
 from tidelog.metadata.zookeeper_watch import Watch
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _LOST = (ConnectionLoss, OperationTimeoutError)
@@ -83,7 +83,7 @@ class ZooKeeperStore:
         self._hosts = hosts
         self._chroot = slash + chroot.strip("/") if chroot.strip("/") else ""
         self._loop = asyncio.get_running_loop()
-        self._client = KazooClient(hosts, timeout=session_timeout_ms / 1000, logger=log.getChild("kazoo"))
+        self._client = KazooClient(hosts, timeout=session_timeout_ms / 1000, logger=logger.getChild("kazoo"))
         self._client.add_listener(self._state_changed)
         self._connected = asyncio.Event()
         self._session = 0
@@ -239,7 +239,7 @@ class ZooKeeperStore:
                 self._connected.clear()
                 self._generation += 1
                 told = SessionState.EXPIRED
-        log.info("ZooKeeper session 0x%x is %s", self._session, told.value)
+        logger.info("ZooKeeper session 0x%x is %s", self._session, told.value)
         for listener in tuple(self._listeners):
             listener(told)
         if told is SessionState.CONNECTED:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tidelog.metadata.store import StoreError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Setter = Callable[[str, bool, Callable[[Any], None]], Awaitable[None]]
 
@@ -82,7 +82,7 @@ class Watch:
                 )
             except StoreError as error:
                 # The next session sets it again; if that has begun meanwhile, `begin` has been called.
-                log.debug("The watch of %s is not set: %s", self._path, error)
+                logger.debug("The watch of %s is not set: %s", self._path, error)
             else:
                 if not self._stopped:
                     self._on_change()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines.running_note import NoteBook, RunningNote
+from tidelog.pipelines.status_file import RunStatus, StatusFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ class _Run:
         self._start: Callable[[], StreamingQuery] = lambda: pipeline.start(session, settings)
         self._on_restart = on_restart
         self._restarts = 0
-        self._book = NoteBook(settings.directory, pipeline.name)
+        self._book = StatusFile(settings.directory, pipeline.name)
         self._noted_at = float("-inf")
         self._seen_batch: int | None = None
         self._batches = 0
@@ -135,7 +135,7 @@ class _Run:
         self._window: deque[tuple[float, int]] = deque()
         self._started_at = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
-        self._note = RunningNote(os.getpid(), now_ms, now_ms)
+        self._note = RunStatus(os.getpid(), now_ms, now_ms)
         try:
             self.query: StreamingQuery = self._started()
         except BaseException:

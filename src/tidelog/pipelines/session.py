@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import TidelogError
 from tidelog.java import java_home
 from tidelog.spark.class_archive import archive_options
-from tidelog.spark.home import lean_spark_home
+from tidelog.spark.spark_home import lean_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

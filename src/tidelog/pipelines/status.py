@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pipelines import events
-from tidelog.pipelines.running_note import is_running, read_note
+from tidelog.pipelines.status_file import is_running, read_status
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
@@ -127,7 +127,7 @@ def _status(
     checkpoint = settings.checkpoint(pipeline.name)
     commit = last_commit(checkpoint)
     running = is_running(settings.directory, pipeline.name)
-    note = read_note(settings.directory, pipeline.name) if running else None
+    note = read_status(settings.directory, pipeline.name) if running else None
     return PipelineStatus(
         pipeline=pipeline.name,
         running=running,

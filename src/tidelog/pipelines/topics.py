@@ -23,7 +23,7 @@ ALL = (*(kind.topic for kind in KINDS), *OUTPUTS)
 PARTITIONS = 4
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def ensure_topics(
@@ -84,7 +84,7 @@ def _keep(admin: Admin, topics: list[str]) -> None:
     except KafkaError as error:  # a broker that is too old for the request
         refused = dict.fromkeys(topics, error)
     for name, why in refused.items():
-        _log.warning(
+        logger.warning(
             "%s may lose its records by the brokers' retention, which could not be changed (%s): have "
             "somebody who may run `tidelog configs alter --topic %s --set retention.ms=-1`",
             *(name, why, name),

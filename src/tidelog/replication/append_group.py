@@ -47,7 +47,7 @@ class AppendGroup:
                 logger.warning("Records of %s are not written: %s", partition.topic_partition, error)
                 self.failed.add(partition)
             except Exception:
-                logger.exception("Writing records to %s met a bug", partition.topic_partition)
+                logger.exception("Unexpected error in writing records to %s", partition.topic_partition)
                 self.failed.add(partition)
         written = list(self.staged)
         self.staged.clear()

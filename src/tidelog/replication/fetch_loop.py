@@ -159,7 +159,7 @@ class FetchLoop:
                 logger.info("Fetching from broker %d failed: %s", self.leader_id, error)
                 await self._pause()
             except Exception:
-                logger.exception("Fetching from broker %d met a bug", self.leader_id)
+                logger.exception("Unexpected error in fetching from broker %d", self.leader_id)
                 await self._pause()
 
     async def _round(self) -> None:
@@ -203,7 +203,6 @@ class FetchLoop:
         positions: dict[TopicPartition, FollowerPosition] = {}
         for each in ready:
             partition = each.partition
-            log = partition.log
             if partition.needs_sync:
                 return None
             positions[partition.topic_partition] = self._position(each)

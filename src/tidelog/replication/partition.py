@@ -30,7 +30,7 @@ from tidelog.metadata.znodes import NO_LEADER
 from tidelog.replication.followers import NO_BROKER_EPOCH, Follower, Followers
 from tidelog.replication.in_sync import InSync
 from tidelog.replication.replica import Replica
-from tidelog.replication.surroundings import ALONE, Surroundings
+from tidelog.replication.replication_context import STANDALONE, ReplicationContext
 from tidelog.replication.syncing import LogSync
 from tidelog.storage.log import Log
 from tidelog.storage.log_append import AppendInfo, Judged
@@ -72,9 +72,9 @@ class Partition(Replica):
         broker_id: int,
         loop: asyncio.AbstractEventLoop,
         on_offline: Callable[[LogDirOfflineError], None],
-        surroundings: Surroundings = ALONE,
+        context: ReplicationContext = STANDALONE,
     ) -> None:
-        super().__init__(topic_partition, topic_id, log, broker_id, loop, surroundings)
+        super().__init__(topic_partition, topic_id, log, broker_id, loop, context)
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.flushing = False
@@ -112,7 +112,7 @@ class Partition(Replica):
         self._only_replica = not self._followers
         if is_new_epoch or is_new_leader:
             self._epoch_start_offset = end_offset
-            now_ms = self._surroundings.clock.monotonic_ms()
+            now_ms = self._context.clock.monotonic_ms()
             self._followers.begin_epoch(self.isr, end_offset, now_ms, is_new_leader=is_new_leader)
         if self.needs_sync:
             # It was written as a follower, or before a crash.
@@ -195,13 +195,13 @@ class Partition(Replica):
         if not self._only_replica:
             if len(self.isr) < self._required_in_sync:
                 return False
-            surroundings = self._surroundings
+            context = self._context
             committed = self._followers.committed_offset(
                 log.log_end_offset,
                 self._in_sync.maximal,
-                surroundings.live_brokers,
-                surroundings.clock.monotonic_ms() if now_ms is None else now_ms,
-                surroundings.max_lag_ms,
+                context.live_brokers,
+                context.clock.monotonic_ms() if now_ms is None else now_ms,
+                context.max_lag_ms,
             )
             end_offset = min(end_offset, committed)
         if end_offset <= log.high_watermark:
@@ -230,7 +230,7 @@ class Partition(Replica):
                 f"Replica {broker_id} is not recognized as a valid replica of {self.topic_partition} in "
                 f"leader epoch {self.leader_epoch}",
             )
-        now_ms = self._surroundings.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         more = offset != follower.log_end_offset
         start_moved = log_start_offset != follower.log_start_offset
         follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, broker_epoch)
@@ -246,16 +246,16 @@ class Partition(Replica):
             self._in_sync.proposed is None
             and offset >= self.log.high_watermark
             and offset >= self._epoch_start_offset
-            and self._surroundings.is_alive(broker_id)
+            and self._context.is_alive(broker_id)
         )
 
     def shrink_isr(self) -> None:
         """Have those put out of the in-sync replicas that have fallen behind for too long."""
         if not self.is_leader or self._in_sync.proposed is not None or self.closed:
             return
-        surroundings = self._surroundings
+        context = self._context
         lagging = self._followers.lagging(
-            self.isr, self.log.log_end_offset, surroundings.clock.monotonic_ms(), surroundings.max_lag_ms
+            self.isr, self.log.log_end_offset, context.clock.monotonic_ms(), context.max_lag_ms
         )
         if lagging:
             logger.info("Replicas %s of %s have fallen behind", lagging, self.topic_partition)
@@ -273,7 +273,7 @@ class Partition(Replica):
 
     def _propose(self, isr: tuple[int, ...]) -> None:
         self._in_sync.propose(isr)
-        self._surroundings.isr_requests.submit(self, isr)
+        self._context.isr_requests.submit(self, isr)
 
     def isr_changed(self, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
         """The controller has answered: these are in sync now."""
@@ -319,7 +319,7 @@ class Partition(Replica):
         start_offset = self.log.log_start_offset
         if self._only_replica:
             return start_offset
-        return self._followers.low_watermark(start_offset, self._surroundings.live_brokers())
+        return self._followers.low_watermark(start_offset, self._context.live_brokers())
 
     # Syncing
 

@@ -20,7 +20,7 @@ from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_text
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
-from tidelog.replication.surroundings import ALONE, Surroundings
+from tidelog.replication.replication_context import STANDALONE, ReplicationContext
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dirs import LogDirs
@@ -41,9 +41,9 @@ class Partitions:
         log_config: Callable[[str], LogConfig],
         loop: asyncio.AbstractEventLoop,
         on_offline: Callable[[LogDirOfflineError], None],
-        surroundings: Surroundings = ALONE,
+        context: ReplicationContext = STANDALONE,
     ) -> None:
-        self._surroundings = surroundings
+        self._context = context
         self.by_name: dict[PartitionKey, Partition] = {}
         self.by_id: dict[PartitionKey, Partition] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
@@ -206,7 +206,7 @@ class Partitions:
             self._broker_id,
             self._loop,
             self._on_offline,
-            self._surroundings,
+            self._context,
         )
         self.by_name[topic_partition] = partition
         self.by_id[topic_id, index] = partition

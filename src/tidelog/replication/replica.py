@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
-from tidelog.replication.surroundings import Surroundings
+from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.log import FetchSlice, Isolation, Log
 
 _new_tuple = tuple.__new__
@@ -33,8 +33,8 @@ class Replica(abc.ABC):
     """One replica, on this broker."""
 
     __slots__ = (
+        "_context",
         "_loop",
-        "_surroundings",
         "_waking",
         "broker_id",
         "closed",
@@ -55,7 +55,7 @@ class Replica(abc.ABC):
         log: Log,
         broker_id: int,
         loop: asyncio.AbstractEventLoop,
-        surroundings: Surroundings,
+        context: ReplicationContext,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -68,7 +68,7 @@ class Replica(abc.ABC):
         self.closed = False
         self.offline = False
         """Whether the partition was closed because its log directory has failed."""
-        self._surroundings = surroundings
+        self._context = context
         self._loop = loop
         self._waking = False
 
@@ -101,7 +101,7 @@ class Replica(abc.ABC):
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from ``offset`` on, which the leader does not have."""
-        truncation = self._surroundings.truncation
+        truncation = self._context.truncation
         if truncation is None:
             self.log.truncate_to(offset)
         else:
@@ -110,7 +110,7 @@ class Replica(abc.ABC):
 
     def start_again_at(self, offset: int) -> None:
         """Drop everything: the leader's log starts behind the end of this one."""
-        truncation = self._surroundings.truncation
+        truncation = self._context.truncation
         if truncation is None:
             self.log.truncate_fully_and_start_at(offset)
         else:

@@ -73,6 +73,6 @@ class LogSync:
     def _failure(self, error: BaseException) -> LogDirOfflineError:
         if isinstance(error, LogDirOfflineError):
             return error
-        logger.error("Syncing %s met a bug", self._partition.topic_partition, exc_info=error)
+        logger.error("Unexpected error in syncing %s", self._partition.topic_partition, exc_info=error)
         directory = self._partition.log.directory
         return LogDirOfflineError(f"syncing {directory} failed: {error}", str(directory.parent))

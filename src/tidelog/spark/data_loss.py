@@ -10,7 +10,7 @@ import logging
 
 from tidelog.errors import TidelogError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DataLossError(TidelogError):
@@ -21,7 +21,7 @@ def report_data_loss(what: str, *, fail: bool) -> None:
     """Raise ``DataLossError``, or warn; ``what`` is a sentence that counts what is gone."""
     if fail:
         raise DataLossError(f"{what}; set failOnDataLoss to false to go on without them")
-    _log.warning("%s; going on without them, because failOnDataLoss is false", what)
+    logger.warning("%s; going on without them, because failOnDataLoss is false", what)
 
 
 def offsets(count: int) -> str:

@@ -25,7 +25,7 @@ from tidelog.spark.epoch_task import ReplayRefusedError
 from tidelog.spark.write_message import WriteName, WrittenTask
 from tidelog.spark.write_options import WriteOptions
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def commit_epoch(tasks: Sequence[WrittenTask], options: WriteOptions) -> None:
@@ -86,7 +86,7 @@ def _claimed(absent: str, name: WriteName, options: WriteOptions) -> EpochRecord
         if record is not None and record.version < name.version:
             producer.begin_transaction()
             producer.record(record.claimed_by(name.run_id))
-            producer.patiently(producer.commit_transaction)
+            producer.with_retry(producer.commit_transaction)
         return record
     finally:
         producer.give_up()
@@ -122,5 +122,5 @@ def _end(
     except TidelogError as error:
         if commit:
             raise
-        _log.warning("%d transactions were not aborted and will time out: %s", len(prepared), error)
+        logger.warning("%d transactions were not aborted and will time out: %s", len(prepared), error)
         return {}

@@ -50,7 +50,7 @@ class EpochProducer(Producer):
     def take_over(self) -> EpochRecord | None:
         """Fence earlier producers of this task, whose transactions have then ended; the record they left."""
         try:
-            self.patiently(self.init_transactions)
+            self.with_retry(self.init_transactions)
         except KafkaError as error:
             if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                 raise
@@ -72,7 +72,7 @@ class EpochProducer(Producer):
     def record(self, record: EpochRecord) -> None:
         """Make ``record`` part of the transaction."""
         offset = OffsetAndMetadata(record.version, metadata=record.metadata)
-        self.patiently(
+        self.with_retry(
             functools.partial(self.send_offsets_to_transaction, {EPOCH_PARTITION: offset}, self.name)
         )
 
@@ -90,7 +90,7 @@ class EpochProducer(Producer):
 
         return self._thread.call(prepare(), what="the transaction")
 
-    def patiently(self, call: Callable[[], None]) -> None:
+    def with_retry(self, call: Callable[[], None]) -> None:
         """Make a transactional call, again and again while brokers are away."""
         deadline = self.deadline()
         while True:

@@ -85,7 +85,7 @@ def _write(
 def _claim(producer: EpochProducer, previous: EpochRecord, name: WriteName) -> None:
     producer.begin_transaction()
     producer.record(previous.claimed_by(name.run_id))
-    producer.patiently(producer.commit_transaction)
+    producer.with_retry(producer.commit_transaction)
 
 
 def _send(producer: EpochProducer, batches: Iterable[pa.RecordBatch], options: WriteOptions) -> ContentDigest:
@@ -102,7 +102,7 @@ def _send(producer: EpochProducer, batches: Iterable[pa.RecordBatch], options: W
 def _commit(producer: EpochProducer, record: EpochRecord) -> None:
     """Commit; where the answer does not say whether that was done, the record does."""
     try:
-        producer.patiently(producer.commit_transaction)
+        producer.with_retry(producer.commit_transaction)
     except KafkaError as error:
         if error.code not in _LOST:
             raise

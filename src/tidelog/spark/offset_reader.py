@@ -34,7 +34,7 @@ from tidelog.spark.source_options import SourceOptions
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ class OffsetReader:
             for result in self.admin.alter_group_offsets(group_id, offsets) if offsets else ():
                 result.raise_for_error()
         except (ClientError, KafkaError) as error:
-            _log.warning("offsets cannot be committed to group %s: %s", group_id, error)
+            logger.warning("offsets cannot be committed to group %s: %s", group_id, error)
 
     def _resolve_specific(self, offsets: Mapping[TopicPartition, int]) -> PartitionOffsets:
         special = {each: offset for each, offset in offsets.items() if offset in (EARLIEST, LATEST)}
@@ -189,7 +189,7 @@ class OffsetReader:
             except (ClientError, KafkaError) as error:
                 if attempt == self._options.offset_retries or not is_retriable(error):
                     raise
-                _log.info("asking for offsets failed and is tried again: %s", error)
+                logger.info("asking for offsets failed and is tried again: %s", error)
                 time.sleep(self._options.offset_retry_interval_ms / 1000)
         raise AssertionError("the last attempt returns or raises")
 

@@ -34,7 +34,7 @@ from tidelog.options import (
     suggest,
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLIENT_PREFIX = "kafka."
 """Options that begin like this are the client's."""

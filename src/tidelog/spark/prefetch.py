@@ -27,7 +27,7 @@ from tidelog.spark.source_options import SourceOptions
 if TYPE_CHECKING:
     from tidelog.spark.fetch_link import FetchLink
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_OFFSETS = 1024
 """Of more, a task in Python costs less: Spark copies and serializes prefetched rows one by one."""
@@ -111,6 +111,6 @@ class Prefetcher:
                 batches.append(batch)
         except Exception as error:
             unexpected = not isinstance(error, TidelogError)
-            _log.info("rows are left to their task to read: %s", error, exc_info=unexpected)
+            logger.info("rows are left to their task to read: %s", error, exc_info=unexpected)
             return None
         return batches

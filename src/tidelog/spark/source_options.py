@@ -36,7 +36,7 @@ from tidelog.spark.options import (
     unset,
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -205,7 +205,7 @@ def _check_batch(values: OptionValues, starting: OffsetLimit, ending: OffsetLimi
         if first is not None and last is not None:
             _check_order(first, last, what)
     for name in sorted(set(_STREAM_ONLY) & values.given):
-        _log.warning("option %s has no effect on a batch", name)
+        logger.warning("option %s has no effect on a batch", name)
 
 
 def _check_order(first: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int], what: str) -> None:
@@ -241,6 +241,6 @@ def _client(values: OptionValues) -> dict[str, str]:
     client = dict(values.client)
     group = client.pop("group.id", None)
     if group is not None and "groupIdPrefix" in values.given:
-        _log.warning("groupIdPrefix has no effect beside kafka.group.id")
+        logger.warning("groupIdPrefix has no effect beside kafka.group.id")
     client.setdefault("client.id", group or values.str("groupIdPrefix"))
     return client

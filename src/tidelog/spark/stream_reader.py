@@ -42,7 +42,7 @@ from tidelog.spark.prefetch import Prefetcher
 from tidelog.spark.schema import check_schema
 from tidelog.spark.source_options import SourceOptions, source_options
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -168,7 +168,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where partitions that came up while the query runs begin; some of their records may be gone."""
         found = self._offsets.earliest(new) if new else {}
         for partition, first in sorted(found.items()):
-            _log.info("partition %s is new and is read from offset %d on", partition, first)
+            logger.info("partition %s is new and is read from offset %d on", partition, first)
             if first > 0:
                 self._loss(
                     f"{count_offsets(first)} of the new partition {partition} were gone before it was seen"

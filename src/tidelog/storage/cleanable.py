@@ -15,7 +15,7 @@ from msgspec import Struct
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DirtyLog(Struct, frozen=True):
@@ -74,7 +74,7 @@ def _first_dirty_offset(log: Log, cleaned_up_to: int | None) -> int:
         return start
     if cleaned_up_to < start:
         if not log.config.delete:
-            _log.warning(
+            logger.warning(
                 "%s was clean up to %d, before its start %d; it is cleaned from its start",
                 log.topic_partition,
                 cleaned_up_to,
@@ -83,7 +83,7 @@ def _first_dirty_offset(log: Log, cleaned_up_to: int | None) -> int:
         return start
     if cleaned_up_to > log.log_end_offset:
         # Its end was lost, perhaps with a disk: what was clean may since have been written anew.
-        _log.warning(
+        logger.warning(
             "%s was clean up to %d, behind its end %d; it is cleaned from its start",
             log.topic_partition,
             cleaned_up_to,

@@ -39,7 +39,7 @@ _RETRY_MS: Final = 60 * 60_000
 _LOGS_AT_A_TIME: Final = 50
 _MAX_SKIPPED: Final = 10_000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Cleaner:
@@ -164,7 +164,7 @@ class Cleaner:
             self._fail(log, error)
             return None
         except KafkaError as error:
-            _log.info("%s is looked at again later: %s", partition, error)
+            logger.info("%s is looked at again later: %s", partition, error)
             return None
         except StorageError as error:
             self._give_up(partition, str(error))
@@ -181,7 +181,7 @@ class Cleaner:
                 try:
                     cleaned = await self.clean_dirtiest()
                 except Exception:  # the next round must come whatever this one met
-                    _log.exception("a round of the cleaner failed")
+                    logger.exception("a round of the cleaner failed")
             if not cleaned:
                 try:
                     await asyncio.wait_for(stop.wait(), self.options.backoff_ms / 1000)
@@ -209,7 +209,7 @@ class Cleaner:
         except OSError as error:
             if isinstance(error, FileNotFoundError):
                 # Retention has taken a segment away meanwhile; if not, those who read there will find out.
-                _log.warning("%s was changed before it could be compacted: %s", partition, error)
+                logger.warning("%s was changed before it could be compacted: %s", partition, error)
             else:
                 self._fail(log, error)
             return None
@@ -230,12 +230,12 @@ class Cleaner:
                     else:
                         await cleaning.take(event)
         except LogChanged as change:
-            _log.info("%s; the pass is given up", change)
+            logger.info("%s; the pass is given up", change)
         except LogDirOfflineError as error:
             if self._logs.get(partition) is log:
                 self._on_disk_error(log.log_dir, error)
             else:
-                _log.info("%s was taken away while it was compacted: %s", partition, error)
+                logger.info("%s was taken away while it was compacted: %s", partition, error)
         except WorkerDied as death:
             self._died(cleaning, death)
         finally:
@@ -268,12 +268,12 @@ class Cleaner:
         log = cleaning.log
         if cleaning.log_has_changed or self._logs.get(log.topic_partition) is not log:
             # Files went away under the worker, by retention or deletion: no fault of the disk's.
-            _log.info("%s was changed while it was compacted; the pass is given up", log.topic_partition)
+            logger.info("%s was changed while it was compacted; the pass is given up", log.topic_partition)
             return
         if failure.cause == "disk":
             self._fail(log, OSError(failure.message))
         elif failure.cause == "files":
-            _log.warning("%s is compacted later: %s", log.topic_partition, failure.message)
+            logger.warning("%s is compacted later: %s", log.topic_partition, failure.message)
         else:
             self._give_up(log.topic_partition, failure.message)
 
@@ -283,7 +283,7 @@ class Cleaner:
         if len(self._skipped) >= _MAX_SKIPPED:
             self._skipped.clear()
         self._skipped.add((partition, skipped.offset))
-        _log.warning(
+        logger.warning(
             "the batch at offset %d of %s cannot be compacted and stays as it is: %s",
             skipped.offset,
             partition,
@@ -298,11 +298,11 @@ class Cleaner:
         if self._deaths[partition] >= _MAX_DEATHS:
             self._give_up(partition, f"its compaction has ended {_MAX_DEATHS} workers; {death}")
         else:
-            _log.warning("%s while compacting %s; it is tried again later", death, partition)
+            logger.warning("%s while compacting %s; it is tried again later", death, partition)
 
     def _give_up(self, partition: TopicPartition, why: str) -> None:
         if self._why.get(partition) != why or partition not in self.uncleanable:
-            _log.error("%s is not compacted, and tried again in an hour: %s", partition, why)
+            logger.error("%s is not compacted, and tried again in an hour: %s", partition, why)
         self._deaths.pop(partition, None)
         self._why[partition] = why
         self._retry_ms[partition] = self._clock.monotonic_ms() + _RETRY_MS
@@ -314,7 +314,7 @@ class Cleaner:
 
 def _report(dirty: DirtyLog, done: CompactionDone, elapsed_ms: float) -> None:
     before = dirty.clean_bytes + dirty.dirty_bytes
-    _log.info(
+    logger.info(
         "compacted %s up to offset %d in %.1f s: %d of %d records and %.1f of %.1f MB stay (%d keys)",
         dirty.log.topic_partition,
         done.end_offset,

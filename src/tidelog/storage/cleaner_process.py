@@ -23,7 +23,7 @@ _IDLE_S: Final = 60.0
 _LINE_LIMIT: Final = 16 * 1024 * 1024
 _END_TIMEOUT_S: Final = 5.0
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class WorkerDied(TidelogError):
@@ -136,7 +136,7 @@ class CleanerProcess:
                 stderr=asyncio.subprocess.PIPE,
                 limit=_LINE_LIMIT,
             )
-            _log.debug("started the cleaner's worker, process %d", self._process.pid)
+            logger.debug("started the cleaner's worker, process %d", self._process.pid)
         return self._process
 
     def _end(self) -> None:

@@ -28,7 +28,7 @@ from tidelog.storage.segment import Segment
 _RENAMED_AT_ONCE: Final = 8
 _RENAMED_AT_A_TIME: Final = 128
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogChanged(TidelogError):
@@ -111,7 +111,7 @@ class CleaningPass:
                 log.config,
                 clock=self._clock,
                 disk=log.disk,
-                waiting=CLEANED_SUFFIX,
+                state_suffix=CLEANED_SUFFIX,
             )
         return cleaned, [self._sources[base_offset][0] for base_offset in group.sources]
 
@@ -129,7 +129,7 @@ class CleaningPass:
             for base_offset in self._sources:
                 remove_cleaned_files(self.log.directory, base_offset)
         except OSError as error:
-            _log.warning("compacted files are left in %s: %s", self.log.directory, error)
+            logger.warning("compacted files are left in %s: %s", self.log.directory, error)
 
 
 def compact_now(

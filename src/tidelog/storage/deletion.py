@@ -21,7 +21,7 @@ from tidelog.clock import Clock
 # So many are taken to the thread at once: a stop waits for them, a turn of the loop makes their paths.
 _AT_A_TIME: Final = 256
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _Batch:
@@ -136,8 +136,8 @@ def remove(path: Path) -> None:
     try:
         if path.is_dir():
             shutil.rmtree(path)
-            _log.info("deleted %s", path)
+            logger.info("deleted %s", path)
         else:
             path.unlink(missing_ok=True)
     except FileNotFoundError:
-        _log.debug("%s is already gone", path)
+        logger.debug("%s is already gone", path)

@@ -45,9 +45,9 @@ _SUFFIXED_DIRECTORY: Final = re.compile(r"^(\S+)-(\S+)\.(\S+)(-delete|-future|-s
 _NAME_LIMIT: Final = 255
 
 
-def file_name(offset: int, suffix: str, waiting: str = "") -> str:
-    """``00000000000000000042.log`` for offset 42; ``waiting`` is a second suffix such as ``.swap``."""
-    return f"{offset:020d}{suffix}{waiting}"
+def file_name(offset: int, suffix: str, state_suffix: str = "") -> str:
+    """``00000000000000000042.log`` for offset 42; ``state_suffix`` is a second suffix such as ``.swap``."""
+    return f"{offset:020d}{suffix}{state_suffix}"
 
 
 def offset_of(name: str) -> int | None:
@@ -85,6 +85,6 @@ def suffixed_directory_name(partition: TopicPartition, suffix: str) -> str:
     return topic + tail
 
 
-def segment_path(directory: Path, base_offset: int, suffix: str, waiting: str = "") -> Path:
+def segment_path(directory: Path, base_offset: int, suffix: str, state_suffix: str = "") -> Path:
     """The path of one of a segment's files."""
-    return directory / file_name(base_offset, suffix, waiting)
+    return directory / file_name(base_offset, suffix, state_suffix)

@@ -20,7 +20,7 @@ from tidelog.storage.segment_swap import name_finally, name_swapped
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _Breach = Callable[[Segment, Segment | None], bool]
 
 # What a step of the loop may take: some 100 µs for each timestamp, and a few for each segment that goes.
@@ -37,7 +37,7 @@ def note_start(log: Log, offset: int, reason: str) -> None:
     log.producers.on_log_start_offset(offset)
     if log.recovery_point < offset:
         log.recovery_point = offset
-    _log.info("%s: the log start offset is now %d (%s)", log.topic_partition, offset, reason or "asked for")
+    logger.info("%s: the log start offset is now %d (%s)", log.topic_partition, offset, reason or "asked for")
 
 
 def delete_old_segments(log: Log) -> int:

@@ -42,7 +42,7 @@ CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 _CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 _NOT_PARTITIONS: Final = frozenset({"remote-log-index-cache", "lost+found"})
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class PartitionDirectory(NamedTuple):
@@ -63,7 +63,7 @@ class LogDir:
         if not path.exists():
             path.mkdir(parents=True)
             disk.sync_path(path.parent)
-            _log.info("made the log directory %s", path)
+            logger.info("made the log directory %s", path)
         if not path.is_dir():
             raise NotADirectoryError(f"{path} is a file, not a directory")
         self._lock = DirectoryLock(path, disk)
@@ -100,7 +100,7 @@ class LogDir:
             try:
                 partition, suffix = parse_directory_name(entry.name)
             except StorageError as error:
-                _log.warning("%s in %s is passed over: %s", entry.name, self.path, error)
+                logger.warning("%s in %s is passed over: %s", entry.name, self.path, error)
                 continue
             if partition.topic != _CLUSTER_METADATA_TOPIC:
                 found.append(PartitionDirectory(Path(entry.path), partition, suffix))
@@ -138,7 +138,7 @@ class LogDir:
         try:
             return checkpoint.read()
         except StorageError as error:
-            _log.warning("%s; %s", error, meaning)
+            logger.warning("%s; %s", error, meaning)
             return {}
 
     def checkpoint(self, logs: Iterable[Log]) -> None:

@@ -43,7 +43,7 @@ _FILES_PER_SEGMENT: Final = 3
 # What is kept for connections, and for the broker itself, when files are counted.
 _CONNECTIONS: Final = 1000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogDirs:
@@ -215,7 +215,7 @@ class LogDirs:
             self._preferred.pop(partition, None)
             self.offline_partitions.discard(partition)
             self.logs[partition] = log
-            _log.info("made the log of %s in %s", partition, path)
+            logger.info("made the log of %s in %s", partition, path)
             return log
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"No log directories available to create log for {partition}"
@@ -303,7 +303,7 @@ class LogDirs:
         log.close_handles()
         if is_served:
             del self.logs[log.topic_partition]
-        _log.warning("%s is set aside as %s: %s", before, log.directory.name, why)
+        logger.warning("%s is set aside as %s: %s", before, log.directory.name, why)
 
     def discard(self, log: Log) -> None:
         """Rename a log that is in no registry any more, and remove it after the delay."""
@@ -316,7 +316,7 @@ class LogDirs:
             return
         self.upkeep.let_go([log])
         self.deletion.add([log.directory], self.options.delete_delay_ms)
-        _log.info("the log of %s waits for deletion as %s", log.topic_partition, log.directory)
+        logger.info("the log of %s waits for deletion as %s", log.topic_partition, log.directory)
         if log_dir is not None:
             log_dir.cleaned_offsets.pop(log.topic_partition, None)
             self.upkeep.checkpoint_soon(log_dir)
@@ -378,10 +378,10 @@ class LogDirs:
             self._out_of_files(error)
             return
         if isinstance(error, StagedRecordsLostError):
-            _log.warning("%s", error)
+            logger.warning("%s", error)
             return
         if path not in self.paths:
-            _log.error("a disk error belongs to none of the log directories: %s", error)
+            logger.error("a disk error belongs to none of the log directories: %s", error)
             return
         reason = str(error)
         self.offline_dirs[path] = reason
@@ -396,7 +396,7 @@ class LogDirs:
         self.offline_partitions.update(lost)
         if log_dir is not None:
             log_dir.release()
-        _log.error(
+        logger.error(
             "log directory %s is offline with %d partitions; mend it and start the broker again: %s",
             path,
             len(lost),
@@ -413,7 +413,7 @@ class LogDirs:
         if self._told_of_files_ms is None or now_ms - self._told_of_files_ms >= _TELL_OF_FILES_EVERY_MS:
             self._told_of_files_ms = now_ms
             allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            _log.error(
+            logger.error(
                 "the broker may open no more than %d files, and its %d segments and its connections need up "
                 "to %d: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit) and start it again; "
                 "until then some requests fail and are tried again (%s)",
@@ -469,7 +469,7 @@ class LogDirs:
         results = await asyncio.gather(*map(close_log, logs), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         for failure in failures:
-            _log.error(
+            logger.error(
                 "a log in %s could not be closed; the next start will recover it: %s", log_dir.path, failure
             )
         if failures:
@@ -477,7 +477,7 @@ class LogDirs:
         try:
             await asyncio.to_thread(self._finish_dir, log_dir, logs, broker_epoch)
         except OSError as error:
-            _log.error("%s could not be marked as cleanly shut down: %s", log_dir.path, error)
+            logger.error("%s could not be marked as cleanly shut down: %s", log_dir.path, error)
 
     @staticmethod
     def _finish_dir(log_dir: LogDir, logs: Sequence[Log], broker_epoch: int) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _LOADABLE: Final = ("", FUTURE_DIR_SUFFIX)
 _TELL_EVERY_MS: Final = 5000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LoadProgress(NamedTuple):
@@ -105,7 +105,7 @@ class LogLoading:
                 self._dirs.mark_offline(path, error)
         self._report.elapsed_ms = self._dirs.clock.monotonic_ms() - started_ms
         if self._total:
-            _log.info("loaded %d logs in %.0f ms", self._report.logs, self._report.elapsed_ms)
+            logger.info("loaded %d logs in %.0f ms", self._report.logs, self._report.elapsed_ms)
         return self._report
 
     def _load_dir(self, log_dir: LogDir, partitions: list[PartitionDirectory]) -> None:
@@ -113,7 +113,7 @@ class LogLoading:
         offsets = self._read_checkpoints(log_dir)
         loadable = [each for each in partitions if each.suffix in _LOADABLE]
         if loadable:
-            _log.info(
+            logger.info(
                 "loading %d logs from %s%s",
                 len(loadable),
                 log_dir.path,
@@ -125,7 +125,9 @@ class LogLoading:
             if each.suffix == DELETE_DIR_SUFFIX:
                 self._dirs.deletion.add([each.path], self._dirs.options.delete_delay_ms)
             elif each.suffix == STRAY_DIR_SUFFIX:
-                _log.warning("%s was set aside earlier and is left alone; delete it if not needed", each.path)
+                logger.warning(
+                    "%s was set aside earlier and is left alone; delete it if not needed", each.path
+                )
         with contextlib.closing(self._open_all(loadable, offsets, clean)) as logs:
             for each, log in zip(loadable, logs, strict=True):
                 self._take(each, log, offsets)
@@ -188,14 +190,14 @@ class LogLoading:
         now_ms = self._dirs.clock.monotonic_ms()
         if now_ms - self._told_ms >= _TELL_EVERY_MS:
             self._told_ms = now_ms
-            _log.info("loaded %d of %d logs", self._done, self._total)
+            logger.info("loaded %d of %d logs", self._done, self._total)
         recovery = log.recovery
         if not recovery:
             return
         self._report.recovered.append(log)
         lost_something = recovery.bytes_truncated or recovery.segments_dropped or recovery.notes
         level = logging.WARNING if lost_something else logging.DEBUG
-        _log.log(level, "recovered %s: %s", log.topic_partition, recovery)
+        logger.log(level, "recovered %s: %s", log.topic_partition, recovery)
 
 
 def _too_few_files(logs: int) -> StorageError:

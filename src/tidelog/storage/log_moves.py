@@ -36,7 +36,7 @@ _APPENDED_BATCHES: Final = 100
 _REST_PER_WORK: Final = 2.0
 _LOOK_S: Final = 0.5
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class _SourceLost(Exception):
@@ -93,7 +93,7 @@ class LogMoves:
             log = self._dirs.logs.get(partition)
             if log is None:
                 if not self._dirs.offline_dirs:
-                    _log.warning(
+                    logger.warning(
                         "%s is half of a move whose source is gone; it is left alone", future.directory
                     )
                 continue
@@ -107,7 +107,7 @@ class LogMoves:
                 self._dirs.mark_offline(future.log_dir, error)
                 continue
             except (KafkaError, StorageError) as error:
-                _log.error("the move of %s to %s is given up: %s", partition, future.log_dir, error)
+                logger.error("the move of %s to %s is given up: %s", partition, future.log_dir, error)
                 self.cancel(partition)
                 continue
             self._start(partition)
@@ -146,7 +146,7 @@ class LogMoves:
     async def _move(self, partition: TopicPartition) -> None:
         dirs = self._dirs
         log, future = dirs.logs[partition], dirs.future_logs[partition]
-        _log.info("moving %s from %s to %s", partition, log.log_dir, future.log_dir)
+        logger.info("moving %s from %s to %s", partition, log.log_dir, future.log_dir)
         dirs.cleaner.pause(partition)
         try:
             async with self._turns:
@@ -157,11 +157,11 @@ class LogMoves:
                 self._tasks.pop(partition, None)
                 self._switch(partition, log, future)
         except _SourceLost:
-            _log.info("the move of %s waits for its source to come back", partition)
+            logger.info("the move of %s waits for its source to come back", partition)
         except LogDirOfflineError as error:
             dirs.mark_offline(future.log_dir, error)
         except Exception:  # the partition stays where it is, and somebody should know why
-            _log.exception("moving %s to %s failed", partition, future.log_dir)
+            logger.exception("moving %s to %s failed", partition, future.log_dir)
             self._tasks.pop(partition, None)
             self.cancel(partition)
         finally:
@@ -253,7 +253,7 @@ class LogMoves:
             dirs.on_moved(partition, future)
         dirs.discard(log)
         dirs.upkeep.checkpoint_soon(target)
-        _log.info("moved %s to %s", partition, target.path)
+        logger.info("moved %s to %s", partition, target.path)
 
 
 def _pieces(records: bytes) -> Iterator[memoryview]:

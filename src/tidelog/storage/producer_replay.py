@@ -19,7 +19,7 @@ from tidelog.storage.transaction_index import AbortedTxn
 
 # A marker takes a few bytes.
 _MAX_MARKER_BYTES: Final = 64 * 1024
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
@@ -36,7 +36,7 @@ def read_marker(batch: Buffer) -> EndTxnMarker | None:
         return parse_end_txn_marker(records[0])
     except CorruptRecordError as error:
         header = parse_header(batch)
-        _log.warning(
+        logger.warning(
             "the control batch at offset %d, of producer %d, is passed over: %s",
             header.base_offset,
             header.producer_id,

@@ -35,7 +35,7 @@ _LAST_EPOCH = 0x7FFF
 _EPOCH_PER_TRANSACTION = 2
 _LOOKED_AT_A_TIME = 5000
 _WRITTEN_AT_ONCE = 500
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _new_tuple = tuple.__new__
 
 
@@ -258,7 +258,7 @@ class ProducerState:
         )
         if origin is not AppendOrigin.REPLICATION:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, message)
-        _log.warning(message)
+        logger.warning(message)
 
     def _check_sequence(self, entry: ProducerEntry, epoch: int, first_sequence: int, offset: int) -> None:
         where = f"producer {entry.producer_id} at offset {offset} in partition {self.partition}"
@@ -294,7 +294,7 @@ class ProducerState:
         )
         if origin is not AppendOrigin.REPLICATION:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, message)
-        _log.info(message)
+        logger.info(message)
 
     # -- asking the transaction coordinator -----------------------------------------------------------
 
@@ -445,7 +445,7 @@ class ProducerState:
             try:
                 entries = self.snapshots.read(latest)
             except CorruptSnapshotError as error:
-                _log.warning("%s: %s; it is deleted and an older one taken", self.partition, error)
+                logger.warning("%s: %s; it is deleted and an older one taken", self.partition, error)
                 self.snapshots.delete(latest)
                 continue
             self._load(entries, now_ms)

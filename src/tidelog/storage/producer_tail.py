@@ -19,7 +19,7 @@ from tidelog.storage.producer_snapshots import SequencedBatch
 from tidelog.storage.producer_state import REMEMBERED_BATCHES, ProducerState
 from tidelog.storage.segments import Segments
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RECENT_MS: Final = 15 * 60_000
 """Producers give a batch up after ``delivery.timeout.ms``, two minutes by default."""
@@ -46,7 +46,7 @@ def remember_tail(
                 found.setdefault(header.producer_id, []).append(_sequenced(header))
     except StorageError as error:
         # Whoever reads there is told; what is known of the producers without it is right.
-        _log.warning("%s: repeated batches may be refused, because %s", state.partition, error)
+        logger.warning("%s: repeated batches may be refused, because %s", state.partition, error)
         return
     for producer_id, batches in found.items():
         entry = recent[producer_id]

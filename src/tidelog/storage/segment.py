@@ -43,7 +43,7 @@ from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.segment_reads import REMEMBERED_POSITIONS, SegmentReads
 from tidelog.storage.time_index import TimeIndex, TimestampOffset
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _MAX_BUFFERS = 1024
 _UNREAD = -2
 
@@ -95,7 +95,7 @@ class Segment(SegmentReads):
         size: int,
         clock: Clock,
         disk: Disk = REAL_DISK,
-        waiting: str = "",
+        state_suffix: str = "",
         has_txn_index: bool | None = None,
     ) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class Segment(SegmentReads):
             size=size,
             index_interval=config.index_interval_bytes,
             disk=disk,
-            waiting=waiting,
+            state_suffix=state_suffix,
             has_txn_index=has_txn_index,
         )
         self.jitter_ms = config.random_segment_jitter_ms()
@@ -131,11 +131,11 @@ class Segment(SegmentReads):
         *,
         clock: Clock,
         disk: Disk = REAL_DISK,
-        waiting: str = "",
+        state_suffix: str = "",
     ) -> Segment:
         """A new, empty segment; files of that name that are there are emptied."""
         preallocated = config.segment_bytes if config.preallocate else 0
-        cls.make(directory, base_offset, disk, waiting=waiting, preallocated_bytes=preallocated)
+        cls.make(directory, base_offset, disk, state_suffix=state_suffix, preallocated_bytes=preallocated)
         segment = cls(
             directory,
             base_offset,
@@ -143,7 +143,7 @@ class Segment(SegmentReads):
             size=0,
             clock=clock,
             disk=disk,
-            waiting=waiting,
+            state_suffix=state_suffix,
             has_txn_index=False,
         )
         segment._highest = NO_TIMESTAMP
@@ -158,11 +158,13 @@ class Segment(SegmentReads):
         *,
         clock: Clock,
         disk: Disk = REAL_DISK,
-        waiting: str = "",
+        state_suffix: str = "",
     ) -> Segment:
         """An existing segment; nothing but the size of its ``.log`` file is looked at."""
-        size = segment_path(directory, base_offset, LOG_SUFFIX, waiting).stat().st_size
-        return cls(directory, base_offset, config, size=size, clock=clock, disk=disk, waiting=waiting)
+        size = segment_path(directory, base_offset, LOG_SUFFIX, state_suffix).stat().st_size
+        return cls(
+            directory, base_offset, config, size=size, clock=clock, disk=disk, state_suffix=state_suffix
+        )
 
     def __repr__(self) -> str:
         return f"Segment({self.path(LOG_SUFFIX)}, {self.size} bytes)"
@@ -341,13 +343,13 @@ class Segment(SegmentReads):
             self.time_index.check()
         except CorruptIndexError as error:
             self.close_indexes()
-            _log.warning("%s; both indexes are rebuilt from the log", error)
+            logger.warning("%s; both indexes are rebuilt from the log", error)
             self._rebuild_indexes()
         except FileNotFoundError as error:
             self.close_indexes()
             if not self.path().exists():
                 raise
-            _log.warning("%s is missing; both indexes are rebuilt from the log", error.filename)
+            logger.warning("%s is missing; both indexes are rebuilt from the log", error.filename)
             self._rebuild_indexes()
 
     def _rebuild_indexes(self) -> None:
@@ -405,7 +407,7 @@ class Segment(SegmentReads):
                 self._discard_rebuilt(built, paths)
         except (OSError, StorageError) as error:
             # Whoever needs them next is told that the log is damaged, or tries again.
-            _log.error("the indexes of %s cannot be rebuilt: %s", self.path(), error)
+            logger.error("the indexes of %s cannot be rebuilt: %s", self.path(), error)
             self._damage = error if isinstance(error, StorageError) else None
         finally:
             if not ready.done():
@@ -414,7 +416,7 @@ class Segment(SegmentReads):
     def _discard_rebuilt(self, built: asyncio.Future[RebuiltIndexes], paths: tuple[Path, Path]) -> None:
         """Whoever needs the indexes next has them rebuilt again, if that is still to be done."""
         error = None if built.cancelled() else built.exception()
-        _log.info("indexes that were rebuilt of %s are not used: it has changed (%s)", self.path(), error)
+        logger.info("indexes that were rebuilt of %s are not used: it has changed (%s)", self.path(), error)
         for path in paths:
             path.with_name(path.name + REBUILT_SUFFIX).unlink(missing_ok=True)
 

@@ -35,8 +35,8 @@ class SegmentFiles:
         "base_offset",
         "directory",
         "index_bytes",
+        "state_suffix",
         "txn_index",
-        "waiting",
     )
 
     def __init__(
@@ -46,13 +46,13 @@ class SegmentFiles:
         index_bytes: int,
         *,
         disk: Disk,
-        waiting: str = "",
+        state_suffix: str = "",
         has_txn_index: bool | None = None,
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.index_bytes = index_bytes
-        self.waiting = waiting
+        self.state_suffix = state_suffix
         self._disk = disk
         self._file: LogFile | None = None
         self._offset_index: OffsetIndex | None = None
@@ -62,18 +62,18 @@ class SegmentFiles:
 
     @staticmethod
     def make(
-        directory: Path, base_offset: int, disk: Disk, *, waiting: str = "", preallocated_bytes: int = 0
+        directory: Path, base_offset: int, disk: Disk, *, state_suffix: str = "", preallocated_bytes: int = 0
     ) -> None:
         """Make the files of an empty segment; files of that name that are there are emptied."""
         for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            path = segment_path(directory, base_offset, suffix, waiting)
+            path = segment_path(directory, base_offset, suffix, state_suffix)
             fd = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
                 if suffix == LOG_SUFFIX and preallocated_bytes:
                     disk.ftruncate(fd, preallocated_bytes)
             finally:
                 disk.close(fd)
-        segment_path(directory, base_offset, TXN_INDEX_SUFFIX, waiting).unlink(missing_ok=True)
+        segment_path(directory, base_offset, TXN_INDEX_SUFFIX, state_suffix).unlink(missing_ok=True)
 
     def make_indexes(self) -> None:
         """Make both indexes anew and empty, whatever their files held."""
@@ -83,7 +83,7 @@ class SegmentFiles:
 
     def path(self, suffix: str = LOG_SUFFIX) -> Path:
         """The path of one of its files."""
-        return segment_path(self.directory, self.base_offset, suffix, self.waiting)
+        return segment_path(self.directory, self.base_offset, suffix, self.state_suffix)
 
     @property
     def file(self) -> LogFile:
@@ -123,7 +123,7 @@ class SegmentFiles:
         """The files that it has."""
         return [path for path in map(self.path, SEGMENT_SUFFIXES) if path.exists()]
 
-    def rename(self, waiting: str) -> list[Path]:
+    def rename(self, state_suffix: str) -> list[Path]:
         """Give all its files another second suffix (``.swap``, ``.deleted``, none); their new paths.
 
         The ``.log`` file goes first: whatever a crash leaves unrenamed is an index, which loading either
@@ -132,7 +132,7 @@ class SegmentFiles:
         renamed: list[Path] = []
         for suffix in SEGMENT_SUFFIXES:
             source = self.path(suffix)
-            target = segment_path(self.directory, self.base_offset, suffix, waiting)
+            target = segment_path(self.directory, self.base_offset, suffix, state_suffix)
             try:
                 self._disk.rename(source, target)
             except FileNotFoundError:
@@ -140,7 +140,7 @@ class SegmentFiles:
                     raise
             else:
                 renamed.append(target)
-        self.waiting = waiting
+        self.state_suffix = state_suffix
         self.txn_index.path = self.path(TXN_INDEX_SUFFIX)
         if self._offset_index is not None:
             self._offset_index.path = self.path(OFFSET_INDEX_SUFFIX)

@@ -18,7 +18,7 @@ from tidelog.storage import batch_scan, batch_search
 from tidelog.storage.disk import Disk
 from tidelog.storage.segment_files import SegmentFiles
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 # How many batch positions are remembered, twice: readers at the end of the log then need no index.
 REMEMBERED_POSITIONS = 64
 _NOWHERE = (-1, 0)
@@ -40,11 +40,16 @@ class SegmentReads(SegmentFiles):
         size: int,
         index_interval: int,
         disk: Disk,
-        waiting: str = "",
+        state_suffix: str = "",
         has_txn_index: bool | None = None,
     ) -> None:
         super().__init__(
-            directory, base_offset, index_bytes, disk=disk, waiting=waiting, has_txn_index=has_txn_index
+            directory,
+            base_offset,
+            index_bytes,
+            disk=disk,
+            state_suffix=state_suffix,
+            has_txn_index=has_txn_index,
         )
         self.size = size
         self.index_interval = index_interval
@@ -98,7 +103,7 @@ class SegmentReads(SegmentFiles):
                 raise
             # Only if the log is sound from its beginning, which rebuilding finds out, is it the index that is
             # not. In a large segment that takes a while, and whoever asks is told so.
-            _log.warning("%s; both indexes are rebuilt from the log", error)
+            logger.warning("%s; both indexes are rebuilt from the log", error)
             self._rebuild_indexes()
             found = self._find(offset, self.position_near(offset))
         return None if found is None else self._remember(offset, found)

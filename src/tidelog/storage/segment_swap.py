@@ -46,7 +46,7 @@ def name_swapped(new: Iterable[Segment]) -> None:
 def name_finally(new: Iterable[Segment]) -> None:
     """Give swapped segments their own names, but for one that has been removed meanwhile."""
     for segment in sorted(new, key=lambda segment: segment.base_offset):
-        if segment.waiting == SWAP_SUFFIX:
+        if segment.state_suffix == SWAP_SUFFIX:
             segment.rename("")
 
 
@@ -103,7 +103,9 @@ def _replaced_files(
         base_offset = offset_of(name)
         if base_offset is None or not name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             continue
-        segment = Segment.open(directory, base_offset, config, clock=clock, disk=disk, waiting=SWAP_SUFFIX)
+        segment = Segment.open(
+            directory, base_offset, config, clock=clock, disk=disk, state_suffix=SWAP_SUFFIX
+        )
         has_index = segment.path(OFFSET_INDEX_SUFFIX).exists()
         end = segment.next_offset() if has_index else _end_without_index(segment)
         segment.close_handles()

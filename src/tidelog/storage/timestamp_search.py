@@ -47,7 +47,7 @@ _LIMITS: Final = WalkLimits(1 << 31, (1 << 31) - 1)
 _THREADS: Final = 2
 _MAX_NAMED: Final = 1000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TimestampAndOffset(NamedTuple):
@@ -251,7 +251,7 @@ def _name_once(partition: str, offset: int, error: CorruptRecordError) -> None:
     if len(_named) >= _MAX_NAMED:
         _named.clear()
     _named.add((partition, offset))
-    _log.warning(
+    logger.warning(
         "%s: the batch at offset %d is passed over when times are looked up: %s", partition, offset, error
     )
 

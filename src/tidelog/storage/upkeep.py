@@ -44,7 +44,7 @@ _LOGS_AT_A_TIME: Final = 50
 _RENAMED_AT_A_TIME: Final = 128
 _CLOSED_AT_ONCE: Final = 64
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Upkeep:
@@ -111,7 +111,7 @@ class Upkeep:
             try:
                 await work()
             except Exception:  # whatever it was, the next round must come
-                _log.exception("%s failed and is tried again in %d ms", work.__name__, wanted_ms)
+                logger.exception("%s failed and is tried again in %d ms", work.__name__, wanted_ms)
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Upkeep:
         ahead_ms = self._wall_ahead_now_ms()
         stepped = ahead_ms < self._wall_ahead_ms - _CLOCK_STEP_MS
         if stepped:
-            _log.warning("the clock was set back by %.0f s", (self._wall_ahead_ms - ahead_ms) / 1000)
+            logger.warning("the clock was set back by %.0f s", (self._wall_ahead_ms - ahead_ms) / 1000)
             for log in self._dirs.all_logs():
                 log.forget_timestamp_ceiling()
         self._wall_ahead_ms = ahead_ms if stepped else max(ahead_ms, self._wall_ahead_ms)
@@ -232,7 +232,7 @@ class Upkeep:
                 self._dirs.mark_offline(log.log_dir, error)
             except (StorageError, KafkaError) as error:
                 # A damaged segment is its own log's trouble: the others have theirs seen to.
-                _log.error("the upkeep of %s is held up: %s", log.topic_partition, error)
+                logger.error("the upkeep of %s is held up: %s", log.topic_partition, error)
             if count % _LOGS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
 
@@ -272,7 +272,7 @@ class Upkeep:
         except LogDirOfflineError as error:
             self._dirs.mark_offline(log.log_dir, error)
         except Exception:  # one log's trouble must not keep the others from being flushed
-            _log.exception("flushing %s failed", log.topic_partition)
+            logger.exception("flushing %s failed", log.topic_partition)
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Upkeep:
         try:
             await self._in_dir(log_dir, LogDir.checkpoint)
         except Exception:  # the next checkpoint has the same to say, and a shutdown waits for this one
-            _log.exception("a checkpoint of %s failed", log_dir.path)
+            logger.exception("a checkpoint of %s failed", log_dir.path)
 
     async def _in_each_dir(self, write: Callable[[LogDir, list[Log]], None]) -> None:
         for log_dir in list(self._dirs.online.values()):

@@ -20,7 +20,7 @@ from tidelog.clock import Clock
 from tidelog.controller.cluster.channels import OnResponse
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.term import ControllerSettings
+from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition

@@ -29,7 +29,7 @@ from tidelog.replication.leader_endpoint import (
     Positions,
 )
 from tidelog.replication.partition import Partition
-from tidelog.replication.surroundings import Surroundings
+from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.log import Isolation, Log
 from tidelog.storage.log_config import LogConfig
 
@@ -109,7 +109,7 @@ class ReplicaSet:
         self._clock = clock
         self._config = config or LogConfig()
         self._topic_id = random_uuid()
-        self._surroundings = Surroundings(
+        self._context = ReplicationContext(
             clock, self, lambda: set(self.state.replicas) - self.gone, max_lag_ms
         )
         self._replicas = {broker: self._open(broker, clean=True) for broker in self.state.replicas}
@@ -125,7 +125,7 @@ class ReplicaSet:
         )
         loop = asyncio.get_running_loop()
         return Partition(
-            NAME, self._topic_id, log, broker, loop, lambda e: self.lost.append(e), self._surroundings
+            NAME, self._topic_id, log, broker, loop, lambda e: self.lost.append(e), self._context
         )
 
     def elect(self, leader: int, isr: tuple[int, ...] | None = None) -> None:

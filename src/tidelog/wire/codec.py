@@ -19,7 +19,7 @@ from collections.abc import Generator
 from typing import TypeVar, cast
 
 from tidelog.errors import ErrorCode, KafkaError, WireError
-from tidelog.wire.plain import count_bytes
+from tidelog.wire.primitives import count_bytes
 from tidelog.wire.readers import Reader, reader_of, sliced_reader_of
 from tidelog.wire.schema import Message, Payload, flexible_in
 from tidelog.wire.writers import Writer, sliced_writer_of, writer_of, writers_around

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
-from tidelog.wire.plain import read_array_count, read_nullable_string, read_string
+from tidelog.wire.primitives import read_array_count, read_nullable_string, read_string
 from tidelog.wire.varint import read_tag, read_uvarint, require_tag_size, skip_tags
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.wire.fetch_request import SLICE, drained
-from tidelog.wire.plain import (
+from tidelog.wire.primitives import (
     Endpoint,
     count_bytes,
     endpoint_section,

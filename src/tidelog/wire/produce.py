@@ -22,7 +22,7 @@ from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.headers import RequestHeader, sized_request_header
-from tidelog.wire.plain import (
+from tidelog.wire.primitives import (
     Endpoint,
     count_bytes,
     endpoint_section,

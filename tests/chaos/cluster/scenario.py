@@ -246,7 +246,9 @@ class Scenario:
             ends = consumer.end_offsets(places, timeout=60)
             deadline = time.monotonic() + CATCH_UP_S
             while any(consumer.position(each, timeout=60) < end for each, end in ends.items()):
-                assert time.monotonic() < deadline, f"not read within {CATCH_UP_S} s: {consumer.trouble()}"
+                assert time.monotonic() < deadline, (
+                    f"not read within {CATCH_UP_S} s: {consumer.ongoing_error()}"
+                )
                 records = [
                     (each.topic, each.partition, each.offset, (each.value or b"").decode())
                     for each in consumer.poll(1.0)

@@ -7,9 +7,9 @@ from tests.compat.side_by_side.side import Side
 from tests.compat.side_by_side.transaction_requests import (
     Producer,
     log_of,
-    patiently,
     transactional_id,
     transactions,
+    with_retry,
 )
 
 INIT_VERSIONS = range(7)
@@ -112,7 +112,7 @@ def second_life_ends_the_firsts_transaction(side: Side, tv: str) -> object:
     zombie.write(topic)
     heir = Producer(side, tv=tv)
     seen = [heir.init(), heir.settled()]
-    seen.append(patiently(heir.init, "CONCURRENT_TRANSACTIONS"))
+    seen.append(with_retry(heir.init, "CONCURRENT_TRANSACTIONS"))
     seen += [zombie.produce(topic), zombie.end(), zombie.end(False), zombie.add(topic), zombie.add(topic, 1)]
     seen += [zombie.add_offsets(side.prefix), zombie.commit_offsets(side.prefix, topic)]
     heir.write(topic)
@@ -129,7 +129,7 @@ def epochs_of_many_lives(side: Side, tv: str) -> object:
         if number % 2:
             seen += [producer.end(number == 1), producer.settled()]
     last = Producer(side, tv=tv)
-    seen += [patiently(last.init, "CONCURRENT_TRANSACTIONS"), last.described(), log_of(side, topic)]
+    seen += [with_retry(last.init, "CONCURRENT_TRANSACTIONS"), last.described(), log_of(side, topic)]
     return seen
 
 

@@ -6,7 +6,7 @@ from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.group_offset_requests import commit, delete_offsets, offsets, place
 from tests.compat.side_by_side.group_requests import Member, alone, described, group_of
 from tests.compat.side_by_side.side import Side
-from tests.compat.side_by_side.transaction_requests import Producer, patiently
+from tests.compat.side_by_side.transaction_requests import Producer, with_retry
 
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest
 from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
@@ -25,7 +25,7 @@ def begun(side: Side, version: int = 5, stem: str = "x") -> Producer:
 def after(side: Side, producer: Producer, topic: str) -> list[object]:
     """The transaction and the group's offsets, when all is done."""
     group_id = group_of(side)
-    seen = [producer.settled(), patiently(lambda: offsets(side, group_id), "UNSTABLE")]
+    seen = [producer.settled(), with_retry(lambda: offsets(side, group_id), "UNSTABLE")]
     return [*seen, offsets(side, group_id, {topic: [0]}, require_stable=True), described(side, group_id)]
 
 

@@ -10,8 +10,8 @@ from tests.compat.side_by_side.transaction_requests import (
     Producer,
     committed,
     log_of,
-    patiently,
     producers_of,
+    with_retry,
 )
 
 from tidelog.wire.messages.delete_records import (
@@ -226,7 +226,7 @@ def sequences_of_the_next_transaction(side: Side, tv: str) -> object:
         lambda: producer.produce(topic, base_sequence=0),
         lambda: producer.produce(topic, base_sequence=2),
     ]
-    seen = [patiently(each, "CONCURRENT_TRANSACTIONS") for each in ask]
+    seen = [with_retry(each, "CONCURRENT_TRANSACTIONS") for each in ask]
     return [*seen, producer.end(), producer.settled(), log_of(side, topic)]
 
 
@@ -306,7 +306,7 @@ def timed_out_transaction_is_aborted(side: Side, tv: str) -> object:
     topic = side.topic()
     producer = Producer(side, tv=tv).begun(transaction_timeout_ms=300)
     producer.write(topic)
-    patiently(producer.described, "Ongoing", "Prepare")
+    with_retry(producer.described, "Ongoing", "Prepare")
     seen = [producer.settled(), producer.produce(topic), producer.end(), producer.add(topic)]
     seen += [producer.add_offsets(side.prefix), log_of(side, topic)]
     return [*seen, Producer(side, tv=tv).init(), producer.described()]

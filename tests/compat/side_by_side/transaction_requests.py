@@ -206,8 +206,10 @@ class Producer:
     def write(self, topic: str, count: int = 1, *, partition: int = 0) -> None:
         """Add the partition where this version needs it, and produce; has to work."""
         if self.tv == "tv1":
-            patiently(lambda: self.add(topic, partition), "CONCURRENT_TRANSACTIONS")
-        answer = patiently(lambda: self.produce(topic, count, partition=partition), "CONCURRENT_TRANSACTIONS")
+            with_retry(lambda: self.add(topic, partition), "CONCURRENT_TRANSACTIONS")
+        answer = with_retry(
+            lambda: self.produce(topic, count, partition=partition), "CONCURRENT_TRANSACTIONS"
+        )
         assert "NONE" in str(answer), f"{self.side.name}: {answer}"
 
     # What is seen
@@ -225,7 +227,7 @@ class Producer:
         return found
 
 
-def patiently(ask: object, *codes: str) -> object:
+def with_retry(ask: object, *codes: str) -> object:
     """Ask until the answer has none of these codes: Kafka asks its clients to try again."""
     assert callable(ask)
     deadline = time.monotonic() + TIMEOUT_S

@@ -14,8 +14,8 @@ from tests.simulation.cluster.machine import PORT
 from tests.simulation.cluster.world import ClusterWorld
 
 from tidelog.client.address import Address
+from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection
-from tidelog.client.opening import open_connection
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, TidelogError

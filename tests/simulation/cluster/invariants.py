@@ -118,7 +118,7 @@ class Invariants:
                 raise BrokenPromise(f"a broker can start: {life.name} cannot, {life.failure!r}")
             if not life.is_ready:
                 continue
-            epoch = broker.membership.control.controller_epoch
+            epoch = broker.membership.controller_requests.controller_epoch
             if epoch < self._controllers.get(life, 0):
                 raise BrokenPromise(f"controller epochs only grow: {life.name} goes back to {epoch}")
             self._controllers[life] = epoch

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidelog.broker.complaints import Complaints
 from tidelog.broker.connection import Connection
 from tidelog.broker.connection_quotas import ConnectionQuotas, resolve_ip_overrides
 from tidelog.broker.memory_pool import FrameBuffers, RequestMemory
 from tidelog.broker.network import Network, NetworkLimits
+from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.broker.state import BrokerState, LifeCycle
 from tidelog.errors import ConfigError
 from tidelog.metadata.listeners import Listener
@@ -200,14 +200,14 @@ def test_frame_buffers_are_small_once_many_are_lent() -> None:
 
 def test_a_flood_of_complaints_is_cut_short_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    complaints = Complaints(logging.getLogger("flood"), clock)
+    rate_limited_log = RateLimitedLog(logging.getLogger("flood"), clock)
     for number in range(1000):
-        complaints.say("garbage", "bad peer %d", number)
-    complaints.say("other", "another matter")
+        rate_limited_log.warn("garbage", "bad peer %d", number)
+    rate_limited_log.warn("other", "another matter")
     assert len(caplog.records) < 20
     assert caplog.records[-1].message == "another matter"
     clock.advance(1000)
-    complaints.say("garbage", "bad peer %d", 1000)
+    rate_limited_log.warn("garbage", "bad peer %d", 1000)
     assert "990 more" in caplog.records[-1].message
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tidelog.client.address import Address
+from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
-from tidelog.client.opening import open_connection
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError

@@ -12,7 +12,7 @@ from tidelog.client.options import ADMIN, CONSUMER, PRODUCER, ClientConfig, Clie
 from tidelog.client.options import client_config as module
 from tidelog.client.options.foreign_names import FOREIGN_NAMES, options_named
 from tidelog.client.options.network import network_settings
-from tidelog.client.options.unhonoured import UNHONOURED_NAMES
+from tidelog.client.options.unsupported import UNSUPPORTED_NAMES
 from tidelog.errors import ConfigError
 
 KINDS = (PRODUCER, CONSUMER, ADMIN)
@@ -121,7 +121,7 @@ def test_options_of_java_alone_are_warned_about_once(
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_no_option_is_both_honoured_and_without_effect(kind: ClientKind) -> None:
-    assert not set(kind.options) & set(UNHONOURED_NAMES)
+    assert not set(kind.options) & set(UNSUPPORTED_NAMES)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -309,4 +309,4 @@ def test_another_clients_name_for_an_option_is_answered_with_ours(
 def test_advice_names_options_that_exist_for_names_that_do_not() -> None:
     ours = {name for kind in KINDS for name in kind.options}
     assert options_named() <= ours
-    assert not FOREIGN_NAMES.keys() & (ours | UNHONOURED_NAMES.keys())
+    assert not FOREIGN_NAMES.keys() & (ours | UNSUPPORTED_NAMES.keys())

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tidelog.client.address import Address
+from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
-from tidelog.client.opening import open_connection
 from tidelog.client.receiver import MAX_RESPONSE_BYTES
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings

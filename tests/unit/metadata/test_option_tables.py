@@ -14,11 +14,11 @@ import pytest
 
 from tidelog.metadata.broker_options import BROKER_OPTIONS, SUBJECTS
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, resolve
-from tidelog.metadata.unhonoured_options import (
-    DYNAMIC_UNHONOURED,
-    KNOWN_UNHONOURED,
+from tidelog.metadata.unsupported_options import (
+    DYNAMIC_UNSUPPORTED,
+    KNOWN_UNSUPPORTED,
     SECURITY_SWITCHES,
-    UNHONOURED,
+    UNSUPPORTED,
 )
 from tidelog.options import BadValueError, Option, OptionType
 
@@ -122,20 +122,20 @@ def test_options_of_our_own_are_listed_only_where_they_are_set() -> None:
 
 
 def test_every_broker_option_of_kafka_is_honoured_or_known_not_to_be() -> None:
-    assert not KAFKA_BROKER.keys() - BROKER_OPTIONS.keys() - KNOWN_UNHONOURED
+    assert not KAFKA_BROKER.keys() - BROKER_OPTIONS.keys() - KNOWN_UNSUPPORTED
 
 
 def test_no_option_is_both_honoured_and_not() -> None:
-    assert not KNOWN_UNHONOURED & BROKER_OPTIONS.keys()
+    assert not KNOWN_UNSUPPORTED & BROKER_OPTIONS.keys()
 
 
-def test_the_stars_of_unhonoured_options_are_kafkas_modes() -> None:
+def test_the_stars_of_unsupported_options_are_kafkas_modes() -> None:
     changeable = {name for name, each in KAFKA_BROKER.items() if each.mode != "read-only"}
-    assert DYNAMIC_UNHONOURED & KAFKA_BROKER.keys() == changeable - BROKER_OPTIONS.keys()
+    assert DYNAMIC_UNSUPPORTED & KAFKA_BROKER.keys() == changeable - BROKER_OPTIONS.keys()
 
 
-def test_an_unhonoured_option_is_listed_once() -> None:
-    listed = [name for group in UNHONOURED for name in group.names]
+def test_an_unsupported_option_is_listed_once() -> None:
+    listed = [name for group in UNSUPPORTED for name in group.names]
     assert len(listed) == len(set(listed))
     assert set(SECURITY_SWITCHES) <= set(listed)
 

@@ -141,7 +141,7 @@ def test_while_a_change_is_under_way_both_sets_count(tmp_path: Path) -> None:
         await replicas.rounds(1)
         replicas[1].append(batch(b"a"))
         asked: list[tuple[int, ...]] = []
-        replicas[1]._surroundings.isr_requests = type(
+        replicas[1]._context.isr_requests = type(
             "Slow", (), {"submit": lambda self, p, isr: asked.append(isr)}
         )()
         replicas[1].shrink_isr()
@@ -341,7 +341,7 @@ def test_a_log_is_cut_back_by_those_who_tell_the_cleaner(tmp_path: Path) -> None
         replicas[2].append(batch(b"new"))
         await replicas.rounds(2)
         replicas.cut_off.clear()
-        replicas[1]._surroundings.truncation = Truncation()
+        replicas[1]._context.truncation = Truncation()
         replicas.tell(1)
         await replicas.rounds(3)
         assert cut == [0]

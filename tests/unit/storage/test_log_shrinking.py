@@ -205,7 +205,7 @@ def test_starting_anew_at_the_same_offset_empties_the_segment(open_log: OpenLog)
 def cleaned(log: Log, base_offset: int, offsets: list[int]) -> Segment:
     """What the cleaner makes: a segment named .cleaned with the batches at these offsets."""
     segment = Segment.create(
-        log.directory, base_offset, log.config, clock=log.clock, disk=log.disk, waiting=CLEANED_SUFFIX
+        log.directory, base_offset, log.config, clock=log.clock, disk=log.disk, state_suffix=CLEANED_SUFFIX
     )
     for offset in offsets:
         data = bytearray(encode_batch([Record(offset, NOW, b"k", b"v")], base_offset=offset))

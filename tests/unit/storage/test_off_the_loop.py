@@ -211,7 +211,7 @@ def test_many_segments_that_compaction_replaces_are_renamed_in_a_thread(tmp_path
         assert on_loop < 5
         in_threads = [thread for thread in disk.renamed_in if thread != threading.get_ident()]
         assert len(in_threads) >= 3 * (SEGMENTS - 1)
-        assert log.segments.first.waiting == ""
+        assert log.segments.first.state_suffix == ""
         assert len(list(log.directory.glob("*.log"))) == 2
         await dirs.close()
 
@@ -264,7 +264,7 @@ def test_a_pass_that_is_stopped_finishes_the_replacement_that_it_has_begun(tmp_p
         disk.may_rename.set()
         await cleaning
         assert not log.removed
-        assert log.segments.first.waiting == ""
+        assert log.segments.first.state_suffix == ""
         await dirs.close()
 
     asyncio.run(scenario())

@@ -55,7 +55,7 @@ def open_log(root: Path, disk: Disk, *, clean: bool) -> Log:
 
 def cleaned(log: Log, base_offset: int, offsets: list[int]) -> Segment:
     segment = Segment.create(
-        log.directory, base_offset, CONFIG, clock=log.clock, disk=log.disk, waiting=CLEANED_SUFFIX
+        log.directory, base_offset, CONFIG, clock=log.clock, disk=log.disk, state_suffix=CLEANED_SUFFIX
     )
     for offset in offsets:
         data = keyed(offset)

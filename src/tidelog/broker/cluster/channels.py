@@ -53,7 +53,7 @@ class Channel:
             try:
                 waiting.on_response(await self._deliver(waiting.request))
             except Exception:
-                logger.exception("A request to broker %d met a bug", self._broker_id)
+                logger.exception("Unexpected error in a request to broker %d", self._broker_id)
 
     async def _deliver(self, request: Payload) -> Payload:
         api = API_TABLE[ApiKey(request.API_KEY)]

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from tidelog.broker.cluster.channels import Channels
-from tidelog.broker.cluster.control import Control
 from tidelog.broker.cluster.controller_link import ControllerLink
+from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.broker.cluster.isr_requests import IsrSender
 from tidelog.broker.cluster.peer import Peer
 from tidelog.broker.cluster.registration import register, wait_until_missed
@@ -27,7 +27,7 @@ from tidelog.client.settings import NetworkSettings
 from tidelog.clock import Clock
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.term import ControllerSettings
+from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition
@@ -41,7 +41,7 @@ from tidelog.metadata.topic_options import TopicConfig
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
 from tidelog.replication.partitions import Partitions
-from tidelog.replication.surroundings import Surroundings
+from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -54,7 +54,7 @@ _UNCLEAN = "unclean.leader.election.enable"
 class Membership:
     """One broker among others."""
 
-    control: Control
+    control: ControllerRequests
     controller: ClusterController
 
     def __init__(self, config: BrokerConfig, clock: Clock, store: SharedStore, feed: ClusterFeed) -> None:
@@ -78,7 +78,7 @@ class Membership:
             lambda broker_id: Peer(lambda: self._address_of(broker_id), self._settings),
         )
         self._isr = IsrSender(config.node_id, lambda: self.broker_epoch, lambda: self.link)
-        self.surroundings = Surroundings(
+        self.replication_context = ReplicationContext(
             clock, self._isr, lambda: feed.image.brokers.keys(), config.int("replica.lag.time.max.ms")
         )
         self._stop_session: Callable[[], None] = lambda: None
@@ -96,11 +96,11 @@ class Membership:
         self._partitions = partitions
         partitions.on_lost = self._log_dir_failed
         self._log_dirs = log_dirs
-        self.surroundings.truncation = log_dirs
+        self.replication_context.truncation = log_dirs
         self._on_offline = on_offline
         self.throttles = Throttles(self._config, self._clock, self._feed, configs)
         self.loops = FetchLoops(self._fetch_loop)
-        self.control = Control(
+        self.controller_requests = ControllerRequests(
             self._config.node_id,
             lambda: self.broker_epoch,
             self._feed,
@@ -145,18 +145,18 @@ class Membership:
         self._schedule_shrinking()
         try:
             async with asyncio.timeout(_INFORMED_TIMEOUT_S):
-                await self.control.informed.wait()
+                await self.controller_requests.informed.wait()
         except TimeoutError:
-            self.control.expects_topics = False
+            self.controller_requests.expects_topics = False
             if self._feed.image.brokers:
-                self.control.informed.set()
+                self.controller_requests.informed.set()
             else:
                 logger.warning("No controller has told this broker anything yet; it turns clients away")
 
     async def _look_around(self, *, after_crash: bool) -> None:
         """What must be known, or have happened, before this broker registers for the first time."""
         # A new controller names the brokers first and topics only then: clients must not find none there.
-        self.control.expects_topics = bool(await self._store.children(znodes.TOPICS))
+        self.controller_requests.expects_topics = bool(await self._store.children(znodes.TOPICS))
         if after_crash:
             await wait_until_missed(
                 self._store,
@@ -209,7 +209,7 @@ class Membership:
         """End everything; the session is the store's to end."""
         if self._shrinking is not None:
             self._shrinking.cancel()
-        self.control.close()
+        self.controller_requests.close()
         self._stop_session()
         if hasattr(self, "controller"):
             await self.controller.close()
@@ -242,7 +242,7 @@ class Membership:
         self.broker_epoch = await register(
             self._store, self._registration, patience_ms, lambda: self.given_up
         )
-        self.control.registered()
+        self.controller_requests.registered()
         logger.info("Broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
 
     def _session_changed(self, state: SessionState) -> None:
@@ -274,7 +274,7 @@ class Membership:
 
     def _shrink(self) -> None:
         self._schedule_shrinking()
-        self.surroundings.max_lag_ms = self._config.int("replica.lag.time.max.ms")
+        self.replication_context.max_lag_ms = self._config.int("replica.lag.time.max.ms")
         for partition in self._partitions:
             partition.shrink_isr()
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidelog.client.address import Address
+from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection, RequestBuilder
 from tidelog.client.errors import BrokerUnreachableError
-from tidelog.client.opening import open_connection
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.wire.schema import Payload

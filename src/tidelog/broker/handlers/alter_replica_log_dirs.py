@@ -32,7 +32,7 @@ MAX_DIRECTORY_NAME = 255
 # Each makes a log, which takes about a millisecond.
 _AT_A_TIME = 4
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
@@ -64,7 +64,7 @@ def _begin(context: RequestContext, topic: str, index: int, path: str) -> ErrorC
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         context.broker.log_dirs.moves.begin(partition, Path(path))
     except KafkaError as error:
-        log.warning("%s is not moved to %s: %s", partition, path, error)
+        logger.warning("%s is not moved to %s: %s", partition, path, error)
         unknown = context.broker.image.partition(topic, index) is None
         if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and unknown:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

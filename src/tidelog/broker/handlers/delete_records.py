@@ -39,7 +39,7 @@ NO_LOW_WATERMARK = -1
 # Each takes some 50 µs, most of them for its line in the log.
 _AT_A_TIME = 100
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def handle(
@@ -161,7 +161,7 @@ def _delete(
         context.broker.log_dir_failed(error)
         return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
     except KafkaError as error:
-        log.debug("records of %s-%d are not deleted: %s", topic, index, error)
+        logger.debug("records of %s-%d are not deleted: %s", topic, index, error)
         return _refusal(index, error.code)
     low_watermark = partition.low_watermark
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

@@ -36,7 +36,7 @@ UNKNOWN_LAG = -1
 # Each takes some 10 µs, more where it has many segments.
 _AT_A_TIME = 200
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def handle(
@@ -98,7 +98,7 @@ def _directory(log_dirs: LogDirs, path: Path) -> DescribeLogDirsResult:
     try:
         space = os.statvfs(path)
     except OSError as error:
-        log.warning("log directory %s cannot be described: %s", path, error)
+        logger.warning("log directory %s cannot be described: %s", path, error)
         return offline
     return DescribeLogDirsResult(
         log_dir=str(path),

@@ -160,7 +160,7 @@ class FetchHandler:
                 await work
             except Exception:
                 # Nobody else is there to notice: without this the client would wait for ever.
-                logger.exception("A long fetch of %s met a bug", connection)
+                logger.exception("Unexpected error in a long fetch of %s", connection)
                 if not pending.done:
                     pending.fail("its fetch could not be answered")
 

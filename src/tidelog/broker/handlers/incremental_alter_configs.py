@@ -40,7 +40,7 @@ from tidelog.wire.messages.incremental_alter_configs import (
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 async def handle(
@@ -99,10 +99,10 @@ def _alter_loggers(ops: Sequence[ConfigOp], *, validate_only: bool) -> None:
     for op in ops if not validate_only else ():
         if op.op == OpType.SET:
             log_levels.set_level(op.name, op.value or "")
-            log.warning("Updated the log level of %s to %s", op.name, op.value)
+            logger.warning("Updated the log level of %s to %s", op.name, op.value)
         else:
             log_levels.unset_level(op.name)
-            log.warning("Unset the log level of %s", op.name)
+            logger.warning("Unset the log level of %s", op.name)
 
 
 def _response(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:

@@ -28,6 +28,6 @@ def handle(
     """Lead and follow as told."""
     if context.version < VERSIONS[0]:
         return LeaderAndIsrResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    control = context.broker.membership.control
+    control = context.broker.membership.controller_requests
     topics = {each.topic_name: each.topic_id for each in request.topic_states}
     return control.in_order(topics, lambda: control.leader_and_isr_in_turns(request, context.version))

@@ -38,7 +38,7 @@ from tidelog.broker.partition_errors import error_code
 from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.broker.slow_lane import SlowLane, Work
-from tidelog.broker.transaction_verification import BELIEVED, Verified
+from tidelog.broker.transaction_verification import UNVERIFIED_OK, Verified
 from tidelog.broker.transactional_produce import (
     NotVerifiedError,
     TransactionalRequests,
@@ -54,7 +54,7 @@ from tidelog.storage.log_append import AppendInfo, Judged
 from tidelog.storage.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch_request import SLICE, drained
-from tidelog.wire.plain import Endpoint
+from tidelog.wire.primitives import Endpoint
 from tidelog.wire.produce import (
     ParsedProduce,
     PartitionAnswer,
@@ -238,7 +238,7 @@ class ProduceHandler:
             try:
                 pending.resolve(await self._lane.run(encoding))
             except Exception:
-                logger.exception("The answer to a wide produce request met a bug")
+                logger.exception("Unexpected error in the answer to a wide produce request")
                 pending.fail("its produce request could not be answered")
 
         self._begin(write())
@@ -475,7 +475,7 @@ class ProduceHandler:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"Produce requests with version {version} are not allowed to use ZStandard compression",
             )
-        self._transactions.check(partition, records, verified or BELIEVED, version)
+        self._transactions.check(partition, records, verified or UNVERIFIED_OK, version)
         if not -1 <= call.request[1] <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and not _is_admin_client(call.frame):

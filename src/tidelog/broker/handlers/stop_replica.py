@@ -24,5 +24,5 @@ def handle(
     """Stop as told."""
     if context.version < VERSIONS[0]:
         return StopReplicaResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    control = context.broker.membership.control
+    control = context.broker.membership.controller_requests
     return control.in_order({}, lambda: control.stop_replica_in_turns(request))

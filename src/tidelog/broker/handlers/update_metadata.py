@@ -25,7 +25,7 @@ def handle(
     """Know what the controller knows."""
     if context.version < VERSIONS[0]:
         return UpdateMetadataResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    control = context.broker.membership.control
+    control = context.broker.membership.controller_requests
     topics = {
         each.topic_name: each.topic_id
         for each in request.topic_states

@@ -78,7 +78,7 @@ class AsyncConsumer(Polling):
         """Read exactly these partitions, without a group's help; those kept keep their positions."""
         self._require_open()
         self._subscription.assign([checked_partition(each) for each in partitions])
-        self._hand_out.drop(lambda partition: not self._subscription.is_assigned(partition))
+        self._delivered.drop(lambda partition: not self._subscription.is_assigned(partition))
         self._subscription_changed()
 
     async def unsubscribe(self) -> None:
@@ -137,7 +137,7 @@ class AsyncConsumer(Polling):
         """Make the ``poll`` that waits, or else the next one, raise ``WakeupError``; from any thread."""
         self._wakeup = True
         if self._started:
-            self._loop.call_soon_threadsafe(self._news.tell)
+            self._loop.call_soon_threadsafe(self._wake_flag.tell)
 
     # Positions
 
@@ -148,7 +148,7 @@ class AsyncConsumer(Polling):
         if at.offset < 0:
             raise IllegalStateError(f"offset {at.offset} of {partition} is negative; see seek_to_beginning")
         self._subscription.seek(partition, FetchPosition(at.offset, at.leader_epoch))
-        self._hand_out.drop_partitions([partition])
+        self._delivered.drop_partitions([partition])
 
     def seek_to_beginning(self, partitions: Partitions = ()) -> None:
         """Go on with the first record there is; of all assigned partitions if none is named."""
@@ -261,12 +261,12 @@ class AsyncConsumer(Polling):
         """Who this consumer is in its group, for ``send_offsets_to_transaction``."""
         return self._membership.group_metadata()
 
-    def trouble(self) -> tuple[float, str] | None:
+    def ongoing_error(self) -> tuple[float, str] | None:
         """What keeps this consumer from reading, and for how many seconds already; None if nothing does.
 
         Errors that may pass are retried for as long as they last: this is for those who will not wait.
         """
-        return self._trouble.longest if self._started else None
+        return self._ongoing_errors.longest if self._started else None
 
     def metrics(self) -> dict[str, float]:
         """Figures of this consumer and its connections, by Kafka's names; times in ms."""
@@ -287,4 +287,4 @@ class AsyncConsumer(Polling):
         wanted = list(partitions or self._subscription.assignment)
         for partition in wanted:
             self._subscription.request_reset(partition, EARLIEST if earliest else LATEST)
-        self._hand_out.drop_partitions(wanted)
+        self._delivered.drop_partitions(wanted)

@@ -24,7 +24,7 @@ from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OffsetsToCommit = Mapping[TopicPartition, int | OffsetAndMetadata]
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], Any]
@@ -74,7 +74,7 @@ class Commits:
                 self._finished.append((callback, wanted, error))
                 self._on_news()
             elif error is not None:
-                _log.warning("committing offsets in the background failed: %s", error)
+                logger.warning("committing offsets in the background failed: %s", error)
 
         task = asyncio.get_running_loop().create_task(run(), name="commit offsets")
         self._pending.add(task)
@@ -103,7 +103,7 @@ class Commits:
             try:
                 await self._commit(consumed, deadline)
             except TidelogError as error:
-                _log.warning("committing offsets while closing failed: %s", error)
+                logger.warning("committing offsets while closing failed: %s", error)
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         async with self._order:

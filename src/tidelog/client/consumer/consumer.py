@@ -110,7 +110,7 @@ class Consumer:
         if records:
             return records
         began = time.monotonic()
-        records = self._wait_beside(lambda: core._poll_buffered(max_records), timeout)
+        records = self._wait_off_loop(lambda: core._poll_buffered(max_records), timeout)
         return records or self._call(core.poll(max(timeout - (time.monotonic() - began), 0.0), max_records))
 
     def poll_arrow(self, timeout: float = 1.0, *, with_headers: bool = False) -> Any:
@@ -120,7 +120,7 @@ class Consumer:
         load_pyarrow()
         core = self._core
         began = time.monotonic()
-        found = self._wait_beside(lambda: core._poll_columns_buffered(with_headers=with_headers), timeout)
+        found = self._wait_off_loop(lambda: core._poll_columns_buffered(with_headers=with_headers), timeout)
         if found:
             return to_table(found, with_headers=with_headers)
         rest = max(timeout - (time.monotonic() - began), 0.0)
@@ -222,9 +222,9 @@ class Consumer:
         """See :meth:`AsyncConsumer.group_metadata`."""
         return self._core.group_metadata()
 
-    def trouble(self) -> tuple[float, str] | None:
-        """See :meth:`AsyncConsumer.trouble`."""
-        return self._core.trouble()
+    def ongoing_error(self) -> tuple[float, str] | None:
+        """See :meth:`AsyncConsumer.ongoing_error`."""
+        return self._core.ongoing_error()
 
     def metrics(self) -> Mapping[str, float]:
         """See :meth:`AsyncConsumer.metrics`."""
@@ -241,7 +241,7 @@ class Consumer:
 
     # Between the threads
 
-    def _wait_beside(self, take: Callable[[], list[T]], timeout: float) -> list[T]:
+    def _wait_off_loop(self, take: Callable[[], list[T]], timeout: float) -> list[T]:
         """What ``take`` finds once something has arrived, as long as nothing needs the loop.
 
         This thread then sleeps and is woken once, where a call on the loop would take turns with it.
@@ -253,15 +253,15 @@ class Consumer:
         try:
             until = time.monotonic() + limit
             while limit > 0:
-                core._news.expect()
+                core._wake_flag.expect()
                 if found := take():
                     return found
-                core._news.wait_in_thread(limit)
+                core._wake_flag.wait_in_thread(limit)
                 if found := take():
                     return found
                 limit = min(core._needs_loop_in(), until - time.monotonic())
         finally:
-            core._news.no_longer_expect()
+            core._wake_flag.no_longer_expect()
             self._using = before
         return []
 

@@ -28,7 +28,7 @@ from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.fetch import FetchedPartition, FetchResult
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # A partition that has moved or is about to exist: newer metadata will tell.
 _STALE_METADATA = frozenset(
@@ -151,12 +151,12 @@ class FetchAnswers:
             self._buffer.add(CompletedFetch(partition, state, ask.fetch_offset, self._config, error=error))
             return
         level = logging.WARNING if code is ErrorCode.UNKNOWN_SERVER_ERROR else logging.DEBUG
-        _log.log(level, "fetching %s from offset %s: %s", partition, ask.fetch_offset, code.name)
+        logger.log(level, "fetching %s from offset %s: %s", partition, ask.fetch_offset, code.name)
         self._postpone(state)
 
     def refused(self, node: int, session: FetchSession, code: int) -> None:
         """The whole request was refused; the next one is a full one."""
-        _log.debug("broker %s refused a fetch session request: %s", node, error_code(code).name)
+        logger.debug("broker %s refused a fetch session request: %s", node, error_code(code).name)
         error = KafkaError(error_code(code), f"broker {node} refuses to answer fetches")
         if not error.code.retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
             self._collector.tell(error)

@@ -21,7 +21,7 @@ from tidelog.ids import TopicPartition
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.record_codec import ConsumerRecord
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class FetchCollector:
@@ -126,5 +126,5 @@ class FetchCollector:
             raise error
         if self._subscription.default_reset is NONE:
             raise OffsetOutOfRangeError({fetch.partition: fetch.fetch_offset})
-        _log.info("%s has no offset %s any more: resetting", fetch.partition, fetch.fetch_offset)
+        logger.info("%s has no offset %s any more: resetting", fetch.partition, fetch.fetch_offset)
         self._subscription.request_reset(fetch.partition)

@@ -32,9 +32,9 @@ from tidelog.client.consumer.fetch_collector import FetchCollector
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.fetch_request import LOWEST_VERSION, NAMES_UNTIL, encode_fetch_request
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk, SessionRequest
+from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.partition_state import LeaderAndEpoch, PartitionState
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.consumer.trouble import Trouble
 from tidelog.client.errors import ClientError, is_retriable
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.metrics import Latency
@@ -47,7 +47,7 @@ from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import decode_fetch_response
 from tidelog.wire.messages.fetch import FetchRequest
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -92,9 +92,9 @@ class Fetcher:
         subscription: SubscriptionState,
         config: FetchConfig,
         on_news: Callable[[], None],
-        trouble: Trouble | None = None,
+        ongoing_errors: OngoingErrors | None = None,
     ) -> None:
-        self._trouble = trouble or Trouble()
+        self._ongoing_errors = ongoing_errors or OngoingErrors()
         self.buffer = FetchBuffer(config)
         self.stats = FetchStats()
         self.collector = FetchCollector(subscription, self.buffer)
@@ -330,7 +330,7 @@ class Fetcher:
         except WireError as error:
             self._failed(sent.node, sent.session, error)
             return
-        self._trouble.over(f"fetching from broker {sent.node}")
+        self._ongoing_errors.over(f"fetching from broker {sent.node}")
         self.stats.responses += 1
         self.stats.bytes_fetched += len(body)
         self.stats.latency_ms.record((self._loop.time() - sent.sent_at) * 1000)
@@ -344,8 +344,8 @@ class Fetcher:
     def _failed(self, node: int, session: FetchSession | None, error: BaseException | None) -> None:
         """No answer: the broker is gone, or this client and it do not understand one another."""
         self.stats.failed += 1
-        _log.debug("fetching from broker %s failed: %s", node, error)
-        self._trouble.note(f"fetching from broker {node}", error)
+        logger.debug("fetching from broker %s failed: %s", node, error)
+        self._ongoing_errors.note(f"fetching from broker {node}", error)
         if session is not None:
             session.failed()
             for partition in session.partitions:

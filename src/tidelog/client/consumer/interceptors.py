@@ -13,7 +13,7 @@ from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ConsumerInterceptor:
@@ -45,7 +45,7 @@ class ConsumerInterceptors:
             try:
                 records = interceptor.on_consume(records)
             except Exception:
-                _log.warning("%r failed on records; they go on as they were", interceptor, exc_info=True)
+                logger.warning("%r failed on records; they go on as they were", interceptor, exc_info=True)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -54,7 +54,7 @@ class ConsumerInterceptors:
             try:
                 interceptor.on_commit(offsets)
             except Exception:
-                _log.warning("%r failed on a commit", interceptor, exc_info=True)
+                logger.warning("%r failed on a commit", interceptor, exc_info=True)
 
     def close(self) -> None:
         """Close all of them."""
@@ -62,4 +62,4 @@ class ConsumerInterceptors:
             try:
                 interceptor.close()
             except Exception:
-                _log.warning("%r failed to close", interceptor, exc_info=True)
+                logger.warning("%r failed to close", interceptor, exc_info=True)

@@ -31,7 +31,7 @@ from tidelog.client.serialization import DeserializeFn, deserializer_for
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _POLL_S = 1.0
 
@@ -112,7 +112,7 @@ class MessageStream:
                 await self._step()
             return StreamOutcome.STOPPED
         except Exception as error:
-            _log.error("%s ends: %s", self.name, error)
+            logger.error("%s ends: %s", self.name, error)
             self.failure = error
             return StreamOutcome.FAILED
         finally:
@@ -195,7 +195,7 @@ class MessageStream:
     async def _pause(self, policy: Retry, attempts: int, record: ConsumerRecord, error: Exception) -> None:
         wait_ms = min(policy.backoff_ms * 2.0 ** (attempts - 1), policy.backoff_max_ms)
         place = f"{record.topic_partition} at offset {record.offset}"
-        _log.info("%s: handling %s failed (%s); again in %.3g s", self.name, place, error, wait_ms / 1000)
+        logger.info("%s: handling %s failed (%s); again in %.3g s", self.name, place, error, wait_ms / 1000)
         await asyncio.sleep(wait_ms / 1000)
 
     async def _give_up(self, record: ConsumerRecord, error: Exception, attempts: int) -> None:
@@ -204,10 +204,10 @@ class MessageStream:
             raise error
         place = f"{record.topic_partition} at offset {record.offset}"
         if isinstance(policy, Skip):
-            _log.warning("%s: %s is skipped: %s", self.name, place, error)
+            logger.warning("%s: %s is skipped: %s", self.name, place, error)
         elif isinstance(policy, DeadLetter):
             topic = policy.topic_for(record)
-            _log.warning("%s: %s goes to %s: %s", self.name, place, topic, error)
+            logger.warning("%s: %s goes to %s: %s", self.name, place, topic, error)
             await self._dead_letters.send(topic, record, error, attempts)
 
     async def _commit(self, handled: list[ConsumerRecord]) -> None:
@@ -221,7 +221,7 @@ class MessageStream:
         try:
             await self._consumer.commit(offsets)
         except CommitFailedError as error:
-            _log.warning("%s was too slow, its records will be handled again: %s", self.name, error)
+            logger.warning("%s was too slow, its records will be handled again: %s", self.name, error)
 
     async def _end(self) -> None:
         try:

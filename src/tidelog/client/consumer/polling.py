@@ -17,18 +17,18 @@ from typing import Never, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer.commits import Commits
+from tidelog.client.consumer.delivered_records import DeliveredRecords
 from tidelog.client.consumer.errors import ConsumerTimeoutError, IllegalStateError, WakeupError
 from tidelog.client.consumer.fetch_config import fetch_config
 from tidelog.client.consumer.fetcher import Fetcher
-from tidelog.client.consumer.hand_out import HandOut
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import RebalanceCallbacks, Runner, run_here
 from tidelog.client.consumer.metrics import consumer_metrics
-from tidelog.client.consumer.news import News
+from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.positions import Positions
 from tidelog.client.consumer.reset_strategy import parse_reset_strategy
 from tidelog.client.consumer.subscription_state import SubscriptionState, SubscriptionType
-from tidelog.client.consumer.trouble import Trouble
+from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.group.membership import Membership, NoGroup, membership_for
 from tidelog.client.metadata import ClusterMetadata
@@ -58,7 +58,7 @@ class Polling:
         self._membership: Membership = membership_for(self.config)
         self._interceptors = ConsumerInterceptors(self.config.list("interceptor.classes"))
         self._run_callback: Runner = run_here
-        self._hand_out = HandOut()
+        self._delivered = DeliveredRecords()
         self._started = False
         self._closed = False
         self._leaving = False
@@ -80,17 +80,17 @@ class Polling:
             return
         self._started = True
         self._loop = asyncio.get_running_loop()
-        self._news = News(self._loop)
+        self._wake_flag = WakeFlag(self._loop)
         self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
-        subscription, news = self._subscription, self._news.tell
-        self._trouble = Trouble()
-        self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, news, self._trouble)
+        subscription, news = self._subscription, self._wake_flag.tell
+        self._ongoing_errors = OngoingErrors()
+        self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, news, self._ongoing_errors)
         isolation = self._fetch_config.isolation_level
         consumer_metrics(self._cluster.metrics, self._fetcher, subscription, isolation)
         has_group = not isinstance(self._membership, NoGroup)
         committed = self._membership.fetch_committed if has_group else None
         self._positions = Positions(
-            self._cluster, subscription, self._fetch_config, committed, news, self._trouble
+            self._cluster, subscription, self._fetch_config, committed, news, self._ongoing_errors
         )
         self._commits = Commits(self._membership, subscription, self._interceptors, self._call_back, news)
         self._membership.start(
@@ -112,7 +112,7 @@ class Polling:
         if not self._started:
             return
         deadline = Deadline(timeout * 1000)
-        self._news.tell()
+        self._wake_flag.tell()
         try:
             await self._commits.flush(deadline)
             if self._subscription.is_auto_assigned:
@@ -147,12 +147,12 @@ class Polling:
         try:
             deadline = Deadline(_FOR_EVER_MS if timeout is None else timeout * 1000)
             while True:
-                self._news.clear()
+                self._wake_flag.clear()
                 await self._prepare(deadline)
                 found = collect()
                 if found or deadline.expired or self._closed:
                     return found
-                await self._news.wait(deadline.remaining)
+                await self._wake_flag.wait(deadline.remaining)
         finally:
             self._polling = False
 
@@ -183,7 +183,7 @@ class Polling:
 
     def _poll_columns_buffered(self, *, with_headers: bool) -> list[tuple[TopicPartition, RecordColumns]]:
         """As :meth:`_poll_buffered`, all that is buffered, column by column."""
-        if self._needs_loop_in() <= 0 or len(self._hand_out):
+        if self._needs_loop_in() <= 0 or len(self._delivered):
             return []
         self._subscription.held_back = {}
         return self._fetcher.collect_columns_buffered(with_headers=with_headers)
@@ -218,7 +218,7 @@ class Polling:
             await self._cluster.wait_for_update(0, deadline, "all topics")
 
     async def _wait_for_position(self, partition: TopicPartition, deadline: Deadline) -> None:
-        self._news.clear()
+        self._wake_flag.clear()
         self._update_positions()
         state = self._subscription.state(partition)
         if state.has_valid_position:
@@ -228,16 +228,16 @@ class Polling:
                 f"the position of {partition} was not found within {deadline.timeout_ms / 1000:g} s: "
                 f"it is {state.fetch_state.value}; {self._reason()}"
             )
-        await self._news.wait(deadline.remaining)
+        await self._wake_flag.wait(deadline.remaining)
 
     def _reason(self) -> str:
-        error = self._cluster.updates.last_error or self._trouble.reason
+        error = self._cluster.updates.last_error or self._ongoing_errors.reason
         return "no broker has answered for it" if error is None else str(error)
 
     def _positions_changed(self) -> None:
         self._all_settled = False
         self._fetcher.positions_changed()
-        self._news.tell()
+        self._wake_flag.tell()
 
     def _metadata_changed(self, metadata: ClusterMetadata) -> None:
         self._all_settled = False
@@ -264,25 +264,25 @@ class Polling:
     def _begin_hand_out(self, records: list[ConsumerRecord]) -> Iterable[ConsumerRecord]:
         before = self._fetcher.collector.collected
         self._subscription.held_back = dict(before)
-        return self._hand_out.start(records, before)
+        return self._delivered.start(records, before)
 
     def _settle(self) -> None:
         """Iteration may have got further since: make the positions say how far."""
         if self._subscription.held_back:
-            self._subscription.held_back = self._hand_out.positions()
+            self._subscription.held_back = self._delivered.positions()
 
     def _take_rest(self) -> list[ConsumerRecord]:
         """What an iteration has left behind; also ends it."""
         self._subscription.held_back = {}
-        return self._hand_out.take_rest() if len(self._hand_out) else []
+        return self._delivered.take_rest() if len(self._delivered) else []
 
     def _put_back(self, partitions: Partitions | None = None) -> None:
         """Records that iteration has not handed out yet will be fetched again."""
         self._settle()
-        for partition, position in self._hand_out.positions().items():
+        for partition, position in self._delivered.positions().items():
             if partitions is None or partition in partitions:
                 self._subscription.seek(partition, position)
-                self._hand_out.drop_partitions([partition])
+                self._delivered.drop_partitions([partition])
 
     async def _begin(self, timeout: float | None) -> Deadline:
         self._require_open()

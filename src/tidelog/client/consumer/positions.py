@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer.fetch_config import FetchConfig
+from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.partition_state import FetchPosition, FetchState, OffsetAndMetadata
 from tidelog.client.consumer.reset_strategy import LATEST, ResetStrategy
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.consumer.trouble import Trouble
 from tidelog.client.errors import error_from, is_retriable
 from tidelog.client.leaders import by_topic
 from tidelog.client.retry import Deadline
@@ -42,7 +42,7 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CommittedOffsets = Callable[
@@ -63,10 +63,10 @@ class Positions:
         config: FetchConfig,
         committed: CommittedOffsets | None,
         on_news: Callable[[], None],
-        trouble: Trouble,
+        ongoing_errors: OngoingErrors,
         clock: Clock | None = None,
     ) -> None:
-        self._trouble = trouble
+        self._ongoing_errors = ongoing_errors
         self._cluster = cluster
         self._subscription = subscription
         self._config = config
@@ -117,7 +117,7 @@ class Positions:
             if known is None or known.leader is None or known.leader not in metadata.nodes:
                 self._cluster.request_update()
                 what = "is not known" if known is None else "has no leader"
-                self._trouble.note(f"finding the position of {partition}", f"the partition {what}")
+                self._ongoing_errors.note(f"finding the position of {partition}", f"the partition {what}")
             else:
                 groups.setdefault(known.leader, {})[partition] = value
         return groups
@@ -130,9 +130,9 @@ class Positions:
             try:
                 await work
             except Exception as error:
-                _log.debug("looking for positions failed: %s", error)
+                logger.debug("looking for positions failed: %s", error)
                 for partition in asked:
-                    self._trouble.note(f"finding the position of {partition}", error)
+                    self._ongoing_errors.note(f"finding the position of {partition}", error)
                 self._failed(asked)
                 if not is_retriable(error):
                     self._errors.append(error)
@@ -221,7 +221,7 @@ class Positions:
             # No record is that young: go on with those to come. Java's consumer asks until there is one.
             self._subscription.request_reset(partition, LATEST)
             return
-        _log.info("%s starts at offset %s (%s)", partition, offset, strategy)
+        logger.info("%s starts at offset %s (%s)", partition, offset, strategy)
         self._subscription.seek(partition, FetchPosition(offset))
 
     # Validation
@@ -277,11 +277,11 @@ class Positions:
         """Whether the broker has answered for a partition; if not, it is tried again or the error kept."""
         error = error_from(code, None, f"partition {partition}")
         if error is None:
-            self._trouble.over(f"finding the position of {partition}")
+            self._ongoing_errors.over(f"finding the position of {partition}")
             if (state := self._subscription.find(partition)) is not None:
                 state.succeeded()
             return True
-        self._trouble.note(f"finding the position of {partition}", error)
+        self._ongoing_errors.note(f"finding the position of {partition}", error)
         self._failed([partition])
         if not is_retriable(error):
             self._errors.append(error)

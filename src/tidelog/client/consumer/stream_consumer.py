@@ -29,7 +29,7 @@ from tidelog.client.loop_thread import LoopThread
 from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
 from tidelog.errors import ConfigError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SHARED_WITH_PRODUCER = frozenset(CONSUMER.options) & frozenset(PRODUCER.options) - {"client.id"}
 _PER_STREAM = ("client.id", "group.instance.id")
@@ -129,7 +129,7 @@ class StreamConsumer:
         assert self._ended is not None
         done, _ = concurrent.futures.wait([self._ended], timeout)
         if not done:
-            _log.warning("a handler still runs after %g s: its record will be handled again", timeout)
+            logger.warning("a handler still runs after %g s: its record will be handled again", timeout)
             self._ended.cancel()
         self._thread.close()
 

@@ -33,7 +33,7 @@ from tidelog.client.consumer.reset_strategy import LATEST, NONE, ResetStrategy
 from tidelog.client.resources import IsolationLevel
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SubscriptionType(enum.Enum):
@@ -287,7 +287,7 @@ class SubscriptionState:
             return None
         if self.default_reset is NONE:
             return LogTruncationError({partition: None if unknown else end_offset})
-        _log.warning(
+        logger.warning(
             "%s was cut back before offset %s: going on from %s",
             partition,
             position.offset,

@@ -18,7 +18,7 @@ from tidelog.client.options import ClientConfig
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CommitOnce = Callable[[Offsets, Deadline], Coroutine[Any, Any, None]]
 
@@ -77,9 +77,9 @@ class AutoCommit:
             self._on_commit(consumed)
         except TidelogError as error:
             if may_pass(error):
-                _log.debug("automatic commit failed and will be tried again: %s", error)
+                logger.debug("automatic commit failed and will be tried again: %s", error)
                 self._due_at = asyncio.get_running_loop().time() * 1000 + self._retry_ms
             else:
-                _log.warning("automatic commit failed: %s", error)
+                logger.warning("automatic commit failed: %s", error)
         finally:
             self._task = None

@@ -34,7 +34,7 @@ from tidelog.wire.messages.sync_group import (
     SyncGroupResponse,
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 THROWN_OUT = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 _AT_ONCE = frozenset({ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS})
@@ -104,7 +104,7 @@ class ClassicMember:
     def request_rejoin(self, reason: str) -> None:
         """The group must rebalance, or does so already."""
         if not self.rejoin_needed:
-            _log.info("group %s has to be joined again: %s", self._link.group_id, reason)
+            logger.info("group %s has to be joined again: %s", self._link.group_id, reason)
         self.rejoin_needed = True
         self._rejoin_reason = reason
         self._wake()
@@ -130,7 +130,7 @@ class ClassicMember:
             try:
                 return await self._join_once()
             except TidelogError as error:
-                _log.debug("joining group %s: %s", self._link.group_id, error)
+                logger.debug("joining group %s: %s", self._link.group_id, error)
                 self._metrics.failed_rebalances.add()
                 foreseen = isinstance(error, KafkaError) and error.code in _AT_ONCE
                 if not foreseen and not is_retriable(error):
@@ -162,7 +162,7 @@ class ClassicMember:
         self.state = MemberState.COMPLETING_REBALANCE
         self.heartbeats.start()
         self.is_leader = response.leader == response.member_id
-        _log.info(
+        logger.info(
             "joined group %s as %s, generation %d%s",
             self._link.group_id,
             response.member_id,
@@ -263,11 +263,11 @@ class ClassicMember:
             beside = state is MemberState.PREPARING_REBALANCE
             response = await self._link.ask(build, LeaveGroupResponse, deadline, beside=beside)
         except TidelogError as error:
-            _log.warning("group %s could not be left: %s", self._link.group_id, error)
+            logger.warning("group %s could not be left: %s", self._link.group_id, error)
             return
         codes = [response.error_code, *(member.error_code for member in response.members)]
         for code in filter(None, codes):
-            _log.info("leaving group %s: %s", self._link.group_id, error_code(code).name)
+            logger.info("leaving group %s: %s", self._link.group_id, error_code(code).name)
 
     # Heartbeats
 
@@ -295,7 +295,7 @@ class ClassicMember:
             self._fail(error)
 
     async def poll_overdue(self) -> None:
-        _log.warning(
+        logger.warning(
             "leaving group %s: poll was not called for max.poll.interval.ms=%d; process records faster, "
             "lower max.poll.records or raise max.poll.interval.ms",
             self._link.group_id,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tidelog.client.metadata import ClusterMetadata
     from tidelog.client.options import ClientConfig
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ClassicMembership:

@@ -31,7 +31,7 @@ from tidelog.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Target = Mapping[Uuid, frozenset[int]]
 """Partitions by topic id."""
@@ -160,10 +160,10 @@ class ConsumerMember:
         try:
             response = await self._link.ask(request, ConsumerGroupHeartbeatResponse, deadline)
         except TidelogError as error:
-            _log.warning("group %s could not be left: %s", self._link.group_id, error)
+            logger.warning("group %s could not be left: %s", self._link.group_id, error)
             return
         if response.error_code:
-            _log.info("leaving group %s: %s", self._link.group_id, error_code(response.error_code).name)
+            logger.info("leaving group %s: %s", self._link.group_id, error_code(response.error_code).name)
 
     # Heartbeats
 
@@ -203,7 +203,7 @@ class ConsumerMember:
         return loop.time() >= self._polled_at + self._poll_interval_ms / 1000
 
     async def _leave_as_overdue(self) -> None:
-        _log.warning(
+        logger.warning(
             "leaving group %s: poll was not called for max.poll.interval.ms=%d; process records faster, "
             "lower max.poll.records or raise max.poll.interval.ms",
             self._link.group_id,
@@ -222,7 +222,7 @@ class ConsumerMember:
             response = await self._metrics.heartbeat(asking)
         except TidelogError as error:
             self._sent = {}
-            _log.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
+            logger.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
             if not is_retriable(error):
                 self._fail(_explained(error))
             return False
@@ -273,7 +273,7 @@ class ConsumerMember:
         if response.member_id:
             self.member_id = response.member_id
         if self.phase is MemberPhase.JOINING:
-            _log.info(
+            logger.info(
                 "joined group %s as %s, epoch %d", self._link.group_id, self.member_id, response.member_epoch
             )
             self.phase = MemberPhase.MEMBER
@@ -290,9 +290,9 @@ class ConsumerMember:
     def _refused(self, response: ConsumerGroupHeartbeatResponse) -> None:
         code = error_code(response.error_code)
         self._link.note(code)
-        _log.debug("heartbeat of group %s: %s %s", self._link.group_id, code.name, response.error_message)
+        logger.debug("heartbeat of group %s: %s %s", self._link.group_id, code.name, response.error_message)
         if code in _FENCED:
-            _log.info("thrown out of group %s: %s", self._link.group_id, code.name)
+            logger.info("thrown out of group %s: %s", self._link.group_id, code.name)
             self._lose()
             return
         error = error_from(code, response.error_message, f"group {self._link.group_id!r}")

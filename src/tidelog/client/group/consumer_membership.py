@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.subscription_state import SubscriptionState
     from tidelog.client.options import ClientConfig
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _GONE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 

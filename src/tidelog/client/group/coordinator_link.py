@@ -29,7 +29,7 @@ from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.wire.schema import Payload
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
@@ -84,7 +84,7 @@ class CoordinatorLink:
     def lost(self, why: object) -> None:
         """The broker is not, or no longer reachable as, the coordinator."""
         if self.node is not None:
-            _log.info("coordinator %s of group %s is lost: %s", self.node, self.group_id, why)
+            logger.info("coordinator %s of group %s is lost: %s", self.node, self.group_id, why)
             self.node = None
 
     def note(self, code: int) -> None:
@@ -148,7 +148,7 @@ class CoordinatorLink:
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 self.last_error = None
-                _log.info("group %s has coordinator %s", self.group_id, self.node)
+                logger.info("group %s has coordinator %s", self.group_id, self.node)
                 return
 
     async def _find(self) -> Node:

@@ -15,7 +15,7 @@ from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Partitions = Collection[TopicPartition]
 Tell = Callable[[Partitions], Awaitable[None]]
@@ -46,7 +46,7 @@ class Handover:
             await self._commit(offsets, deadline)
             self._on_commit(offsets)
         except TidelogError as error:
-            _log.warning("committing before partitions are given up failed: %s", error)
+            logger.warning("committing before partitions are given up failed: %s", error)
 
     async def give_up(self, partitions: Partitions, tell: Tell) -> None:
         """Tell the listener, then let the partitions go, whatever the listener does."""

@@ -21,7 +21,7 @@ from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _GRACE_S = 0.05
 
@@ -124,7 +124,7 @@ class Heartbeats:
             deadline = Deadline(self._session_timeout * 1000)
             response = await self._metrics.heartbeat(self._link.ask(request, HeartbeatResponse, deadline))
         except TidelogError as error:
-            _log.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
+            logger.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
             self._listener.heartbeat_failed(error)
             return False
         self._link.note(response.error_code)

@@ -19,7 +19,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.join_group import JoinGroupResponseMember
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Snapshot = dict[str, tuple[frozenset[str], ...]]
 
@@ -85,7 +85,7 @@ class Leader:
         if protocol is RebalanceProtocol.COOPERATIVE:
             _require_cooperation(assignor, subscriptions, assignments)
         await self._add_foreign_topics(assignments, deadline)
-        _log.info("assigned: %s", {member: len(each.partitions) for member, each in assignments.items()})
+        logger.info("assigned: %s", {member: len(each.partitions) for member, each in assignments.items()})
         return {member: encode_assignment(each) for member, each in assignments.items()}
 
     async def _add_foreign_topics(self, assignments: Mapping[str, Assignment], deadline: Deadline) -> None:

@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicNames:
@@ -71,7 +71,7 @@ class TopicNames:
             deadline = Deadline(self._cluster.request_timeout_ms)
             response = await self._cluster.request_any(request, MetadataResponse, deadline)
         except TidelogError as error:
-            _log.debug("looking for topic names failed: %s", error)
+            logger.debug("looking for topic names failed: %s", error)
             await asyncio.sleep(self._retry_s)
             return
         found = {each.topic_id: each.name for each in response.topics if each.name and not each.error_code}

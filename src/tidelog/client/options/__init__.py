@@ -2,7 +2,7 @@
 
     common, security              options that all clients share
     producer, consumer, admin     one table per client
-    unhonoured                    options of Java's clients without effect here
+    unsupported                   options of Java's clients without effect here
     foreign_names                 other Python clients' names, and ours for them
     rules                         what one option means for another
     client_config                 ClientConfig: mapping and keyword arguments, read and checked

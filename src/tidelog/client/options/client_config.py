@@ -18,11 +18,11 @@ from typing import Any
 from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options.foreign_names import advice
 from tidelog.client.options.rules import ADMIN_RULES, CONSUMER_RULES, PRODUCER_RULES, Rule
-from tidelog.client.options.unhonoured import UNHONOURED_NAMES
+from tidelog.client.options.unsupported import UNSUPPORTED_NAMES
 from tidelog.errors import ConfigError
 from tidelog.options import BadValueError, ConfigDef, Option, OptionType, TypedValues, suggest
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _warned: set[str] = set()
 
 
@@ -117,7 +117,7 @@ def _named(kind: ClientKind, options: Mapping[str, object]) -> dict[str, object]
         if name in kind.options:
             if value is not None:
                 found[name] = value
-        elif name in UNHONOURED_NAMES:
+        elif name in UNSUPPORTED_NAMES:
             _warn_once(name)
         else:
             unknown.append(_unknown(kind, written))
@@ -154,7 +154,7 @@ def _misplaced(kind: ClientKind, given: Sequence[object]) -> str:
 def _warn_once(name: str) -> None:
     if name not in _warned:
         _warned.add(name)
-        _log.warning("option %s has no effect here: %s", name, UNHONOURED_NAMES[name])
+        logger.warning("option %s has no effect here: %s", name, UNSUPPORTED_NAMES[name])
 
 
 def _read(option: Option, value: object) -> object:

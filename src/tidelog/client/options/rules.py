@@ -15,7 +15,7 @@ from tidelog.client.options.security import MECHANISMS
 from tidelog.errors import ConfigError
 from tidelog.options import MAX_INT
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Rule = Callable[[dict[str, Any], Collection[str]], None]
 
@@ -35,7 +35,7 @@ def _reconnect_pause_grows_only_if_told(values: dict[str, Any], given: Collectio
 
 def _retry_pause_has_room(values: dict[str, Any], given: Collection[str]) -> None:
     if values["retry.backoff.ms"] > values["retry.backoff.max.ms"]:
-        _log.warning(
+        logger.warning(
             "retry.backoff.ms=%d is above retry.backoff.max.ms=%d, which counts: the pause will not grow",
             values["retry.backoff.ms"],
             values["retry.backoff.max.ms"],
@@ -95,7 +95,7 @@ def _idempotence_holds(values: dict[str, Any], given: Collection[str]) -> None:
                 f"an idempotent producer cannot have {name}={values[name]}: {mend}, or enable.idempotence "
                 f"to false"
             )
-        _log.info("enable.idempotence is off because %s is %s", name, values[name])
+        logger.info("enable.idempotence is off because %s is %s", name, values[name])
         values["enable.idempotence"] = False
         return
     in_flight = values["max.in.flight.requests.per.connection"]

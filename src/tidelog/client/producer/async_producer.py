@@ -24,10 +24,10 @@ from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.options.network import network_settings
+from tidelog.client.producer.batch_appender import upper_bound_bytes
 from tidelog.client.producer.batch_outcomes import BatchOutcomes
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool
 from tidelog.client.producer.errors import TransactionAbortedError
-from tidelog.client.producer.filling_batches import upper_bound_bytes
 from tidelog.client.producer.producer_metrics import producer_metrics
 from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
 from tidelog.client.producer.record import DeliveryCallback

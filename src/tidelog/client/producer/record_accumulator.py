@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.client.metadata import ClusterMetadata, PartitionMetadata
+from tidelog.client.producer.batch_appender import BACKLOG_BYTES, BatchAppender
 from tidelog.client.producer.buffer_pool import BufferPool
-from tidelog.client.producer.filling_batches import BACKLOG_BYTES, FillingBatches
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.quick_send import PartitionQueue
 from tidelog.client.producer.settings import ProducerSettings
@@ -48,7 +48,7 @@ class ReadyCheck:
     unknown_leader_topics: set[str] = field(default_factory=set)
 
 
-class RecordAccumulator(FillingBatches):
+class RecordAccumulator(BatchAppender):
     """The batches of one producer, as the sender takes them."""
 
     def __init__(

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from tidelog.client.errors import RequestTimeoutError
-from tidelog.client.producer.filling_batches import AppendedRows, FillingBatches
+from tidelog.client.producer.batch_appender import AppendedRows, BatchAppender
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.quick_send import TopicQueues
 from tidelog.client.producer.settings import ProducerSettings
@@ -128,7 +128,7 @@ class TableWriter:
         table: Any,
         partition: int | None,
         settings: ProducerSettings,
-        accumulator: FillingBatches,
+        accumulator: BatchAppender,
         transactions: TransactionManager | None,
     ) -> None:
         if partition is None and settings.partitioner is not None:

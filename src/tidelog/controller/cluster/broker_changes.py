@@ -20,7 +20,7 @@ from tidelog.controller.cluster.topic_deletion import TopicDeletion
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UNKNOWN_BROKER_EPOCH = -1
 
@@ -58,7 +58,7 @@ class BrokerChanges:
         gone = known.keys() - brokers.keys()
         if not come and not bounced and not gone:
             return
-        log.info("Brokers come: %s, gone: %s, restarted: %s", sorted(come), sorted(gone), sorted(bounced))
+        logger.info("Brokers come: %s, gone: %s, restarted: %s", sorted(come), sorted(gone), sorted(bounced))
         connect({broker: each for broker, each in brokers.items() if broker not in bounced})
         connect(brokers)
         if come:
@@ -152,7 +152,9 @@ class BrokerChanges:
         now = (before - well) | broken
         self._context.offline_directories[broker] = now
         if now - before:
-            log.warning("Broker %d has lost replicas with a log directory: %s", broker, sorted(now - before))
+            logger.warning(
+                "Broker %d has lost replicas with a log directory: %s", broker, sorted(now - before)
+            )
             await self.went_offline([Replica(each, broker) for each in sorted(now - before)])
 
     async def shut_down(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
@@ -165,7 +167,7 @@ class BrokerChanges:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker} asks to shut down in epoch {broker_epoch}, it is in {known.epoch} now",
             )
-        log.info("Broker %d shuts down", broker)
+        logger.info("Broker %d shuts down", broker)
         self._context.shutting_down.add(broker)
         held = [
             each.partition

@@ -20,10 +20,10 @@ from typing import TypeVar
 from tidelog.clock import Clock
 from tidelog.controller.cluster.channels import BrokerChannels
 from tidelog.controller.cluster.context import ControllerContext, Leadership, ReplicaAssignment
+from tidelog.controller.cluster.controller_term import ControllerSettings, ControllerTerm
 from tidelog.controller.cluster.events import EventQueue, not_controller
 from tidelog.controller.cluster.isr_changes import IsrChange
 from tidelog.controller.cluster.reassignment import Target
-from tidelog.controller.cluster.term import ControllerSettings, Term
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
@@ -44,7 +44,7 @@ from tidelog.metadata.store import (
     StoreError,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NOBODY = -1
 _RETRY_S = 1.0
@@ -74,7 +74,7 @@ class ClusterController:
         self._register = register
         self._rng = rng or random.Random()
         self._events = EventQueue(self._moved)
-        self._term: Term | None = None
+        self._term: ControllerTerm | None = None
         self._terms = 0
         self._expired = False
         self._registered = False
@@ -87,7 +87,7 @@ class ClusterController:
         return self._term is not None
 
     @property
-    def term(self) -> Term:
+    def term(self) -> ControllerTerm:
         """The present term of office; raises NOT_CONTROLLER if there is none."""
         if self._term is None:
             raise not_controller()
@@ -100,7 +100,7 @@ class ClusterController:
                 await self._register()
                 self._registered = True
             except SessionExpired as error:
-                log.info("Broker %d registers in the next session: %s", self._settings.broker_id, error)
+                logger.info("Broker %d registers in the next session: %s", self._settings.broker_id, error)
         self._stops.append(self._store.on_session(self._session_changed))
         self._events.start()
         self._stops.append(self._store.watch_node(znodes.CONTROLLER, self._look))
@@ -145,7 +145,7 @@ class ClusterController:
         except (SessionExpired, StoreClosed):
             raise  # The next session begins with another try.
         except (StoreError, ConfigError) as error:
-            log.error("Broker %d cannot register again yet: %s", self._settings.broker_id, error)
+            logger.error("Broker %d cannot register again yet: %s", self._settings.broker_id, error)
             self._retry = asyncio.get_running_loop().call_later(
                 _RETRY_S, self._events.post_always, "registration", self._come_back
             )
@@ -161,7 +161,7 @@ class ClusterController:
     def _resign(self) -> None:
         self._events.term = 0
         if self._term is not None:
-            log.info("Broker %d is not the controller any more", self._settings.broker_id)
+            logger.info("Broker %d is not the controller any more", self._settings.broker_id)
             self._term.end()
             self._term = None
 
@@ -211,13 +211,13 @@ class ClusterController:
     async def _begin(self, context: ControllerContext) -> None:
         self._terms += 1
         self._events.term = self._terms
-        term = Term(context, self._store, self._channels(), self._events, self._settings, self._rng)
+        term = ControllerTerm(context, self._store, self._channels(), self._events, self._settings, self._rng)
         self._term = term
         try:
             await term.begin()
         except Exception as error:
             known = isinstance(error, TidelogError)
-            log.error(
+            logger.error(
                 "Broker %d cannot serve as controller: %s",
                 self._settings.broker_id,
                 error if known else repr(error),
@@ -234,7 +234,7 @@ class ClusterController:
                 [Check(znodes.CONTROLLER_EPOCH, context.epoch_version), Delete(znodes.CONTROLLER)]
             )
         except StoreError as error:
-            log.debug("The controller's node is not this broker's any more: %s", error)
+            logger.debug("The controller's node is not this broker's any more: %s", error)
 
     # Requests
 

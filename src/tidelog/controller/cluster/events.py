@@ -18,7 +18,7 @@ from tidelog.controller.cluster.leadership_nodes import ControllerMoved
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.store import SessionExpired, StoreClosed
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -91,16 +91,16 @@ class EventQueue:
             self._refuse(event)
             raise
         except (ControllerMoved, SessionExpired, StoreClosed) as error:
-            log.info("The controller stops in the middle of %s: %s", event.name, error)
+            logger.info("The controller stops in the middle of %s: %s", event.name, error)
             self._refuse(event)
             self._on_moved()
         except KafkaError as error:
             if event.answer is None or event.answer.done():
-                log.warning("The controller's event %s is refused: %s", event.name, error)
+                logger.warning("The controller's event %s is refused: %s", event.name, error)
             else:
                 event.answer.set_exception(error)
         except Exception as error:
-            log.exception("The controller's event %s failed", event.name)
+            logger.exception("The controller's event %s failed", event.name)
             if event.answer is not None and not event.answer.done():
                 event.answer.set_exception(error)
         else:

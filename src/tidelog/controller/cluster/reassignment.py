@@ -31,7 +31,7 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Target = tuple[int, ...] | None
 """The replicas that a partition is to have; None takes a reassignment back."""
@@ -83,7 +83,7 @@ class Reassignments:
             try:
                 await self._proceed(partition, self._planned(partition, target))
             except KafkaError as error:
-                log.warning("Partition %s is not reassigned: %s", partition, error.message)
+                logger.warning("Partition %s is not reassigned: %s", partition, error.message)
                 refused.append(partition)
         await self._forget_requested(refused)
 
@@ -184,7 +184,7 @@ class Reassignments:
         batch = self._new_batch()
         batch.tell(self._context.brokers, [partition])
         self._send(batch)
-        log.info("Partition %s is on %s now", partition, list(final.replicas))
+        logger.info("Partition %s is on %s now", partition, list(final.replicas))
 
     async def _stop(self, partition: TopicPartition, brokers: Sequence[int]) -> None:
         """Replicas that are not wanted any more; whether a broker really deletes its log is its own
@@ -204,7 +204,7 @@ class Reassignments:
         while True:
             known = (await read_leaderships(self._store, [partition])).get(partition)
             if known is None:
-                log.error("The state of %s is not in ZooKeeper, it is not reassigned", partition)
+                logger.error("The state of %s is not in ZooKeeper, it is not reassigned", partition)
                 return
             state = msgspec.structs.replace(
                 known.state,

@@ -37,7 +37,7 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata.store import SharedStore
 from tidelog.metadata.znodes import NO_LEADER, PartitionState
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Outcome = KafkaError | None
 
@@ -105,7 +105,7 @@ class StateChanges:
                 allowed.append(partition)
             else:
                 now = self._context.partition_phase(partition)
-                log.error("Partition %s is %s and cannot become %s", partition, now.name, phase.name)
+                logger.error("Partition %s is %s and cannot become %s", partition, now.name, phase.name)
         return allowed
 
     async def _first_leaders(
@@ -157,7 +157,7 @@ class StateChanges:
             remaining = written.stale
         for partition, outcome in outcomes.items():
             if outcome is not None:
-                log.warning("Partition %s gets no leader: %s", partition, outcome.message)
+                logger.warning("Partition %s gets no leader: %s", partition, outcome.message)
         return outcomes
 
     def _decide(
@@ -241,7 +241,7 @@ class StateChanges:
                 allowed.append(replica)
             else:
                 now = self._context.replica_phase(replica)
-                log.error(
+                logger.error(
                     "The replica of %s on broker %d is %s and cannot become %s",
                     replica.partition,
                     replica.broker,
@@ -257,7 +257,7 @@ class StateChanges:
             if known is None:
                 continue
             if known.state.leader == replica.broker:
-                log.error("Broker %d leads %s and is no new replica", replica.broker, replica.partition)
+                logger.error("Broker %d leads %s and is no new replica", replica.broker, replica.partition)
                 replicas.remove(replica)
             else:
                 batch.become([replica.broker], replica.partition, is_new=True)
@@ -305,12 +305,12 @@ class StateChanges:
                     done[partition] = self._context.leaderships[partition] = leadership
             for partition in set(remaining) - known.keys():
                 if partition.topic not in self._context.deleting:
-                    log.error("The state of %s is not in ZooKeeper", partition)
+                    logger.error("The state of %s is not in ZooKeeper", partition)
             written = await write_leaderships(self._store, self._context, changes)
             for partition, leadership in written.done.items():
                 done[partition] = self._context.leaderships[partition] = leadership
             for partition, error in written.failed.items():
-                log.error("Broker %d stays among the in-sync replicas of %s: %s", broker, partition, error)
+                logger.error("Broker %d stays among the in-sync replicas of %s: %s", broker, partition, error)
             remaining = written.stale
         return done
 

@@ -35,7 +35,7 @@ from tidelog.metadata import znodes
 from tidelog.metadata.store import Create, NodeExists, Op, Set, SharedStore
 from tidelog.metadata.znodes import TopicAssignment
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicAdmin:

@@ -23,7 +23,7 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TopicDeletion:
@@ -66,7 +66,7 @@ class TopicDeletion:
             replicas = self._context.assignment(partition).replicas
             self._context.put_assignment(partition, ReplicaAssignment(replicas))
         for topic in sorted({each.topic for each in moving}):
-            log.info("Topic %s is to be deleted, and not reassigned any more", topic)
+            logger.info("Topic %s is to be deleted, and not reassigned any more", topic)
             raw = self._context.topic_node(topic).encode()
             await controller_write(self._store, self._context, [Set(znodes.topic_path(topic), raw)])
 
@@ -80,7 +80,7 @@ class TopicDeletion:
     def halt(self, topics: Collection[str], reason: str) -> None:
         """Topics cannot be deleted for now."""
         for topic in set(topics) & self._context.deleting:
-            log.info("The deletion of topic %s waits: %s", topic, reason)
+            logger.info("The deletion of topic %s waits: %s", topic, reason)
             self._context.deletion_ineligible.add(topic)
 
     async def deleted(self, replicas: Iterable[Replica]) -> None:
@@ -125,7 +125,7 @@ class TopicDeletion:
             await self._begin(starting)
 
     async def _begin(self, topics: Collection[str]) -> None:
-        log.info("Deleting topic(s) %s", ", ".join(topics))
+        logger.info("Deleting topic(s) %s", ", ".join(topics))
         unseen = [each for topic in topics for each in self._context.partitions_of(topic)]
         unseen = [each for each in unseen if each.topic not in self._context.deletion_started]
         await self._changes.partitions_to(PartitionPhase.OFFLINE, unseen)
@@ -163,12 +163,12 @@ class TopicDeletion:
         for begin in range(0, len(ops), MAX_OPS):
             await controller_write(self._store, self._context, ops[begin : begin + MAX_OPS])
         self._context.drop_topic(topic)
-        log.info("Topic %s is deleted", topic)
+        logger.info("Topic %s is deleted", topic)
 
     async def _unmark(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            log.warning("Topic %s is not deleted: it does not exist, or deletions are not allowed", topic)
+            logger.warning("Topic %s is not deleted: it does not exist, or deletions are not allowed", topic)
             try:
                 await controller_write(self._store, self._context, [Delete(znodes.delete_topic_path(topic))])
             except NoNode:
-                log.debug("The mark of topic %s is gone already", topic)
+                logger.debug("The mark of topic %s is gone already", topic)

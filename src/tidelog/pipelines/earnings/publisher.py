@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.producer import Producer
     from tidelog.pipelines.pipeline import PipelineSettings
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 """A transaction that a restarting broker has given up is written again, so often."""
@@ -57,7 +57,7 @@ class StatePublisher:
                 if attempt == ATTEMPTS:
                     self.close()
                     raise
-                _log.warning("writing %d states to %s again: %s", len(states), TOPIC, error)
+                logger.warning("writing %d states to %s again: %s", len(states), TOPIC, error)
 
     def _publish(self, states: Sequence[UserEarnings]) -> None:
         producer = self._connected()

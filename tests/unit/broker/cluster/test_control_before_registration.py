@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from tidelog.broker.cluster.control import Control
+from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.errors import ErrorCode
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.replication.fetch_loop import FetchLoops
@@ -19,7 +19,7 @@ from tidelog.wire.messages.leader_and_isr import LeaderAndIsrRequest
 def test_a_request_for_an_earlier_life_is_refused_though_it_comes_before_the_registration() -> None:
     async def test() -> None:
         epoch = -1
-        control = Control(
+        control = ControllerRequests(
             1,
             lambda: epoch,
             ClusterFeed(MemoryZooKeeper().session(), ManualClock()),

@@ -16,7 +16,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.replication.partition import Partition
-from tidelog.replication.surroundings import Surroundings
+from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.testing.clock import ManualClock
@@ -82,14 +82,14 @@ class Scene:
         self.controller = Controller()
         self.sender = IsrSender(ME, lambda: BROKER_EPOCH, lambda: cast(ControllerLink, self.controller))
         self.clock = ManualClock()
-        surroundings = Surroundings(self.clock, self.sender, lambda: (1, 2, 3), 10_000)
+        context = ReplicationContext(self.clock, self.sender, lambda: (1, 2, 3), 10_000)
         topic_id = random_uuid()
         self.partitions: list[Partition] = []
         for index in range(2):
             name = TopicPartition("t", index)
             log = Log.open(directory / str(name), LogConfig(), clock=self.clock, clean_shutdown=True)
             loop = asyncio.get_running_loop()
-            partition = Partition(name, topic_id, log, ME, loop, lambda error: None, surroundings)
+            partition = Partition(name, topic_id, log, ME, loop, lambda error: None, context)
             partition.apply(
                 PartitionImage(replicas=(1, 2, 3), leader=ME, leader_epoch=4, isr=(1, 2, 3), state_version=7)
             )

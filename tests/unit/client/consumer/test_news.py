@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from tidelog.client.consumer.news import News
+from tidelog.client.consumer.wake_flag import WakeFlag
 
 
 def test_a_thread_is_woken_by_what_is_told_after_it_began_to_expect_something() -> None:
     loop = asyncio.new_event_loop()
-    news = News(loop)
+    news = WakeFlag(loop)
     woken = threading.Event()
     expecting = threading.Event()
 
@@ -33,7 +33,7 @@ def test_a_thread_is_woken_by_what_is_told_after_it_began_to_expect_something() 
 
 def test_what_is_told_between_expecting_and_waiting_is_not_missed() -> None:
     loop = asyncio.new_event_loop()
-    news = News(loop)
+    news = WakeFlag(loop)
     news.expect()
     news.tell()
     news.wait_in_thread(3600)

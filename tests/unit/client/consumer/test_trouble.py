@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from tidelog.client.consumer.trouble import Trouble
+from tidelog.client.consumer.ongoing_errors import OngoingErrors
 
 
 def test_trouble_is_told_when_it_lasts_and_then_now_and_again(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    trouble = Trouble(clock=lambda: now[0])
+    trouble = OngoingErrors(clock=lambda: now[0])
     with caplog.at_level(logging.WARNING):
         for second in range(150):
             now[0] = float(second)
@@ -22,7 +22,7 @@ def test_trouble_is_told_when_it_lasts_and_then_now_and_again(caplog: pytest.Log
 
 def test_the_longest_trouble_is_the_one_that_goes_on() -> None:
     now = [0.0]
-    trouble = Trouble(clock=lambda: now[0])
+    trouble = OngoingErrors(clock=lambda: now[0])
     assert trouble.longest is None
     trouble.note("a broker whose partitions move away", "refused")
     now[0] = 1.0
@@ -38,7 +38,7 @@ def test_the_longest_trouble_is_the_one_that_goes_on() -> None:
 
 def test_trouble_that_passes_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    trouble = Trouble(clock=lambda: now[0])
+    trouble = OngoingErrors(clock=lambda: now[0])
     trouble.note("a", "first")
     now[0] = 5.0
     trouble.note("b", "second")

@@ -6,7 +6,7 @@ import json
 
 from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 
-from tidelog.controller.cluster.term import Term
+from tidelog.controller.cluster.controller_term import ControllerTerm
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
@@ -185,7 +185,7 @@ def test_an_unclean_election_by_request_elects_whoever_is_alive() -> None:
 def test_leadership_returns_by_itself_to_brokers_that_have_lost_too_much() -> None:
     async def test(scene: Scene) -> None:
         await strayed(scene)
-        term: Term = scene.controller.term
+        term: ControllerTerm = scene.controller.term
         await term.balance.run()
         await scene.settled()
         assert [scene.state(each).leader for each in (P0, P1)] == [2, 2]

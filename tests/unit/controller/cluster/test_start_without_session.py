@@ -8,7 +8,7 @@ from typing import cast
 from tidelog.broker.cluster.registration import prepare
 from tidelog.controller.cluster.channels import BrokerChannels
 from tidelog.controller.cluster.controller import ClusterController
-from tidelog.controller.cluster.term import ControllerSettings
+from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.metadata.store import SessionExpired
 from tidelog.testing.clock import ManualClock

@@ -16,7 +16,7 @@ from tidelog.client.group.assignors import java_order
 from tidelog.client.group.assignors.topic_layout import PartitionPlace, Racks, racks_matter
 from tidelog.ids import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NO_GENERATION = -1
 
@@ -76,7 +76,7 @@ class Claims:
             return
         mine = _generation(self.each[member_id].generation)
         theirs = _generation(self.members[other].generation_id)
-        _log.warning(
+        logger.warning(
             "%s (generation %d) and %s (generation %d) both claim %s",
             member_id,
             mine,

@@ -1,8 +1,8 @@
 """A classic group: its members, its generation, and the state it is in.
 
 ``ClassicProtocol`` moves it through its states and ``GroupShard`` keeps it in ``Groups``; ``consumer`` makes
-groups of its own from it, and it from them (KIP-848). Its members are in its ``Roster``; here are its states
-and what follows from them.
+groups of its own from it, and it from them (KIP-848). Its members are in its ``GroupMembers``; here are its
+states and what follows from them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Collection
 
 from tidelog.clock import Clock
+from tidelog.coordinator.group.classic.group_members import GroupMembers, unknown_member
 from tidelog.coordinator.group.classic.member import ClassicMember
-from tidelog.coordinator.group.classic.roster import Roster, unknown_member
 from tidelog.coordinator.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from tidelog.coordinator.group.group import CommitCheck, Group, GroupType
 from tidelog.coordinator.reply import Reply
@@ -51,7 +51,7 @@ _WITH_MEMBERS = frozenset(
 )
 
 
-class ClassicGroup(Roster, Group):
+class ClassicGroup(GroupMembers, Group):
     """A group whose members assign their partitions themselves, through their leader."""
 
     type = GroupType.CLASSIC
@@ -69,7 +69,7 @@ class ClassicGroup(Roster, Group):
         state_since_ms: int | None = None,
     ) -> None:
         Group.__init__(self, group_id)
-        Roster.__init__(self, leader_id)
+        GroupMembers.__init__(self, leader_id)
         self._clock = clock
         self._protocol_type = protocol_type
         self.state = state

@@ -4,7 +4,7 @@ A request of an older controller than one that has been heard is refused, and so
 an earlier life of this broker (its broker epoch is over). What it says about single partitions is refused
 where the broker knows better by the leader epoch. Nothing that is carried out waits: a partition leads, or
 follows, when the answer leaves. Only the configs of topics that are new here are read before
-(:meth:`Control.in_order`), for how a partition is kept depends on them from its first record on.
+(:meth:`ControllerRequests.in_order`), for how a partition is kept depends on them from its first record on.
 
 A request about thousands of partitions is carried out in several turns of the loop; what the controller says
 next waits for it. How much fits into a turn is counted, not timed, so that the same seed simulates the same.
@@ -56,7 +56,7 @@ _PER_TURN: Final = 200
 _COST_OF_LOG: Final = 20
 
 
-class Control:
+class ControllerRequests:
     """One broker's obedience."""
 
     def __init__(
@@ -95,19 +95,19 @@ class Control:
         self._registered.set()
 
     def in_order(
-        self, topics: Mapping[str, Uuid], obey: Callable[[], ResponseT | Work[ResponseT]]
+        self, topics: Mapping[str, Uuid], apply: Callable[[], ResponseT | Work[ResponseT]]
     ) -> ResponseT | Awaitable[ResponseT]:
         """Carry out a request about ``topics`` once their configs are known, and after those before it.
 
-        ``obey`` does so, or gives work for several turns of the loop.
+        ``apply`` does so, or gives work for several turns of the loop.
         """
         waiting = self._last is not None and not self._last.done()
         waiting = waiting or self._broker_epoch() == UNKNOWN_BROKER_EPOCH
         unread = self._feed.without_configs(topics)
         if waiting or unread:
             fresh = {name: topics[name] for name in unread}
-            return self._in_task(self._after(self._last, fresh, obey))
-        begun = obey()
+            return self._in_task(self._after(self._last, fresh, apply))
+        begun = apply()
         if not isinstance(begun, Generator):
             return begun
         try:
@@ -125,7 +125,7 @@ class Control:
         self,
         earlier: asyncio.Task[object] | None,
         fresh: Mapping[str, Uuid],
-        obey: Callable[[], ResponseT | Work[ResponseT]],
+        apply: Callable[[], ResponseT | Work[ResponseT]],
     ) -> ResponseT:
         if earlier is not None and not earlier.done():
             await asyncio.wait([earlier])
@@ -133,7 +133,7 @@ class Control:
             await self._registered.wait()
         if fresh:
             await self._feed.read_configs(fresh)
-        begun = obey()
+        begun = apply()
         return await self._go_on(begun) if isinstance(begun, Generator) else begun
 
     async def _go_on(self, work: Work[ResponseT]) -> ResponseT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Unhonoured(NamedTuple):
+class UnsupportedOptions(NamedTuple):
     """A group of option names and why they have no effect."""
 
     subject: str
@@ -17,11 +17,11 @@ class Unhonoured(NamedTuple):
     names: tuple[str, ...]
 
 
-def _group(subject: str, reason: str, names: str) -> Unhonoured:
-    return Unhonoured(subject, reason, tuple(names.split()))
+def _group(subject: str, reason: str, names: str) -> UnsupportedOptions:
+    return UnsupportedOptions(subject, reason, tuple(names.split()))
 
 
-UNHONOURED: tuple[Unhonoured, ...] = (
+UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     _group(
         "Metrics",
         "`client.metrics()` returns all figures; nothing is pushed to brokers or reported to JMX.",
@@ -85,4 +85,4 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
 )
 
-UNHONOURED_NAMES = {name: group.reason for group in UNHONOURED for name in group.names}
+UNSUPPORTED_NAMES = {name: group.reason for group in UNSUPPORTED for name in group.names}

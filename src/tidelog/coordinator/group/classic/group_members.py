@@ -23,7 +23,7 @@ from tidelog.wire.messages.sync_group import SyncGroupResponse
 logger = logging.getLogger(__name__)
 
 
-class Roster:
+class GroupMembers:
     """The members of one group, by id."""
 
     def __init__(self, leader_id: str | None = None) -> None:

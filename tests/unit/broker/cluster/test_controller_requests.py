@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.cluster.control import _COST_OF_LOG, _PER_TURN, Control
+from tidelog.broker.cluster.controller_requests import _COST_OF_LOG, _PER_TURN, ControllerRequests
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, random_uuid
 from tidelog.metadata import znodes
@@ -84,7 +84,7 @@ class Scene:
         )
         self.topic_id = random_uuid()
         self.roles: list[set[str]] = []
-        self.control = Control(
+        self.controller_requests = ControllerRequests(
             ME, lambda: BROKER_EPOCH, feed, self.partitions, self.log_dirs, self.loops, self._roles
         )
 
@@ -124,7 +124,7 @@ class Scene:
                 LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=topic_id, partition_states=[state])
             ],
         )
-        response = self.control.leader_and_isr(request, VERSION)
+        response = self.controller_requests.leader_and_isr(request, VERSION)
         if response.error_code:
             return ErrorCode(response.error_code)
         (topic,) = response.topics
@@ -135,7 +135,7 @@ class Scene:
     def stop(self, epoch: int, *, delete: bool, controller_epoch: int = CONTROLLER_EPOCH) -> ErrorCode:
         """What StopReplica of partition 0 is answered with."""
         state = StopReplicaPartitionState(partition_index=0, leader_epoch=epoch, delete_partition=delete)
-        response = self.control.stop_replica(
+        response = self.controller_requests.stop_replica(
             StopReplicaRequest(
                 controller_id=OTHER,
                 controller_epoch=controller_epoch,
@@ -221,11 +221,11 @@ def test_an_older_controller_is_refused_whatever_it_wants(tmp_path: Path) -> Non
         old = CONTROLLER_EPOCH - 1
         assert scene.become(OTHER, 4, controller_epoch=old) is ErrorCode.STALE_CONTROLLER_EPOCH
         assert scene.stop(4, delete=True, controller_epoch=old) is ErrorCode.STALE_CONTROLLER_EPOCH
-        answer = scene.control.update_metadata(
+        answer = scene.controller_requests.update_metadata(
             UpdateMetadataRequest(controller_id=3, controller_epoch=old, broker_epoch=BROKER_EPOCH)
         )
         assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-        assert not scene.control.informed.is_set()
+        assert not scene.controller_requests.informed.is_set()
         assert scene.partitions.by_name[P0].is_leader
         # A newer one is heard, and from then on only that.
         assert scene.become(OTHER, 4, controller_epoch=9) is ErrorCode.NONE
@@ -244,15 +244,15 @@ def test_where_there_are_topics_a_list_of_brokers_alone_informs_nobody(tmp_path:
         )
 
     async def test(scene: Scene) -> None:
-        scene.control.expects_topics = True
-        scene.control.update_metadata(told())
-        assert not scene.control.informed.is_set()
-        scene.control.update_metadata(told(TOPIC))
-        assert scene.control.informed.is_set()
+        scene.controller_requests.expects_topics = True
+        scene.controller_requests.update_metadata(told())
+        assert not scene.controller_requests.informed.is_set()
+        scene.controller_requests.update_metadata(told(TOPIC))
+        assert scene.controller_requests.informed.is_set()
 
     async def empty(scene: Scene) -> None:
-        scene.control.update_metadata(told())
-        assert scene.control.informed.is_set()
+        scene.controller_requests.update_metadata(told())
+        assert scene.controller_requests.informed.is_set()
 
     run(test, tmp_path / "some")
     run(empty, tmp_path / "none")
@@ -407,7 +407,7 @@ def test_answers_of_old_versions_name_their_topics(tmp_path: Path) -> None:
         state = LeaderAndIsrPartitionState(
             topic_name=TOPIC, partition_index=0, leader=ME, leader_epoch=1, isr=[ME], replicas=[ME]
         )
-        response: LeaderAndIsrResponse = scene.control.leader_and_isr(
+        response: LeaderAndIsrResponse = scene.controller_requests.leader_and_isr(
             LeaderAndIsrRequest(
                 controller_epoch=CONTROLLER_EPOCH,
                 broker_epoch=BROKER_EPOCH,
@@ -441,7 +441,7 @@ def test_very_many_partitions_are_opened_and_stopped_in_several_turns_and_in_ord
     topic_id = random_uuid()
 
     async def test(scene: Scene) -> None:
-        control, partitions = scene.control, scene.partitions
+        control, partitions = scene.controller_requests, scene.partitions
         opened: list[int] = []
         asyncio.get_running_loop().call_soon(lambda: opened.append(len(partitions.by_name)))
         first = LeaderAndIsrRequest(
@@ -494,7 +494,7 @@ def test_nothing_more_is_carried_out_once_the_broker_stops(tmp_path: Path) -> No
                 LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=random_uuid(), partition_states=many(count))
             ],
         )
-        control = scene.control
+        control = scene.controller_requests
         answer = control.in_order({}, lambda: control.leader_and_isr_in_turns(request, VERSION))
         control.close()
         assert not isinstance(answer, LeaderAndIsrResponse)

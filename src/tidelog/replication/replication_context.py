@@ -1,7 +1,7 @@
 """What all partitions of a broker share: time, the lag that followers are allowed, who is alive, the way to
 the controller.
 
-A broker alone has no followers, so nothing of this is ever asked for there (``ALONE``).
+A broker alone has no followers, so nothing of this is ever asked for there (``STANDALONE``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogTruncation(Protocol):
         """Drop everything, and go on at ``offset``."""
 
 
-class Surroundings:
+class ReplicationContext:
     """Handed to every partition; ``max_lag_ms`` is ``replica.lag.time.max.ms``."""
 
     __slots__ = ("clock", "isr_requests", "live_brokers", "max_lag_ms", "truncation")
@@ -58,4 +58,4 @@ class _NobodyToAsk:
         raise AssertionError(f"{partition} has no followers, so its in-sync replicas cannot change")
 
 
-ALONE = Surroundings(SystemClock(), _NobodyToAsk(), lambda: ())
+STANDALONE = ReplicationContext(SystemClock(), _NobodyToAsk(), lambda: ())

@@ -7,7 +7,7 @@ import contextlib
 import queue
 
 
-class News:
+class WakeFlag:
     """Told by callbacks of the loop, waited for by the one task that polls.
 
     ``clear`` before looking, ``wait`` after: what is told in between is not missed.

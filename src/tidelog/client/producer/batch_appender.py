@@ -55,7 +55,7 @@ class AppendedRows(NamedTuple):
     """The index in the batch of the first one that did."""
 
 
-class FillingBatches:
+class BatchAppender:
     """The batches of one producer, as they are filled."""
 
     def __init__(

@@ -14,7 +14,7 @@ _WINDOW_MS = 1000.0
 _LINES_PER_WINDOW = 10
 
 
-class Complaints:
+class RateLimitedLog:
     """Rate-limited warnings, by kind."""
 
     def __init__(self, logger: logging.Logger, clock: Clock) -> None:
@@ -22,7 +22,7 @@ class Complaints:
         self._clock = clock
         self._kinds: dict[str, _Window] = {}
 
-    def say(self, kind: str, message: str, *args: object, level: int = logging.WARNING) -> None:
+    def warn(self, kind: str, message: str, *args: object, level: int = logging.WARNING) -> None:
         """Log ``message % args`` unless too many lines of ``kind`` were logged within the last second."""
         now = self._clock.monotonic_ms()
         window = self._kinds.get(kind)

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.client.consumer.hand_out import HandOut
+from tidelog.client.consumer.delivered_records import DeliveredRecords
 from tidelog.client.consumer.partition_state import FetchPosition
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
@@ -23,32 +23,32 @@ def records() -> list[ConsumerRecord]:
 
 
 def test_what_is_left_knows_the_true_positions() -> None:
-    hand_out = HandOut()
-    iterator = hand_out.start(records(), BEFORE)
-    assert hand_out.positions() == BEFORE
+    delivered = DeliveredRecords()
+    iterator = delivered.start(records(), BEFORE)
+    assert delivered.positions() == BEFORE
     assert [next(iterator).offset for _ in range(3)] == [10, 11, 20]
-    assert hand_out.positions() == {P0: FetchPosition(12, 3), P1: FetchPosition(21, 3)}
+    assert delivered.positions() == {P0: FetchPosition(12, 3), P1: FetchPosition(21, 3)}
     assert next(iterator).offset == 22
-    assert hand_out.positions() == {P0: FetchPosition(12, 3)}
+    assert delivered.positions() == {P0: FetchPosition(12, 3)}
     assert next(iterator).offset == 12
-    assert hand_out.positions() == {}
-    assert len(hand_out) == 0
+    assert delivered.positions() == {}
+    assert len(delivered) == 0
 
 
 def test_what_is_left_can_be_taken_at_once() -> None:
-    hand_out = HandOut()
-    iterator = hand_out.start(records(), BEFORE)
+    delivered = DeliveredRecords()
+    iterator = delivered.start(records(), BEFORE)
     next(iterator)
-    assert [each.offset for each in hand_out.take_rest()] == [11, 20, 22, 12]
+    assert [each.offset for each in delivered.take_rest()] == [11, 20, 22, 12]
     assert list(iterator) == []
-    assert len(hand_out) == 0
+    assert len(delivered) == 0
 
 
 def test_partitions_that_go_are_not_handed_out() -> None:
-    hand_out = HandOut()
-    iterator = hand_out.start(records(), BEFORE)
+    delivered = DeliveredRecords()
+    iterator = delivered.start(records(), BEFORE)
     next(iterator)
-    hand_out.drop_partitions([P0])
+    delivered.drop_partitions([P0])
     assert [each.offset for each in iterator] == [20, 22]
 
 
@@ -61,11 +61,11 @@ def test_nothing_is_lost_between_what_was_handed_out_and_what_is_left(
     for partition in partitions:
         everything.append(record(partition, offsets[partition]))
         offsets[partition] += 1
-    hand_out = HandOut()
-    iterator = hand_out.start(list(everything), BEFORE)
+    delivered = DeliveredRecords()
+    iterator = delivered.start(list(everything), BEFORE)
     handed = list(itertools.islice(iterator, taken))
-    for partition, position in hand_out.positions().items():
+    for partition, position in delivered.positions().items():
         mine = [each.offset for each in handed if each.topic_partition == partition]
         expected = mine[-1] + 1 if mine else BEFORE[partition].offset
         assert position.offset == expected
-    assert handed + hand_out.take_rest() == everything
+    assert handed + delivered.take_rest() == everything

@@ -15,7 +15,7 @@ from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
 
-class HandOut:
+class DeliveredRecords:
     """The records of one poll on their way to the application."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Unhonoured(NamedTuple):
+class UnsupportedOptions(NamedTuple):
     """A group of option names and why they have no effect."""
 
     subject: str
@@ -21,13 +21,15 @@ class Unhonoured(NamedTuple):
     dynamic: frozenset[str]
 
 
-def _group(subject: str, reason: str, starred: str) -> Unhonoured:
+def _group(subject: str, reason: str, starred: str) -> UnsupportedOptions:
     words = starred.split()
     names = tuple(word.rstrip("*") for word in words)
-    return Unhonoured(subject, reason, names, frozenset(word[:-1] for word in words if word.endswith("*")))
+    return UnsupportedOptions(
+        subject, reason, names, frozenset(word[:-1] for word in words if word.endswith("*"))
+    )
 
 
-UNHONOURED: tuple[Unhonoured, ...] = (
+UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     _group(
         "Security",
         "Only PLAINTEXT listeners exist so far; there is nothing to authenticate or authorise with.",
@@ -214,9 +216,9 @@ UNHONOURED: tuple[Unhonoured, ...] = (
     ),
 )
 
-KNOWN_UNHONOURED: frozenset[str] = frozenset(name for group in UNHONOURED for name in group.names)
+KNOWN_UNSUPPORTED: frozenset[str] = frozenset(name for group in UNSUPPORTED for name in group.names)
 
-DYNAMIC_UNHONOURED: frozenset[str] = frozenset(name for group in UNHONOURED for name in group.dynamic)
+DYNAMIC_UNSUPPORTED: frozenset[str] = frozenset(name for group in UNSUPPORTED for name in group.dynamic)
 """Those that Kafka takes dynamically."""
 
 PREFIXES = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.", "kafka.csv.metrics.")
@@ -226,6 +228,6 @@ SECURITY_SWITCHES = ("authorizer.class.name", "super.users", "allow.everyone.if.
 """Options whose loss leaves a broker open that its operator believes to be closed."""
 
 
-def is_unhonoured(name: str) -> bool:
+def is_unsupported(name: str) -> bool:
     """Whether ``name`` is an option of Kafka's that has no effect here."""
-    return name in KNOWN_UNHONOURED or name.startswith(PREFIXES)
+    return name in KNOWN_UNSUPPORTED or name.startswith(PREFIXES)

@@ -49,7 +49,7 @@ from tidelog.wire.messages.leader_and_isr import LeaderAndIsrResponse
 from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.wire.schema import Payload
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ControllerSettings:
     imbalance_percentage: int = 10
 
 
-class Term:
+class ControllerTerm:
     """The active controller."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Term:
         await self.preferred_election_asked()
         if self._settings.auto_balance:
             self.balance.start()
-        log.info(
+        logger.info(
             "Broker %d is the controller, in epoch %d, of brokers %s and %d topics",
             self._settings.broker_id,
             self.context.epoch,
@@ -222,7 +222,7 @@ class Term:
         except NoNode:
             return
         except StorageError as error:
-            log.error("Topic %s is passed over: %s", topic, error)
+            logger.error("Topic %s is passed over: %s", topic, error)
             return
         if node.topic_id is None:
             node = msgspec.structs.replace(node, topic_id=random_uuid())
@@ -290,7 +290,7 @@ class Term:
             return
         code = getattr(response, "error_code", ErrorCode.NONE)
         if code != ErrorCode.NONE:
-            log.warning("Broker %d refuses %s: %s", broker, type(request).__name__, ErrorCode(code).name)
+            logger.warning("Broker %d refuses %s: %s", broker, type(request).__name__, ErrorCode(code).name)
         if isinstance(response, LeaderAndIsrResponse) and code == ErrorCode.NONE:
             await self.brokers.directories_answered(broker, directory_answers(self.context, response))
         elif isinstance(response, StopReplicaResponse) and isinstance(request, StopReplicaRequest):
@@ -350,7 +350,7 @@ class Term:
         if not added:
             return
         if topic in self.context.deleting:
-            log.warning("Topic %s is being deleted and gets no partitions", topic)
+            logger.warning("Topic %s is being deleted and gets no partitions", topic)
             restored = self.context.topic_node(topic).encode()
             await controller_write(self._store, self.context, [Set(znodes.topic_path(topic), restored)])
             return

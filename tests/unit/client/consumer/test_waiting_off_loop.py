@@ -41,7 +41,7 @@ def loop_needed(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> LoopNeed
 def tell(consumer: Consumer) -> None:
     """Have the loop tell news, and wait until it has."""
     told = threading.Event()
-    consumer._thread.call_soon(consumer._core._news.tell)
+    consumer._thread.call_soon(consumer._core._wake_flag.tell)
     consumer._thread.call_soon(told.set)
     assert told.wait(TIMEOUT_S)
 
@@ -75,7 +75,7 @@ def may_be_used_by_another_thread(consumer: Consumer) -> bool:
 
 @pytest.mark.usefixtures("loop_needed")
 def test_what_is_there_is_taken_without_waiting(consumer: Consumer) -> None:
-    assert consumer._wait_beside(taking(["a"]), LONG_S) == ["a"]
+    assert consumer._wait_off_loop(taking(["a"]), LONG_S) == ["a"]
 
 
 @pytest.mark.usefixtures("loop_needed")
@@ -84,7 +84,7 @@ def test_what_arrives_while_it_looks_is_not_missed(consumer: Consumer) -> None:
         tell(consumer)
         return []
 
-    assert consumer._wait_beside(taking(told_meanwhile, ["a"]), LONG_S) == ["a"]
+    assert consumer._wait_off_loop(taking(told_meanwhile, ["a"]), LONG_S) == ["a"]
 
 
 @pytest.mark.usefixtures("loop_needed")
@@ -94,7 +94,7 @@ def test_it_goes_on_waiting_after_news_that_bring_nothing(consumer: Consumer) ->
         return []
 
     take = taking(told_meanwhile, [], told_meanwhile, [], told_meanwhile, ["a"])
-    assert consumer._wait_beside(take, LONG_S) == ["a"]
+    assert consumer._wait_off_loop(take, LONG_S) == ["a"]
 
 
 @pytest.mark.usefixtures("loop_needed")
@@ -107,7 +107,7 @@ def test_a_thread_that_sleeps_is_woken_by_the_loop(consumer: Consumer) -> None:
         return []
 
     def wait() -> None:
-        found.extend(consumer._wait_beside(taking(nothing_yet, ["a"]), LONG_S))
+        found.extend(consumer._wait_off_loop(taking(nothing_yet, ["a"]), LONG_S))
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -121,7 +121,7 @@ def test_nothing_is_taken_while_the_loop_has_something_to_do_first(
     consumer: Consumer, loop_needed: LoopNeeded
 ) -> None:
     loop_needed.in_s = 0.0
-    assert consumer._wait_beside(taking(), LONG_S) == []
+    assert consumer._wait_off_loop(taking(), LONG_S) == []
 
 
 def test_it_ends_when_the_loop_is_needed_meanwhile(consumer: Consumer, loop_needed: LoopNeeded) -> None:
@@ -130,7 +130,7 @@ def test_it_ends_when_the_loop_is_needed_meanwhile(consumer: Consumer, loop_need
         tell(consumer)
         return []
 
-    assert consumer._wait_beside(taking(woken_up, []), LONG_S) == []
+    assert consumer._wait_off_loop(taking(woken_up, []), LONG_S) == []
 
 
 def test_it_waits_no_longer_than_until_the_loop_is_needed(
@@ -142,12 +142,12 @@ def test_it_waits_no_longer_than_until_the_loop_is_needed(
         loop_needed.in_s = 0.0
         return []
 
-    assert consumer._wait_beside(taking([], needed_now), LONG_S) == []
+    assert consumer._wait_off_loop(taking([], needed_now), LONG_S) == []
 
 
 @pytest.mark.usefixtures("loop_needed")
 def test_it_waits_no_longer_than_it_was_told_to(consumer: Consumer) -> None:
-    assert consumer._wait_beside(list, 0.01) == []
+    assert consumer._wait_off_loop(list, 0.01) == []
 
 
 @pytest.mark.usefixtures("loop_needed")
@@ -158,7 +158,7 @@ def test_only_the_thread_that_waits_may_use_the_consumer_until_it_is_done(consum
         allowed.append(may_be_used_by_another_thread(consumer))
         return ["a"]
 
-    consumer._wait_beside(look, LONG_S)
+    consumer._wait_off_loop(look, LONG_S)
     allowed.append(may_be_used_by_another_thread(consumer))
     assert allowed == [False, True]
 
@@ -169,7 +169,7 @@ def test_an_interrupt_leaves_the_consumer_free_and_nobody_waiting(consumer: Cons
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        consumer._wait_beside(interrupted, LONG_S)
+        consumer._wait_off_loop(interrupted, LONG_S)
     tell(consumer)
-    assert consumer._core._news._for_thread.empty()
+    assert consumer._core._wake_flag._for_thread.empty()
     assert may_be_used_by_another_thread(consumer)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 10.0
 _REPEAT_S = 60.0
@@ -27,7 +27,7 @@ class _Lasting:
         self.error = ""
 
 
-class Trouble:
+class OngoingErrors:
     """The errors of one consumer that have not passed yet, by what they are about."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +44,7 @@ class Trouble:
         due = lasting.since + _PATIENCE_S if lasting.warned_at is None else lasting.warned_at + _REPEAT_S
         if now >= due:
             lasting.warned_at = now
-            _log.warning("%s: no success for %.0f s, still trying: %s", subject, waited, error)
+            logger.warning("%s: no success for %.0f s, still trying: %s", subject, waited, error)
 
     def over(self, subject: Hashable) -> None:
         """``subject`` has worked."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from tidelog.broker.cluster.control import Control
+from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.ids import Uuid, random_uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -26,7 +26,7 @@ class Scene:
     def __init__(self, store: SharedStore, feed: ClusterFeed) -> None:
         self.store = store
         self.feed = feed
-        self.control = Control(
+        self.controller_requests = ControllerRequests(
             1,
             lambda: 0,
             feed,
@@ -45,11 +45,11 @@ class Scene:
         """A request, whose carrying out notes which configs are known then."""
         (topic,) = topics
 
-        def obey() -> str:
+        def apply() -> str:
             self.seen.append((topic, self.feed.image.topic_config(topic)))
             return topic
 
-        return self.control.in_order(topics, obey)
+        return self.controller_requests.in_order(topics, apply)
 
 
 def run(test: Callable[[Scene], Awaitable[None]]) -> None:

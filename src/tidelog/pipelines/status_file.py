@@ -17,7 +17,7 @@ import msgspec
 from tidelog.errors import TidelogError
 
 
-class RunningNote(msgspec.Struct, frozen=True):
+class RunStatus(msgspec.Struct, frozen=True):
     """The figures of a running pipeline."""
 
     pid: int
@@ -30,26 +30,26 @@ class RunningNote(msgspec.Struct, frozen=True):
     state_rows: int = 0
 
 
-class NoteBook:
+class StatusFile:
     """Holds the lock of one pipeline and rewrites its note."""
 
     def __init__(self, directory: Path, pipeline: str) -> None:
         folder = directory / "status"
         folder.mkdir(parents=True, exist_ok=True)
-        self._note = note_path(directory, pipeline)
+        self._note = status_path(directory, pipeline)
         self._lock = os.open(lock_path(directory, pipeline), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            note = read_note(directory, pipeline)
+            note = read_status(directory, pipeline)
             process = f" (process {note.pid})" if note else ""
             raise TidelogError(
                 f"{pipeline} is already running on {directory}{process}; stop it first, "
                 "or run this one with another --directory"
             ) from error
 
-    def write(self, note: RunningNote) -> None:
+    def write(self, note: RunStatus) -> None:
         """Replace the note."""
         new = self._note.with_suffix(".new")
         new.write_bytes(msgspec.json.encode(note))
@@ -60,7 +60,7 @@ class NoteBook:
         os.close(self._lock)
 
 
-def note_path(directory: Path, pipeline: str) -> Path:
+def status_path(directory: Path, pipeline: str) -> Path:
     """Where the figures are."""
     return directory / "status" / f"{pipeline}.json"
 
@@ -70,10 +70,10 @@ def lock_path(directory: Path, pipeline: str) -> Path:
     return directory / "status" / f"{pipeline}.lock"
 
 
-def read_note(directory: Path, pipeline: str) -> RunningNote | None:
+def read_status(directory: Path, pipeline: str) -> RunStatus | None:
     """The latest figures; None where the pipeline has never run."""
     try:
-        return msgspec.json.decode(note_path(directory, pipeline).read_bytes(), type=RunningNote)
+        return msgspec.json.decode(status_path(directory, pipeline).read_bytes(), type=RunStatus)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 

@@ -8,12 +8,12 @@ import pytest
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.runner import failure_sentence
-from tidelog.pipelines.running_note import NoteBook, RunningNote, is_running, note_path, read_note
+from tidelog.pipelines.status_file import RunStatus, StatusFile, is_running, read_status, status_path
 
 
 def test_a_pipeline_runs_while_its_note_book_is_open(tmp_path: Path) -> None:
     assert not is_running(tmp_path, "earnings")
-    book = NoteBook(tmp_path, "earnings")
+    book = StatusFile(tmp_path, "earnings")
     assert is_running(tmp_path, "earnings")
     assert not is_running(tmp_path, "collect")
     book.close()
@@ -21,29 +21,29 @@ def test_a_pipeline_runs_while_its_note_book_is_open(tmp_path: Path) -> None:
 
 
 def test_a_second_copy_on_the_same_directory_is_refused_and_the_first_one_named(tmp_path: Path) -> None:
-    book = NoteBook(tmp_path, "earnings")
-    book.write(RunningNote(pid=4711, started_at_ms=1, updated_at_ms=2))
+    book = StatusFile(tmp_path, "earnings")
+    book.write(RunStatus(pid=4711, started_at_ms=1, updated_at_ms=2))
     with pytest.raises(
         TidelogError, match=r"earnings is already running on .* \(process 4711\); stop it first"
     ):
-        NoteBook(tmp_path, "earnings")
+        StatusFile(tmp_path, "earnings")
     book.close()
-    NoteBook(tmp_path, "earnings").close()
+    StatusFile(tmp_path, "earnings").close()
 
 
 def test_the_note_is_what_was_last_written(tmp_path: Path) -> None:
-    assert read_note(tmp_path, "earnings") is None
-    book = NoteBook(tmp_path, "earnings")
-    book.write(RunningNote(1, 2, 3))
-    book.write(RunningNote(1, 2, 4, batch_id=7, rows_in=100, rows_per_second=12.5))
+    assert read_status(tmp_path, "earnings") is None
+    book = StatusFile(tmp_path, "earnings")
+    book.write(RunStatus(1, 2, 3))
+    book.write(RunStatus(1, 2, 4, batch_id=7, rows_in=100, rows_per_second=12.5))
     book.close()
-    assert read_note(tmp_path, "earnings") == RunningNote(1, 2, 4, 7, 100, 12.5)
+    assert read_status(tmp_path, "earnings") == RunStatus(1, 2, 4, 7, 100, 12.5)
 
 
 def test_a_damaged_note_is_no_note(tmp_path: Path) -> None:
-    NoteBook(tmp_path, "earnings").close()
-    note_path(tmp_path, "earnings").write_bytes(b"{")
-    assert read_note(tmp_path, "earnings") is None
+    StatusFile(tmp_path, "earnings").close()
+    status_path(tmp_path, "earnings").write_bytes(b"{")
+    assert read_status(tmp_path, "earnings") is None
 
 
 FROM_A_WORKER = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted:
