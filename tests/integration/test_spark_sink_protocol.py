@@ -27,7 +27,7 @@ from tidelog.spark.epoch_record import GROUP_PREFIX, EpochRecord, PreparedTransa
 from tidelog.spark.epoch_requests import end_transactions
 from tidelog.spark.epoch_task import ReplayRefusedError, write_exactly_once
 from tidelog.spark.write_digest import ContentDigest
-from tidelog.spark.write_message import Outcome, WriteName, WrittenTask
+from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
 from tidelog.spark.write_options import write_options
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -55,7 +55,7 @@ class Sink:
         """A task with ``values``, up to what it tells the driver."""
         return write_exactly_once(_batches(values), self.options, self.name(version, run, task))
 
-    def epoch(self, version: int, run: str, *tasks: Sequence[str]) -> list[Outcome]:
+    def epoch(self, version: int, run: str, *tasks: Sequence[str]) -> list[WriteOutcome]:
         """All tasks of an epoch, and the driver's commit."""
         done: list[WrittenTask] = []
         for number, values in enumerate(tasks):
@@ -140,11 +140,11 @@ def sink(sink_bootstrap: str) -> Sink:
 
 def test_first_epoch_of_a_run_is_committed_by_the_driver_and_the_next_ones_by_their_tasks(sink: Sink) -> None:
     first = [sink.task(0, "run", number, [f"0-{number}"]) for number in range(2)]
-    assert [task.outcome for task in first] == [Outcome.PREPARED] * 2
+    assert [task.outcome for task in first] == [WriteOutcome.PREPARED] * 2
     assert sink.output == []
     commit_epoch(first, sink.options)
     assert sink.output == ["0-0", "0-1"]
-    assert sink.epoch(1, "run", ["1-0"], ["1-1"]) == [Outcome.COMMITTED] * 2
+    assert sink.epoch(1, "run", ["1-0"], ["1-1"]) == [WriteOutcome.COMMITTED] * 2
     assert sink.output == ["0-0", "0-1", "1-0", "1-1"]
 
 
@@ -169,21 +169,25 @@ def test_records_stand_in_groups_with_a_name_of_their_own(sink: Sink) -> None:
 def test_replayed_epoch_adds_nothing(sink: Sink, run: str) -> None:
     sink.epoch(0, "run", ["a", "b"], ["c"])
     sink.epoch(1, "run", ["d"], ["e"])
-    assert sink.epoch(1, run, ["d"], ["e"]) == [Outcome.FOUND] * 2
+    assert sink.epoch(1, run, ["d"], ["e"]) == [WriteOutcome.FOUND] * 2
     sink.epoch(2, run, ["f"], [])
     assert sink.output == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_replay_is_recognised_in_whatever_order_rows_come(sink: Sink) -> None:
     sink.epoch(0, "run", ["a", "b", "c"])
-    assert sink.epoch(0, "run-2", ["c", "a", "b"]) == [Outcome.FOUND]
+    assert sink.epoch(0, "run-2", ["c", "a", "b"]) == [WriteOutcome.FOUND]
 
 
 def test_replay_completes_an_epoch_of_which_only_some_tasks_had_committed(sink: Sink) -> None:
     sink.epoch(0, "run", ["0"], ["1"], ["2"])
     sink.task(1, "run", 1, ["4"])
     sink.task(1, "run", 2, [])
-    assert sink.epoch(1, "run-2", ["3"], ["4"], []) == [Outcome.PREPARED, Outcome.FOUND, Outcome.FOUND]
+    assert sink.epoch(1, "run-2", ["3"], ["4"], []) == [
+        WriteOutcome.PREPARED,
+        WriteOutcome.FOUND,
+        WriteOutcome.FOUND,
+    ]
     assert sink.output == ["0", "1", "2", "3", "4"]
 
 
@@ -191,7 +195,11 @@ def test_driver_that_dies_between_two_commits_leaves_an_epoch_that_the_next_run_
     done = [sink.task(0, "run", number, [str(number)]) for number in range(3)]
     assert done[1].transaction is not None
     end_one(sink, done[1].transaction)
-    assert sink.epoch(0, "run-2", ["0"], ["1"], ["2"]) == [Outcome.PREPARED, Outcome.FOUND, Outcome.PREPARED]
+    assert sink.epoch(0, "run-2", ["0"], ["1"], ["2"]) == [
+        WriteOutcome.PREPARED,
+        WriteOutcome.FOUND,
+        WriteOutcome.PREPARED,
+    ]
     assert sink.output == ["0", "1", "2"]
 
 
@@ -219,7 +227,7 @@ def test_replay_of_a_query_that_is_never_the_same_is_compared_by_counts_if_told_
 ) -> None:
     sink = Sink(sink_bootstrap, replayCheck="count")
     sink.epoch(0, "run", ["random-1", "random-2"])
-    assert sink.epoch(0, "run-2", ["random-3", "random-4"]) == [Outcome.FOUND]
+    assert sink.epoch(0, "run-2", ["random-3", "random-4"]) == [WriteOutcome.FOUND]
     with pytest.raises(ReplayRefusedError, match="2 rows then, 3 now"):
         sink.epoch(0, "run-3", ["random-5", "random-6", "random-7"])
     assert sink.output == ["random-1", "random-2"]
@@ -287,10 +295,10 @@ def test_zombie_of_an_earlier_run_cannot_commit_once_a_later_run_has_claimed_its
     sink.epoch(0, "run", ["0"], ["1"])
     done = [sink.task(1, "run-2", number, [str(number + 2)]) for number in range(2)]
     late = sink.task(1, "run", 1, ["late"])
-    assert late.outcome is Outcome.PREPARED, "a task of the old run must not commit by itself any more"
+    assert late.outcome is WriteOutcome.PREPARED, "a task of the old run must not commit by itself any more"
     with pytest.raises(KafkaError, match="taken over"):
         commit_epoch(done, sink.options)
-    assert sink.epoch(1, "run-3", ["2"], ["3"]) == [Outcome.FOUND, Outcome.PREPARED]
+    assert sink.epoch(1, "run-3", ["2"], ["3"]) == [WriteOutcome.FOUND, WriteOutcome.PREPARED]
     assert sink.output == ["0", "1", "2", "3"]
 
 
@@ -300,14 +308,14 @@ def test_zombie_of_a_task_that_the_later_run_does_not_have_cannot_commit(sink: S
     sink.epoch(1, "run-2", ["a", "b", "c", "d"])
     with pytest.raises(KafkaError):
         zombie()
-    assert sink.task(2, "run", 1, ["late"]).outcome is Outcome.PREPARED
+    assert sink.task(2, "run", 1, ["late"]).outcome is WriteOutcome.PREPARED
     assert sink.output == ["0", "1", "a", "b", "c", "d"]
 
 
 def test_task_that_comes_after_its_epoch_was_committed_by_another_attempt_adds_nothing(sink: Sink) -> None:
     sink.epoch(0, "run", ["0"])
     sink.epoch(1, "run", ["1"])
-    assert sink.task(1, "run", 0, ["1"]).outcome is Outcome.FOUND
+    assert sink.task(1, "run", 0, ["1"]).outcome is WriteOutcome.FOUND
     assert sink.output == ["0", "1"]
 
 
@@ -330,7 +338,7 @@ def test_query_without_a_history_goes_on_if_told_so(sink_bootstrap: str) -> None
 def test_batch_write_may_begin_with_any_version(sink_bootstrap: str) -> None:
     sink = Sink(sink_bootstrap, streaming=False)
     sink.epoch(20261115, "write-1", ["a"], ["b"])
-    assert sink.epoch(20261115, "write-2", ["a"], ["b"]) == [Outcome.FOUND] * 2
+    assert sink.epoch(20261115, "write-2", ["a"], ["b"]) == [WriteOutcome.FOUND] * 2
     sink.epoch(20261116, "write-3", ["c"])
     assert sink.output == ["a", "b", "c"]
 
@@ -338,7 +346,7 @@ def test_batch_write_may_begin_with_any_version(sink_bootstrap: str) -> None:
 def test_batch_write_is_always_committed_by_its_driver(sink_bootstrap: str) -> None:
     sink = Sink(sink_bootstrap, streaming=False)
     for version in range(3):
-        assert sink.epoch(version, f"write-{version}", [str(version)]) == [Outcome.PREPARED]
+        assert sink.epoch(version, f"write-{version}", [str(version)]) == [WriteOutcome.PREPARED]
 
 
 # -- what is not known must be asked for
@@ -387,7 +395,7 @@ def test_epoch_goes_through_a_broker_that_is_killed_at_every_step(tmp_path: Path
         commit_epoch(done, sink.options)
         broker.kill()
         broker.start()
-        assert sink.epoch(1, "run-3", ["2"], ["3", "4"]) == [Outcome.FOUND] * 2
+        assert sink.epoch(1, "run-3", ["2"], ["3", "4"]) == [WriteOutcome.FOUND] * 2
         assert sink.output == ["0", "1", "2", "3", "4"]
     finally:
         broker.kill()

@@ -61,7 +61,7 @@ from tidelog.wire.primitives import Endpoint
 
 if TYPE_CHECKING:
     from tidelog.broker.cluster.admin import ClusterAdmin
-    from tidelog.broker.cluster.membership import Membership
+    from tidelog.broker.cluster.membership import ClusterMembership
     from tidelog.broker.coordinators import Coordinators
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Broker:
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
         self._coordinators: Coordinators | None = None
-        self._membership: Membership | None = None
+        self._membership: ClusterMembership | None = None
         self.served: tuple[ApiKey, ...] = SERVED
         """The APIs that this broker serves."""
         if config.optional_str("zookeeper.connect") is not None:
@@ -120,7 +120,7 @@ class Broker:
         return self._membership is not None
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> ClusterMembership:
         """This broker's place in its cluster; a broker alone has none, and serves no API that needs it."""
         assert self._membership is not None
         return self._membership

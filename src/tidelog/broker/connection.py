@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.inbox import Inbox, KeptFrame
 from tidelog.broker.outbox import Outbox, read_if_small
-from tidelog.broker.pending import Answer, NoAnswer, Outcome, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import Answer, HandlerResult, NoAnswer, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _MAX_PIECES = 1024
 class RequestHandler(Protocol):
     """What a connection needs from the dispatcher."""
 
-    def handle(self, connection: Connection, frame: memoryview) -> Outcome:
+    def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         """Answer one request; ``WireError`` closes the connection."""
 
     def commit(self) -> None:

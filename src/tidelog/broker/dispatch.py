@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidelog.broker.connection import Connection
 from tidelog.broker.context import RequestContext
 from tidelog.broker.inbox import KeptFrame
-from tidelog.broker.pending import Answer, Outcome, Part, PendingAnswer
+from tidelog.broker.pending import Answer, HandlerResult, Part, PendingAnswer
 from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Work, is_long
 from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
@@ -158,7 +158,7 @@ class FrameHandler(Protocol):
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
-    ) -> Outcome:
+    ) -> HandlerResult:
         """Answer one request."""
 
 
@@ -200,7 +200,7 @@ class Dispatcher:
         self._slots = asyncio.Semaphore(slots)
         self._lane = SlowLane(broker.clock)
 
-    def handle(self, connection: Connection, frame: memoryview) -> Outcome:
+    def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         """Answer one request."""
         try:
             key, version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -241,7 +241,7 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _answer(self, connection: Connection, frame: memoryview) -> Outcome:
+    def _answer(self, connection: Connection, frame: memoryview) -> HandlerResult:
         header, pos = parse_request_header(frame)
         key, version, correlation_id, client_id = header
         if key not in self._served:
@@ -306,7 +306,7 @@ class Dispatcher:
         request: Payload,
         reply: Reply[Payload],
         pending: PendingAnswer | None = None,
-    ) -> Outcome:
+    ) -> HandlerResult:
         """The answer of a coordinator, now or when the reply is settled; waiting for it is no work."""
 
         if pending is None and reply.done:

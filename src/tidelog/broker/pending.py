@@ -126,4 +126,4 @@ class StagedAnswer:
         raise NotImplementedError
 
 
-Outcome = Answer | NoAnswer | PendingAnswer | StagedAnswer
+HandlerResult = Answer | NoAnswer | PendingAnswer | StagedAnswer

@@ -24,7 +24,7 @@ from tidelog.client.errors import (
 )
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata, topic_problem
 from tidelog.client.network_client import COORDINATOR, NetworkClient, NodeRef
-from tidelog.client.peers import MAIN
+from tidelog.client.node_connections import MAIN
 from tidelog.client.retry import Backoff, Deadline, retrying
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition

@@ -3,7 +3,8 @@
 Owns the socket, the negotiated API versions and the requests in flight. A broker answers a connection's
 requests in order, so an answer belongs to the oldest request; a request that times out therefore closes
 the connection, as Kafka's clients do. Every future in flight ends with a result or an error, whatever
-happens to the socket. ``client.peer`` opens connections, ``client.cluster`` decides where requests go.
+happens to the socket. ``client.node_connection`` opens connections, ``client.cluster`` decides where
+requests go.
 
 Requests go out at once and in the order of the calls of ``send`` and ``send_only``. Time limits cost one
 comparison per request: one timer stands for the whole queue.

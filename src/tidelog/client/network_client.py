@@ -1,9 +1,10 @@
 """The network client: connections to all brokers, metadata that stays fresh, requests to one broker, once.
 
-Owns one connection per broker and channel (``client.peers``), the metadata (``client.metadata_updater``)
-and the figures (``client.metrics``) of one producer, consumer or admin client. ``exchange``, ``send`` and
-``send_only`` move bytes for the hot paths, without decoding; ``ask_node`` moves messages. Whoever wants to
-try again does so by itself, or uses ``client.cluster``, which is this class with patience.
+Owns one connection per broker and channel (``client.node_connections``), the metadata
+(``client.metadata_updater``) and the figures (``client.metrics``) of one producer, consumer or admin client.
+``exchange``, ``send`` and ``send_only`` move bytes for the hot paths, without decoding; ``ask_node`` moves
+messages. Whoever wants to try again does so by itself, or uses ``client.cluster``, which is this class with
+patience.
 
 A broker answers a connection's requests in order, so a request that waits there (a long poll, a JoinGroup)
 holds up those behind it. ``channel`` names a connection beside the usual one: consumers talk to their
@@ -23,8 +24,8 @@ from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.metadata import ClusterMetadata, LeaderHint, Node, TopicMetadata, parse_metadata
 from tidelog.client.metadata_updater import MetadataUpdater, UpdateListener
 from tidelog.client.metrics import Metrics, Traffic, network_metrics
-from tidelog.client.peer import Peer
-from tidelog.client.peers import MAIN, Peers
+from tidelog.client.node_connection import NodeConnection
+from tidelog.client.node_connections import MAIN, NodeConnections
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError
@@ -53,7 +54,7 @@ class NetworkClient:
     ) -> None:
         """``overrides`` are fields of :class:`NetworkSettings`."""
         self.settings = dataclasses.replace(settings or NetworkSettings(), **overrides)
-        self.peers = Peers(parse_addresses(bootstrap_servers), self.settings)
+        self.peers = NodeConnections(parse_addresses(bootstrap_servers), self.settings)
         self.updates = MetadataUpdater(self.settings, self._ask_for_metadata)
         self.metrics = Metrics()
         self._asking_since: float | None = None
@@ -244,7 +245,7 @@ class NetworkClient:
     def _find(self, node: NodeRef) -> Node | None:
         return self.metadata.nodes.get(node) if isinstance(node, int) else node
 
-    def _peer(self, node: NodeRef, channel: str) -> Peer:
+    def _peer(self, node: NodeRef, channel: str) -> NodeConnection:
         known = self._find(node)
         if known is None:
             alive = ", ".join(map(str, sorted(self.metadata.nodes)))
@@ -253,7 +254,7 @@ class NetworkClient:
             )
         return self.peers.at(known.host, known.port, channel)
 
-    def _sibling(self, peer: Peer) -> Connection | None:
+    def _sibling(self, peer: NodeConnection) -> Connection | None:
         """A connection to the same broker on another channel."""
         for other in self.peers:
             if other.address == peer.address and other.last_connection is not None:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tidelog.errors import ConfigError
 from tidelog.spark.write_columns import check_columns
-from tidelog.spark.write_message import Outcome, WriteName, WrittenTask
+from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
 from tidelog.spark.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TidelogWriter(DataSourceArrowWriter):
 def finish_write(messages: list[WriterCommitMessage | None], options: WriteOptions, *, commit: bool) -> None:
     """The driver's part, where there is one: tasks that have committed by themselves leave nothing to do."""
     tasks = [message for message in messages if isinstance(message, WrittenTask)]
-    if all(task.outcome is Outcome.COMMITTED for task in tasks):
+    if all(task.outcome is WriteOutcome.COMMITTED for task in tasks):
         return
     from tidelog.spark.epoch_commit import abort_epoch, commit_epoch
 

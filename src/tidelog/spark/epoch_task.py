@@ -23,7 +23,7 @@ from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.spark.epoch_producer import EpochProducer
 from tidelog.spark.epoch_record import EpochRecord
 from tidelog.spark.write_digest import ContentDigest, digest
-from tidelog.spark.write_message import Outcome, WriteName, WrittenTask
+from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
 from tidelog.spark.write_options import WriteOptions
 from tidelog.spark.write_task import Sending, all_parts
 
@@ -69,7 +69,7 @@ def _write(
         for part in all_parts(batches, options):
             content = content.plus(digest(part))
         _compare(name, previous.content, content, options)
-        return WrittenTask(name, previous.content, Outcome.FOUND, previous)
+        return WrittenTask(name, previous.content, WriteOutcome.FOUND, previous)
     checked = previous is not None and previous.run_id == name.run_id and not previous.claimed
     if name.streaming and previous is not None and previous.run_id != name.run_id:
         _claim(producer, previous, name)
@@ -77,9 +77,9 @@ def _write(
     producer.record(record := EpochRecord(name.version, name.run_id, content))
     if not checked:
         prepared = producer.prepare_transaction()
-        return WrittenTask(name, content, Outcome.PREPARED, previous, prepared)
+        return WrittenTask(name, content, WriteOutcome.PREPARED, previous, prepared)
     _commit(producer, record)
-    return WrittenTask(name, content, Outcome.COMMITTED, previous)
+    return WrittenTask(name, content, WriteOutcome.COMMITTED, previous)
 
 
 def _claim(producer: EpochProducer, previous: EpochRecord, name: WriteName) -> None:

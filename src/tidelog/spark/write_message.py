@@ -37,7 +37,7 @@ class WriteName:
         return f"txnVersion={self.version} of txnAppId={self.app_id}"
 
 
-class Outcome(enum.Enum):
+class WriteOutcome(enum.Enum):
     """How an exactly-once task has ended."""
 
     COMMITTED = "committed"
@@ -54,7 +54,7 @@ class WrittenTask(WriterCommitMessage):
 
     name: WriteName
     content: ContentDigest
-    outcome: Outcome
+    outcome: WriteOutcome
     previous: EpochRecord | None
     """What was recorded of the task before."""
     transaction: PreparedTransaction | None = None

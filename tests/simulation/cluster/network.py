@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import random
 from collections import deque
 from collections.abc import Callable
@@ -20,8 +21,7 @@ from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
 from tidelog.broker.inbox import KeptFrame
-from tidelog.broker.outbox import in_memory
-from tidelog.broker.pending import Outcome, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import HandlerResult, Part, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ class ServerEnd:
         while self._waiting and not self._is_blocked() and not self._link.is_over:
             frame = memoryview(bytearray(self._waiting.popleft()))[_SIZE_BYTES:]
             try:
-                outcome: Outcome = self._dispatcher.handle(self, frame)  # type: ignore[arg-type]
+                outcome: HandlerResult = self._dispatcher.handle(self, frame)  # type: ignore[arg-type]
                 refused = False
                 if isinstance(outcome, StagedAnswer):
                     self._dispatcher.commit()
@@ -347,6 +347,13 @@ class ServerEnd:
                 pending.answer = in_memory(pending.answer)
         if self._waiting and not self._is_blocked():
             self._work()
+
+
+def in_memory(parts: list[Part]) -> bytes:
+    """The parts of an answer as bytes, files read."""
+    return b"".join(
+        part if isinstance(part, bytes) else os.pread(part.fd, part.length, part.position) for part in parts
+    )
 
 
 def _nobody() -> Any:

@@ -15,7 +15,7 @@ from tidelog.broker.connection import Connection
 from tidelog.broker.connection_quotas import ConnectionQuotas
 from tidelog.broker.inbox import RECEIVE_BUFFER_BYTES
 from tidelog.broker.network import Network, NetworkLimits
-from tidelog.broker.pending import NO_ANSWER, Outcome, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import NO_ANSWER, HandlerResult, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 from tidelog.storage.disk import REAL_DISK, LogFile
 from tidelog.wire.fetch import FileRange
@@ -58,7 +58,7 @@ class Scripted:
         self.cancelled = 0
         self.file = FileRange(-1, 0, 0)
 
-    def handle(self, connection: Connection, frame_: memoryview) -> Outcome:
+    def handle(self, connection: Connection, frame_: memoryview) -> HandlerResult:
         body = bytes(frame_)
         self.seen.append(body)
         match body[:1]:
@@ -276,7 +276,7 @@ def test_a_refusal_that_nothing_is_before_is_answered_before_the_next_request_is
         answered: list[bytes] = []
         handle = bench.handler.handle
 
-        def spy(connection: Connection, frame_: memoryview) -> Outcome:
+        def spy(connection: Connection, frame_: memoryview) -> HandlerResult:
             if frame_ == b"s2":
                 answered.append(peer.recv(100))
             return handle(connection, frame_)

@@ -13,7 +13,7 @@ import pytest
 from tidelog.broker.connection import Connection
 from tidelog.broker.connection_quotas import ConnectionQuotas
 from tidelog.broker.network import Network, NetworkLimits
-from tidelog.broker.pending import Outcome
+from tidelog.broker.pending import HandlerResult
 from tidelog.metadata.listeners import Listener
 
 CLIENTS = 20
@@ -35,7 +35,7 @@ class Slow:
         self.seen: list[str] = []
         self.on_request: Callable[[], None] = lambda: None
 
-    def handle(self, connection: Connection, request: memoryview) -> Outcome:
+    def handle(self, connection: Connection, request: memoryview) -> HandlerResult:
         self.seen.append(connection.listener)
         self.on_request()
         if connection.listener == "CLIENTS":

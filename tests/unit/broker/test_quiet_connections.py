@@ -13,7 +13,7 @@ import uvloop
 
 from tidelog.broker.connection import Connection
 from tidelog.broker.network import Network
-from tidelog.broker.pending import Outcome, PendingAnswer
+from tidelog.broker.pending import HandlerResult, PendingAnswer
 from tidelog.metadata.listeners import Listener
 
 DEADLINE_S = 20.0
@@ -29,7 +29,7 @@ class Waiting:
     def __init__(self) -> None:
         self.cancelled = 0
 
-    def handle(self, connection: Connection, frame: memoryview) -> Outcome:
+    def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         return PendingAnswer(self._cancel)
 
     def commit(self) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from tidelog.broker.cluster.membership import Membership
+from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.controller.auto_topics import auto_topic
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.features import (
@@ -58,7 +58,7 @@ class ClusterAdmin:
         feed: ClusterFeed,
         config: BrokerConfig,
         configs: DynamicConfigs,
-        membership: Membership,
+        membership: ClusterMembership,
     ) -> None:
         self._store = store
         self._feed = feed

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.client.address import Address
 from tidelog.client.settings import NetworkSettings
 from tidelog.controller.cluster.channels import OnResponse
@@ -30,7 +30,7 @@ class _Waiting(NamedTuple):
 class Channel:
     """The way to one broker in one of its epochs."""
 
-    def __init__(self, broker_id: int, peer: Peer, timeout_ms: float) -> None:
+    def __init__(self, broker_id: int, peer: PeerBroker, timeout_ms: float) -> None:
         self._broker_id = broker_id
         self._peer = peer
         self._timeout_ms = timeout_ms
@@ -91,7 +91,7 @@ class Channels:
                 self._close_soon(channel)
         for broker_id, broker in brokers.items():
             if broker_id not in self._held:
-                peer = Peer(lambda broker=broker: self._listener_of(broker), self._settings)  # type: ignore[misc]
+                peer = PeerBroker(lambda broker=broker: self._listener_of(broker), self._settings)  # type: ignore[misc]
                 self._held[broker_id] = broker, Channel(broker_id, peer, self._timeout_ms)
 
     def send(self, broker_id: int, request: Payload, on_response: OnResponse) -> None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.client.address import Address
 from tidelog.client.connection import RequestBuilder
 from tidelog.client.retry import Deadline
@@ -34,7 +34,7 @@ class ControllerLink:
         self, address: Callable[[], Address | None], settings: NetworkSettings, timeout_ms: float
     ) -> None:
         """``address`` is where the controller listens for brokers, None while nobody knows."""
-        self._peer = Peer(address, settings)
+        self._peer = PeerBroker(address, settings)
         self._timeout_ms = timeout_ms
 
     async def request(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tidelog.broker.cluster.admin import ClusterAdmin
-from tidelog.broker.cluster.membership import Membership
+from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.broker.cluster.registration import prepare, settle_broker_id, settle_cluster_id
 from tidelog.clock import Clock
 from tidelog.controller.features import first_features
@@ -30,7 +30,7 @@ class Joined:
     store: SharedStore
     feed: ClusterFeed
     configs: DynamicConfigs
-    membership: Membership
+    membership: ClusterMembership
     admin: ClusterAdmin
 
 
@@ -53,7 +53,7 @@ async def join_ensemble(
         await store.close()
         raise
     configs = DynamicConfigs(store, feed, config, feed.announce)
-    membership = Membership(config, clock, store, feed)
+    membership = ClusterMembership(config, clock, store, feed)
     return Joined(store, feed, configs, membership, ClusterAdmin(store, feed, config, configs, membership))
 
 

@@ -16,7 +16,7 @@ from tidelog.broker.cluster.channels import Channels
 from tidelog.broker.cluster.controller_link import ControllerLink
 from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.broker.cluster.isr_requests import IsrSender
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.broker.cluster.registration import register, wait_until_missed
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
@@ -51,7 +51,7 @@ _INFORMED_TIMEOUT_S = 10.0
 _UNCLEAN = "unclean.leader.election.enable"
 
 
-class Membership:
+class ClusterMembership:
     """One broker among others."""
 
     control: ControllerRequests
@@ -75,7 +75,7 @@ class Membership:
             config.node_id,
             feed.image,
             store,
-            lambda broker_id: Peer(lambda: self._address_of(broker_id), self._settings),
+            lambda broker_id: PeerBroker(lambda: self._address_of(broker_id), self._settings),
         )
         self._isr = IsrSender(config.node_id, lambda: self.broker_epoch, lambda: self.link)
         self.replication_context = ReplicationContext(
@@ -281,7 +281,7 @@ class Membership:
     # Ways to others
 
     def _fetch_loop(self, leader_id: int) -> FetchLoop:
-        peer = Peer(lambda: self._address_of(leader_id), self._settings)
+        peer = PeerBroker(lambda: self._address_of(leader_id), self._settings)
         endpoint = RemoteLeader(self._config.node_id, lambda: self.broker_epoch, peer, self._config)
         return FetchLoop(
             leader_id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.client.connection import Body
 from tidelog.errors import ErrorCode, KafkaError, WireError
 from tidelog.ids import TopicPartition, Uuid
@@ -83,7 +83,7 @@ class RemoteLeader:
     """Satisfies ``LeaderEndpoint``."""
 
     def __init__(
-        self, broker_id: int, broker_epoch: Callable[[], int], peer: Peer, config: BrokerConfig
+        self, broker_id: int, broker_epoch: Callable[[], int], peer: PeerBroker, config: BrokerConfig
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch

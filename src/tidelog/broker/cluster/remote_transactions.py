@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.transaction.markers import MarkerRequest, MarkerWriter
 from tidelog.coordinator.transaction.service import TransactionCoordinator
@@ -48,16 +48,16 @@ class BrokerLinks:
     """One connection to each other broker, for requests that coordinators send."""
 
     def __init__(
-        self, broker_id: int, image: MetadataImage, store: SharedStore, peer_of: Callable[[int], Peer]
+        self, broker_id: int, image: MetadataImage, store: SharedStore, peer_of: Callable[[int], PeerBroker]
     ) -> None:
         self.broker_id = broker_id
         self.image = image
         self.store = store
         self._peer_of = peer_of
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, PeerBroker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def peer(self, broker_id: int) -> Peer:
+    def peer(self, broker_id: int) -> PeerBroker:
         """The connection to a broker."""
         if broker_id not in self._peers:
             self._peers[broker_id] = self._peer_of(broker_id)

@@ -16,7 +16,7 @@ from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.listener import RebalanceListener
 from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata, checked_partition
-from tidelog.client.consumer.polling import Partitions, Polling
+from tidelog.client.consumer.polling import PartitionCollection, Polling
 from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.group.membership import ConsumerGroupMetadata, NoGroup
@@ -150,11 +150,11 @@ class AsyncConsumer(Polling):
         self._subscription.seek(partition, FetchPosition(at.offset, at.leader_epoch))
         self._delivered.drop_partitions([partition])
 
-    def seek_to_beginning(self, partitions: Partitions = ()) -> None:
+    def seek_to_beginning(self, partitions: PartitionCollection = ()) -> None:
         """Go on with the first record there is; of all assigned partitions if none is named."""
         self._seek_to(partitions, earliest=True)
 
-    def seek_to_end(self, partitions: Partitions = ()) -> None:
+    def seek_to_end(self, partitions: PartitionCollection = ()) -> None:
         """Go on with the next record to come; of all assigned partitions if none is named."""
         self._seek_to(partitions, earliest=False)
 
@@ -169,19 +169,19 @@ class AsyncConsumer(Polling):
             await self._wait_for_position(partition, deadline)
 
     async def committed(
-        self, partitions: Partitions, timeout: float | None = None
+        self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None where there is none."""
         deadline = await self._begin(timeout)
         return await self._membership.fetch_committed(partitions, deadline)
 
-    def pause(self, partitions: Partitions) -> None:
+    def pause(self, partitions: PartitionCollection) -> None:
         """Hand out nothing of these until ``resume``; they stay assigned."""
         self._require_open()
         self._put_back(partitions)
         self._subscription.pause(partitions)
 
-    def resume(self, partitions: Partitions) -> None:
+    def resume(self, partitions: PartitionCollection) -> None:
         """Hand out records of these again."""
         self._require_open()
         self._subscription.resume(partitions)
@@ -191,14 +191,14 @@ class AsyncConsumer(Polling):
         return self._subscription.paused
 
     async def beginning_offsets(
-        self, partitions: Partitions, timeout: float | None = None
+        self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition, which need not be assigned."""
         found = await self._offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST), timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     async def end_offsets(
-        self, partitions: Partitions, timeout: float | None = None
+        self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record that this consumer would see, by its ``isolation.level``."""
         found = await self._offsets(dict.fromkeys(partitions, OffsetSpec.LATEST), timeout)
@@ -282,7 +282,7 @@ class AsyncConsumer(Polling):
             result.raise_for_error()
         return found
 
-    def _seek_to(self, partitions: Partitions, *, earliest: bool) -> None:
+    def _seek_to(self, partitions: PartitionCollection, *, earliest: bool) -> None:
         self._require_open()
         wanted = list(partitions or self._subscription.assignment)
         for partition in wanted:

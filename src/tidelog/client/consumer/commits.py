@@ -19,7 +19,7 @@ from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import Runner
 from tidelog.client.consumer.partition_state import OffsetAndMetadata, checked_offset, checked_partition
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.group.membership import Membership
+from tidelog.client.group.membership import GroupMembership
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
@@ -35,7 +35,7 @@ class Commits:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: GroupMembership,
         subscription: SubscriptionState,
         interceptors: ConsumerInterceptors,
         run: Runner,

@@ -25,7 +25,7 @@ from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.listener import Call, RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
-from tidelog.client.consumer.polling import Partitions
+from tidelog.client.consumer.polling import PartitionCollection
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.loop_thread import LoopThread
@@ -148,11 +148,11 @@ class Consumer:
         """See :meth:`AsyncConsumer.seek`."""
         self._do(lambda: self._core.seek(partition, offset))
 
-    def seek_to_beginning(self, partitions: Partitions = ()) -> None:
+    def seek_to_beginning(self, partitions: PartitionCollection = ()) -> None:
         """See :meth:`AsyncConsumer.seek_to_beginning`."""
         self._do(lambda: self._core.seek_to_beginning(partitions))
 
-    def seek_to_end(self, partitions: Partitions = ()) -> None:
+    def seek_to_end(self, partitions: PartitionCollection = ()) -> None:
         """See :meth:`AsyncConsumer.seek_to_end`."""
         self._do(lambda: self._core.seek_to_end(partitions))
 
@@ -161,16 +161,16 @@ class Consumer:
         return self._call(self._core.position(partition, timeout))
 
     def committed(
-        self, partitions: Partitions, timeout: float | None = None
+        self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """See :meth:`AsyncConsumer.committed`."""
         return self._call(self._core.committed(partitions, timeout))
 
-    def pause(self, partitions: Partitions) -> None:
+    def pause(self, partitions: PartitionCollection) -> None:
         """See :meth:`AsyncConsumer.pause`."""
         self._do(lambda: self._core.pause(partitions))
 
-    def resume(self, partitions: Partitions) -> None:
+    def resume(self, partitions: PartitionCollection) -> None:
         """See :meth:`AsyncConsumer.resume`."""
         self._do(lambda: self._core.resume(partitions))
 
@@ -179,12 +179,14 @@ class Consumer:
         return self._core.paused()
 
     def beginning_offsets(
-        self, partitions: Partitions, timeout: float | None = None
+        self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """See :meth:`AsyncConsumer.beginning_offsets`."""
         return self._call(self._core.beginning_offsets(partitions, timeout))
 
-    def end_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
+    def end_offsets(
+        self, partitions: PartitionCollection, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
         """See :meth:`AsyncConsumer.end_offsets`."""
         return self._call(self._core.end_offsets(partitions, timeout))
 

@@ -38,7 +38,7 @@ from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.errors import ClientError, is_retriable
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.metrics import Latency
-from tidelog.client.peers import MAIN
+from tidelog.client.node_connections import MAIN
 from tidelog.errors import KafkaError, TidelogError, WireError
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.records.column_codec import RecordColumns

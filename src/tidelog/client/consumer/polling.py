@@ -30,7 +30,7 @@ from tidelog.client.consumer.reset_strategy import parse_reset_strategy
 from tidelog.client.consumer.subscription_state import SubscriptionState, SubscriptionType
 from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.client.errors import ClientClosedError
-from tidelog.client.group.membership import Membership, NoGroup, membership_for
+from tidelog.client.group.membership import GroupMembership, NoGroup, membership_for
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.options.network import network_settings
@@ -39,7 +39,7 @@ from tidelog.ids import TopicPartition
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.record_codec import ConsumerRecord
 
-Partitions = Collection[TopicPartition]
+PartitionCollection = Collection[TopicPartition]
 _POLL_ON_LOOP_S = 0.1
 _FOR_EVER_MS = 1000.0 * 3600 * 24 * 365
 
@@ -55,7 +55,7 @@ class Polling:
         self.config = ClientConfig.parse(CONSUMER, options, *topics, **keywords)
         self._fetch_config = fetch_config(self.config)
         self._subscription = SubscriptionState(parse_reset_strategy(self.config.str("auto.offset.reset")))
-        self._membership: Membership = membership_for(self.config)
+        self._membership: GroupMembership = membership_for(self.config)
         self._interceptors = ConsumerInterceptors(self.config.list("interceptor.classes"))
         self._run_callback: Runner = run_here
         self._delivered = DeliveredRecords()
@@ -276,7 +276,7 @@ class Polling:
         self._subscription.held_back = {}
         return self._delivered.take_rest() if len(self._delivered) else []
 
-    def _put_back(self, partitions: Partitions | None = None) -> None:
+    def _put_back(self, partitions: PartitionCollection | None = None) -> None:
         """Records that iteration has not handed out yet will be fetched again."""
         self._settle()
         for partition, position in self._delivered.positions().items():

@@ -33,7 +33,7 @@ from tidelog.wire.messages.consumer_group_heartbeat import (
 
 logger = logging.getLogger(__name__)
 
-Target = Mapping[Uuid, frozenset[int]]
+HeartbeatAssignment = Mapping[Uuid, frozenset[int]]
 """Partitions by topic id."""
 
 _JOINING = 0
@@ -67,9 +67,9 @@ class ConsumerMember:
         self.member_id = uuid_to_text(random_uuid())
         self.epoch = _JOINING
         self.phase = MemberPhase.LEFT
-        self.target: Target | None = None
+        self.target: HeartbeatAssignment | None = None
         """What the broker wants this member to own; None until it has said so."""
-        self.owned: Target = {}
+        self.owned: HeartbeatAssignment = {}
         """What was acknowledged, or is with the next heartbeat."""
         self.identity = ConsumerGroupMetadata(
             link.group_id, group_instance_id=config.optional_str("group.instance.id")
@@ -124,7 +124,7 @@ class ConsumerMember:
         """Tell the broker soon."""
         self._urgent.set()
 
-    def acknowledge(self, owned: Target) -> None:
+    def acknowledge(self, owned: HeartbeatAssignment) -> None:
         """An assignment was carried out: tell the broker what this member owns now."""
         self.owned = owned
         self._sent.pop("topic_partitions", None)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.group.auto_commit import AutoCommit
-from tidelog.client.group.consumer_member import ConsumerMember, MemberPhase, Target
+from tidelog.client.group.consumer_member import ConsumerMember, HeartbeatAssignment, MemberPhase
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.errors import kicked_out, not_a_member
 from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, Offsets
@@ -51,7 +51,7 @@ class ConsumerMembership:
         self._identity = ConsumerGroupMetadata(self._group_id, group_instance_id=self._instance_id)
         self._started = False
         self._subscription_id = -1
-        self._carried_out: Target | None = None
+        self._carried_out: HeartbeatAssignment | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
         self._on_commit: Callable[[Offsets], None] = lambda offsets: None

@@ -24,7 +24,7 @@ from tidelog.client.errors import (
     is_retriable,
 )
 from tidelog.client.metadata import Node
-from tidelog.client.peers import MAIN
+from tidelog.client.node_connections import MAIN
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.wire.schema import Payload

@@ -17,8 +17,8 @@ from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Partitions = Collection[TopicPartition]
-Tell = Callable[[Partitions], Awaitable[None]]
+PartitionCollection = Collection[TopicPartition]
+Tell = Callable[[PartitionCollection], Awaitable[None]]
 Commit = Callable[[Offsets, Deadline], Coroutine[Any, Any, None]]
 
 
@@ -33,7 +33,7 @@ class Handover:
         self._commit = commit
         self._on_commit = on_commit
 
-    def consumed(self, partitions: Partitions) -> Offsets:
+    def consumed(self, partitions: PartitionCollection) -> Offsets:
         """What may be committed of these partitions."""
         consumed = self._subscription.all_consumed()
         return {partition: at for partition, at in consumed.items() if partition in partitions}
@@ -48,7 +48,7 @@ class Handover:
         except TidelogError as error:
             logger.warning("committing before partitions are given up failed: %s", error)
 
-    async def give_up(self, partitions: Partitions, tell: Tell) -> None:
+    async def give_up(self, partitions: PartitionCollection, tell: Tell) -> None:
         """Tell the listener, then let the partitions go, whatever the listener does."""
         try:
             await tell(sorted(partitions))

@@ -1,4 +1,4 @@
-"""What a consumer asks of its group: :class:`Membership`, and :class:`NoGroup` for those that have none.
+"""What a consumer asks of its group: :class:`GroupMembership`, and :class:`NoGroup` for those that have none.
 
 ``AsyncConsumer`` calls it, on its loop, in this order: ``start`` once; then in every turn of a ``poll``
 first ``ensure_active`` (if partitions come from a group), then ``poll``; ``commit`` and ``fetch_committed``
@@ -39,7 +39,7 @@ class ConsumerGroupMetadata:
     group_instance_id: str | None = None
 
 
-class Membership(Protocol):
+class GroupMembership(Protocol):
     """A consumer's place in its group."""
 
     def start(
@@ -140,7 +140,7 @@ class NoGroup:
         )
 
 
-def membership_for(config: ClientConfig) -> Membership:
+def membership_for(config: ClientConfig) -> GroupMembership:
     """The membership that a consumer's options ask for."""
     if config.optional_str("group.id") is None:
         return NoGroup()

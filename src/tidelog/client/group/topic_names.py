@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.group.consumer_member import Target
+from tidelog.client.group.consumer_member import HeartbeatAssignment
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
@@ -31,7 +31,7 @@ class TopicNames:
         self._missing: set[Uuid] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def resolve(self, target: Target) -> bool:
+    def resolve(self, target: HeartbeatAssignment) -> bool:
         """Whether all that can be known of the target's topics is known; begins to ask if not."""
         self._known.update(
             (topic_id, name)
@@ -44,7 +44,7 @@ class TopicNames:
             self._task.add_done_callback(lambda _: self._on_news())
         return not unknown
 
-    def partitions(self, target: Target) -> frozenset[TopicPartition]:
+    def partitions(self, target: HeartbeatAssignment) -> frozenset[TopicPartition]:
         """The target by names, without topics that no broker knows."""
         return frozenset(
             TopicPartition(self._known[topic_id], number)
@@ -53,7 +53,7 @@ class TopicNames:
             for number in numbers
         )
 
-    def resolved(self, target: Target) -> Target:
+    def resolved(self, target: HeartbeatAssignment) -> HeartbeatAssignment:
         """That part of the target which has names."""
         return {topic_id: numbers for topic_id, numbers in target.items() if topic_id in self._known}
 

@@ -1,7 +1,7 @@
 """Logging in: SaslHandshake (v1) names the mechanism, SaslAuthenticate (v0 to v2) carries its messages.
 
-A broker that limits sessions (KIP-368) says for how long; ``client.peer`` logs in again on the same
-connection before that. A refusal is an ``AuthenticationError``, which nobody tries again by itself.
+A broker that limits sessions (KIP-368) says for how long; ``client.node_connection`` logs in again on the
+same connection before that. A refusal is an ``AuthenticationError``, which nobody tries again by itself.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tidelog.controller.cluster.context import ControllerContext, Leadership, Re
 from tidelog.controller.cluster.controller_term import ControllerSettings, ControllerTerm
 from tidelog.controller.cluster.events import EventQueue, not_controller
 from tidelog.controller.cluster.isr_changes import IsrChange
-from tidelog.controller.cluster.reassignment import Target
+from tidelog.controller.cluster.reassignment import TargetReplicas
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
@@ -279,7 +279,7 @@ class ClusterController:
         )
 
     async def reassign(
-        self, targets: Mapping[TopicPartition, Target], *, timeout_ms: int | None = None
+        self, targets: Mapping[TopicPartition, TargetReplicas], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin, replace or take back reassignments."""
         return await self._run(

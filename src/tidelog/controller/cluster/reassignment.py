@@ -33,7 +33,7 @@ from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
 
 logger = logging.getLogger(__name__)
 
-Target = tuple[int, ...] | None
+TargetReplicas = tuple[int, ...] | None
 """The replicas that a partition is to have; None takes a reassignment back."""
 
 
@@ -55,7 +55,7 @@ class Reassignments:
         self._send = send
 
     async def start(
-        self, targets: Mapping[TopicPartition, Target]
+        self, targets: Mapping[TopicPartition, TargetReplicas]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin, replace or take back reassignments; each one's refusal, or None."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
@@ -102,7 +102,7 @@ class Reassignments:
             if assignment.is_being_reassigned and await self._is_complete(partition, assignment):
                 await self._proceed(partition, assignment)
 
-    def _planned(self, partition: TopicPartition, target: Target) -> ReplicaAssignment:
+    def _planned(self, partition: TopicPartition, target: TargetReplicas) -> ReplicaAssignment:
         now = self._context.assignment(partition)
         if not now.replicas or partition.topic in self._context.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")

@@ -39,7 +39,7 @@ from tidelog.metadata.znodes import NO_LEADER, PartitionState
 
 logger = logging.getLogger(__name__)
 
-Outcome = KafkaError | None
+StateChangeOutcome = KafkaError | None
 
 
 class Election(enum.Enum):
@@ -78,7 +78,7 @@ class StateChanges:
         phase: PartitionPhase,
         partitions: Iterable[TopicPartition],
         election: Election = Election.OFFLINE,
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, StateChangeOutcome]:
         """Take partitions to ``phase``; for those that go online, why they did not, or None."""
         going = self._allowed_partitions(phase, partitions)
         if phase is not PartitionPhase.ONLINE:
@@ -88,7 +88,7 @@ class StateChanges:
         batch = self._new_batch()
         fresh = [each for each in going if self._context.partition_phase(each) is PartitionPhase.NEW]
         others = [each for each in going if self._context.partition_phase(each) is not PartitionPhase.NEW]
-        outcomes: dict[TopicPartition, Outcome] = {}
+        outcomes: dict[TopicPartition, StateChangeOutcome] = {}
         if fresh:
             outcomes |= await self._first_leaders(fresh, batch)
         if others:
@@ -110,10 +110,10 @@ class StateChanges:
 
     async def _first_leaders(
         self, partitions: Sequence[TopicPartition], batch: ControlBatch
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, StateChangeOutcome]:
         """The first live replica leads, and all that are alive are in sync: there is nothing to have yet."""
         states: dict[TopicPartition, PartitionState] = {}
-        outcomes: dict[TopicPartition, Outcome] = {}
+        outcomes: dict[TopicPartition, StateChangeOutcome] = {}
         for partition in partitions:
             live = self._context.online_replicas(partition, self._context.assignment(partition).replicas)
             if live:
@@ -134,8 +134,8 @@ class StateChanges:
 
     async def _elect(
         self, partitions: Sequence[TopicPartition], election: Election, batch: ControlBatch
-    ) -> dict[TopicPartition, Outcome]:
-        outcomes: dict[TopicPartition, Outcome] = {}
+    ) -> dict[TopicPartition, StateChangeOutcome]:
+        outcomes: dict[TopicPartition, StateChangeOutcome] = {}
         remaining: Sequence[TopicPartition] = partitions
         while remaining:
             known = await read_leaderships(self._store, remaining)

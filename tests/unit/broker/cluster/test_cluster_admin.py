@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from tidelog.broker.cluster.admin import ClusterAdmin
-from tidelog.broker.cluster.membership import Membership
+from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import random_uuid
 from tidelog.metadata import znodes
@@ -29,7 +29,7 @@ class Scene:
         self.store = store
         config = BrokerConfig({"broker.id": "1"})
         configs = DynamicConfigs(store, feed, config, feed.announce)
-        self.admin = ClusterAdmin(store, feed, config, configs, cast(Membership, None))
+        self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, None))
         partition = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
         feed.image.install(TopicImage(TOPIC, random_uuid(), {0: partition}))
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.client.connection import AnswerTaker
 from tidelog.client.errors import ConnectionLostError
@@ -34,7 +34,7 @@ class Leader:
     is_open = True
 
     def __init__(self) -> None:
-        self.endpoint = RemoteLeader(1, lambda: 5, cast(Peer, self), BrokerConfig({}))
+        self.endpoint = RemoteLeader(1, lambda: 5, cast(PeerBroker, self), BrokerConfig({}))
         self.got: list[Answers | Exception] = []
         self.known_connection = self
 

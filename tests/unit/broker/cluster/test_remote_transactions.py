@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.broker.cluster.peer import Peer
+from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.broker.cluster.remote_transactions import BrokerLinks, Codes
 from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.transaction.markers import MarkerRequest
@@ -108,7 +108,7 @@ def run(test: Callable[[BrokerLinks, Local, Other], Awaitable[None]]) -> None:
     async def main() -> None:
         other = Other(lambda request: None)
         zookeeper = MemoryZooKeeper()
-        links = BrokerLinks(ME, image(), zookeeper.session(), lambda broker: cast(Peer, other))
+        links = BrokerLinks(ME, image(), zookeeper.session(), lambda broker: cast(PeerBroker, other))
         await test(links, Local(), other)
         await links.close()
 

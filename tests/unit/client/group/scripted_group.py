@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from tidelog.client.consumer.listener import RebalanceCallbacks, RebalanceListener
 from tidelog.client.consumer.partition_state import FetchPosition
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.group.membership import Membership, membership_for
+from tidelog.client.group.membership import GroupMembership, membership_for
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
 from tidelog.client.options import CONSUMER, ClientConfig
@@ -249,7 +249,7 @@ class Rig:
         self.events: list[str] = []
         self.listener = Recorder(self.events)
         self.subscription = SubscriptionState()
-        self.membership: Membership = membership_for(self.config)
+        self.membership: GroupMembership = membership_for(self.config)
         self.woken = asyncio.Event()
         if topics:
             self.subscription.subscribe(topics, self.listener)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.controller.cluster.scene import P0, Scene, run
 
-from tidelog.controller.cluster.reassignment import Target
+from tidelog.controller.cluster.reassignment import TargetReplicas
 from tidelog.errors import ErrorCode
 
 
 @pytest.mark.parametrize("target", [None, (1, 2)], ids=["taken back", "replaced"])
-def test_the_last_replica_in_sync_is_kept(target: Target) -> None:
+def test_the_last_replica_in_sync_is_kept(target: TargetReplicas) -> None:
     async def test(scene: Scene) -> None:
         await scene.add(3, 4, 1, 2)
         await scene.create((1, 2))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.coordinator.group.consumer.assignors import ASSIGNORS
-from tidelog.coordinator.group.consumer.assignors.spec import GroupSpec, MemberSpec, Targets
+from tidelog.coordinator.group.consumer.assignors.spec import AssignmentByMember, GroupSpec, MemberSpec
 from tidelog.ids import Uuid
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -63,7 +63,7 @@ def groups(draw: st.DrawFn) -> GroupSpec:
     return GroupSpec(members, counts, homogeneous)
 
 
-def owners(targets: Targets) -> Counter[tuple[Uuid, int]]:
+def owners(targets: AssignmentByMember) -> Counter[tuple[Uuid, int]]:
     return Counter(
         (topic_id, index)
         for owned in targets.values()

@@ -23,7 +23,7 @@ from tidelog.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGrou
 from tidelog.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
-    Partitions,
+    TopicIdPartitions,
     without_epochs,
 )
 from tidelog.coordinator.group.consumer.member_update import MemberUpdate, UpdateTools
@@ -122,7 +122,7 @@ class ClassicMembers:
             update.group, existing, update.updated, update.records, rebalance=rebalance
         )
 
-    def _owned(self, subscription: ConsumerProtocolSubscription) -> Partitions:
+    def _owned(self, subscription: ConsumerProtocolSubscription) -> TopicIdPartitions:
         named = [(each.topic, each.partitions) for each in subscription.owned_partitions]
         return partitions_by_id(named, self._tools.topics)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.member import ConsumerMember, Partitions, without_epochs
+from tidelog.coordinator.group.consumer.member import ConsumerMember, TopicIdPartitions, without_epochs
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.wire.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
@@ -43,7 +43,7 @@ def _described(group: ConsumerGroup, member: ConsumerMember, topics: TopicView) 
     )
 
 
-def _assignment(partitions: Partitions, topics: TopicView) -> Assignment:
+def _assignment(partitions: TopicIdPartitions, topics: TopicView) -> Assignment:
     """Partitions with the names of their topics, without those that are gone."""
     return Assignment(
         topic_partitions=[

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
-from tidelog.coordinator.group.consumer.member import Partitions
+from tidelog.coordinator.group.consumer.member import TopicIdPartitions
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.errors import WireError
 from tidelog.ids import Uuid
@@ -35,7 +35,7 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
     return _read(ConsumerProtocolAssignment, data)
 
 
-def write_assignment(partitions: Partitions, topics: TopicView, version: int) -> bytes:
+def write_assignment(partitions: TopicIdPartitions, topics: TopicView, version: int) -> bytes:
     """What the coordinator gives a member, in the member's version; topics that are gone are left out."""
     assigned = [
         ConsumerProtocolAssignmentTopicPartition(topic=topic.name, partitions=sorted(partitions[topic_id]))

@@ -19,7 +19,7 @@ from tidelog.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
     OwnedPartitions,
-    Partitions,
+    TopicIdPartitions,
 )
 from tidelog.coordinator.group.consumer.records import group_tombstones
 from tidelog.coordinator.group.consumer.subscriptions import Subscriptions
@@ -68,7 +68,7 @@ class ConsumerGroup(Group):
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
-        self.targets: dict[str, Partitions] = {}
+        self.targets: dict[str, TopicIdPartitions] = {}
         self.subscriptions = Subscriptions()
         self.has_partition_metadata = False
         """Whether a release before 4.1 left a record of type 4, to be forgotten."""
@@ -120,7 +120,7 @@ class ConsumerGroup(Group):
         if old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:
             del self.static_members[old.instance_id]
 
-    def target_of(self, member: ConsumerMember) -> Partitions:
+    def target_of(self, member: ConsumerMember) -> TopicIdPartitions:
         """What a member is to own; a static member inherits from the one whose place it takes."""
         member_id = member.member_id
         if member.instance_id is not None:

@@ -20,7 +20,7 @@ from tidelog.coordinator.group.consumer.member import (
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     OwnedPartitions,
-    Partitions,
+    TopicIdPartitions,
     reported,
 )
 from tidelog.coordinator.group.consumer.member_update import MemberUpdate, UpdateTools
@@ -120,7 +120,7 @@ class Heartbeats:
         self,
         group: ConsumerGroup,
         request: ConsumerGroupHeartbeatRequest,
-        owned: Partitions | None,
+        owned: TopicIdPartitions | None,
         records: list[StoredRecord],
     ) -> ConsumerMember:
         """The member as it has been up to now; a new one if it joins."""
@@ -169,7 +169,7 @@ class Heartbeats:
         return Result([assignment_record(group.group_id, away)], response)
 
 
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
+def _check_epoch(member: ConsumerMember, epoch: int, owned: TopicIdPartitions | None) -> None:
     if epoch == member.epoch:
         return
     if epoch == member.previous_epoch and epoch < member.epoch and _is_part_of(owned, member.assigned):
@@ -182,7 +182,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -
     )
 
 
-def _is_part_of(owned: Partitions | None, assigned: OwnedPartitions) -> bool:
+def _is_part_of(owned: TopicIdPartitions | None, assigned: OwnedPartitions) -> bool:
     if owned is None:
         return False
     return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())

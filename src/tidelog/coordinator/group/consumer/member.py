@@ -16,7 +16,7 @@ from tidelog.ids import Uuid
 from tidelog.wire.internal_topics.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
 from tidelog.wire.messages.consumer_group_heartbeat import TopicPartitions
 
-Partitions = Mapping[Uuid, frozenset[int]]
+TopicIdPartitions = Mapping[Uuid, frozenset[int]]
 """Partitions by topic id; a topic without any is not in it."""
 OwnedPartitions = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic id, each with the member epoch at which its owner got it (KIP-1251)."""
@@ -98,7 +98,7 @@ def without_epochs(owned: OwnedPartitions) -> dict[Uuid, frozenset[int]]:
     return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}
 
 
-def at_epoch(partitions: Partitions, epoch: int) -> dict[Uuid, dict[int, int]]:
+def at_epoch(partitions: TopicIdPartitions, epoch: int) -> dict[Uuid, dict[int, int]]:
     """The partitions, all got at one epoch."""
     return {topic_id: dict.fromkeys(sorted(indexes), epoch) for topic_id, indexes in partitions.items()}
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.member import ConsumerMember, Partitions
+from tidelog.coordinator.group.consumer.member import ConsumerMember, TopicIdPartitions
 from tidelog.coordinator.group.consumer.member_timers import MemberTimers
 from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
 from tidelog.coordinator.group.consumer.reconcile import Goal, next_step
@@ -25,7 +25,7 @@ from tidelog.coordinator.group.consumer.records import (
     subscription_record,
 )
 from tidelog.coordinator.group.consumer.regexes import METADATA_REFRESH_INTERVAL_MS, RegexChange, Regexes
-from tidelog.coordinator.group.consumer.targets import Target, Targets
+from tidelog.coordinator.group.consumer.targets import TargetAssignment, TargetAssignments
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.stored_record import StoredRecord
 
@@ -37,7 +37,7 @@ class UpdateTools(NamedTuple):
     topics: TopicView
     hashes: MetadataHash
     regexes: Regexes
-    targets: Targets
+    targets: TargetAssignments
     timers: MemberTimers
 
 
@@ -90,7 +90,7 @@ class MemberUpdate:
         if group.has_partition_metadata:
             self.records.append(partition_metadata_tombstone(group.group_id))
 
-    def assign(self) -> Target:
+    def assign(self) -> TargetAssignment:
         """Bring the targets to the group epoch."""
         if self.group.assignment_epoch >= self.group_epoch:
             return self.last_target()
@@ -103,11 +103,11 @@ class MemberUpdate:
             homogeneous=self._is_homogeneous(),
         )
 
-    def last_target(self) -> Target:
+    def last_target(self) -> TargetAssignment:
         """The target that the member has already."""
-        return Target(self.group.assignment_epoch, self.group.target_of(self.updated))
+        return TargetAssignment(self.group.assignment_epoch, self.group.target_of(self.updated))
 
-    def reconcile(self, target: Target, owned: Partitions | None) -> None:
+    def reconcile(self, target: TargetAssignment, owned: TopicIdPartitions | None) -> None:
         """Let the member take its next step towards ``target``, given what it reports to own."""
         updated, changed = self.updated, self.subscription_changed
         if not changed and updated.is_reconciled_to(target.epoch):

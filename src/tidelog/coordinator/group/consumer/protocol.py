@@ -24,7 +24,7 @@ from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
 from tidelog.coordinator.group.consumer.migration import Migration
 from tidelog.coordinator.group.consumer.regexes import Regexes
 from tidelog.coordinator.group.consumer.replay import ConsumerReplay
-from tidelog.coordinator.group.consumer.targets import Targets
+from tidelog.coordinator.group.consumer.targets import TargetAssignments
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.group.group import Caller
 from tidelog.coordinator.group.groups import Groups
@@ -60,7 +60,7 @@ class ConsumerProtocol:
         self._regexes = Regexes(context, support, groups, self._topics, self._hashes)
         migration = Migration(context, support, groups, classic, self._topics, self._hashes, self._timers)
         fencing = Fencing(self._hashes, self._timers, migration)
-        targets = Targets(context.clock, support, self._topics)
+        targets = TargetAssignments(context.clock, support, self._topics)
         tools = UpdateTools(context.clock, self._topics, self._hashes, self._regexes, targets, self._timers)
         self._heartbeats = Heartbeats(support, groups, tools, fencing, migration)
         self._classic_members = ClassicMembers(support, tools, fencing, migration)

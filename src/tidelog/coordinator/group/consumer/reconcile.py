@@ -17,7 +17,7 @@ from tidelog.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
     OwnedPartitions,
-    Partitions,
+    TopicIdPartitions,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid
@@ -27,7 +27,7 @@ class Goal(NamedTuple):
     """Where a member is to go."""
 
     epoch: int
-    target: Partitions
+    target: TopicIdPartitions
     subscribed: frozenset[Uuid] | set[Uuid]
     """Ids of the topics that it subscribes to at this moment: a target may be older than that."""
     is_taken: Callable[[Uuid, int], bool]
@@ -35,7 +35,7 @@ class Goal(NamedTuple):
 
 
 def next_step(
-    member: ConsumerMember, goal: Goal, owned: Partitions | None, *, subscription_changed: bool
+    member: ConsumerMember, goal: Goal, owned: TopicIdPartitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
     """The member after one step; the same object if there is none to take.
 
@@ -55,7 +55,7 @@ def next_step(
     return _towards(member, goal, owned)
 
 
-def _towards(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> ConsumerMember:
+def _towards(member: ConsumerMember, goal: Goal, owned: TopicIdPartitions | None) -> ConsumerMember:
     """Split what the member has and is to have into kept, given up and got."""
     kept: dict[Uuid, dict[int, int]] = {}
     revoking: dict[Uuid, dict[int, int]] = {}
@@ -88,7 +88,7 @@ def _towards(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> Co
     return _moved(member, goal.epoch, state, kept, {})
 
 
-def _drop_unsubscribed(member: ConsumerMember, goal: Goal, owned: Partitions | None) -> ConsumerMember:
+def _drop_unsubscribed(member: ConsumerMember, goal: Goal, owned: TopicIdPartitions | None) -> ConsumerMember:
     """Take away only the topics that the member has just unsubscribed from, whatever its target says."""
     gone = member.assigned.keys() - goal.subscribed
     if not gone:
@@ -119,7 +119,7 @@ def _moved(
     )
 
 
-def _owns_any(owned: Partitions | None, revoked: OwnedPartitions) -> bool:
+def _owns_any(owned: TopicIdPartitions | None, revoked: OwnedPartitions) -> bool:
     """Whether the member reports any of these partitions, or might own them without saying so."""
     if owned is None:
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.coordinator.group.consumer.member import ConsumerMember, OwnedPartitions, Partitions
+from tidelog.coordinator.group.consumer.member import ConsumerMember, OwnedPartitions, TopicIdPartitions
 from tidelog.coordinator.group.consumer.subscriptions import ResolvedRegex
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.wire.internal_topics import consumer_offsets as stored
@@ -40,7 +40,7 @@ def subscription_record(group_id: str, member: ConsumerMember) -> StoredRecord:
     )
 
 
-def target_record(group_id: str, member_id: str, partitions: Partitions) -> StoredRecord:
+def target_record(group_id: str, member_id: str, partitions: TopicIdPartitions) -> StoredRecord:
     """What a member is to own."""
     return StoredRecord(
         stored.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),

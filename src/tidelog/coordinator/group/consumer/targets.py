@@ -15,7 +15,7 @@ from tidelog.clock import Clock
 from tidelog.coordinator.group.consumer.assignors import ASSIGNORS
 from tidelog.coordinator.group.consumer.assignors.spec import GroupSpec, MemberSpec
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.member import ConsumerMember, Partitions
+from tidelog.coordinator.group.consumer.member import ConsumerMember, TopicIdPartitions
 from tidelog.coordinator.group.consumer.records import target_epoch_record, target_record
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.group.support import GroupSupport
@@ -25,14 +25,14 @@ from tidelog.ids import Uuid
 logger = logging.getLogger(__name__)
 
 
-class Target(NamedTuple):
+class TargetAssignment(NamedTuple):
     """Where one member is to go."""
 
     epoch: int
-    partitions: Partitions
+    partitions: TopicIdPartitions
 
 
-class Targets:
+class TargetAssignments:
     """Assignments of the groups of one shard."""
 
     def __init__(self, clock: Clock, support: GroupSupport, topics: TopicView) -> None:
@@ -49,10 +49,10 @@ class Targets:
         records: list[StoredRecord],
         *,
         homogeneous: bool,
-    ) -> Target:
+    ) -> TargetAssignment:
         """The target of ``updated``, which stands for ``member``; records tell what changes for all."""
         if group.assignment_epoch >= group_epoch or not self._may_compute(group):
-            return Target(group.assignment_epoch, group.target_of(updated))
+            return TargetAssignment(group.assignment_epoch, group.target_of(updated))
         name = group.preferred_assignor(member, updated)
         assignor = (
             ASSIGNORS.get(name or "") or ASSIGNORS[self._support.config.list("group.consumer.assignors")[0]]
@@ -68,7 +68,7 @@ class Targets:
             "Group %s: %s assigned %d topics to %d members for epoch %d",
             *(group.group_id, assignor.name, len(spec.partition_counts), len(spec.members), group_epoch),
         )
-        return Target(group_epoch, targets.get(updated.member_id, {}))
+        return TargetAssignment(group_epoch, targets.get(updated.member_id, {}))
 
     def _may_compute(self, group: ConsumerGroup) -> bool:
         interval_ms = self._support.group_configs.int(group.group_id, "consumer.assignment.interval.ms")

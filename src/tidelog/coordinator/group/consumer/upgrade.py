@@ -15,7 +15,7 @@ from tidelog.coordinator.group.consumer.embedded import (
     read_subscription,
 )
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.group.consumer.member import ConsumerMember, Partitions, at_epoch
+from tidelog.coordinator.group.consumer.member import ConsumerMember, TopicIdPartitions, at_epoch
 from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
 from tidelog.coordinator.group.consumer.records import (
     assignment_record,
@@ -77,7 +77,7 @@ def creation_records(group: ConsumerGroup) -> list[StoredRecord]:
     ]
 
 
-def _assigned(group_id: str, member: ClassicMember, topics: TopicView) -> Partitions:
+def _assigned(group_id: str, member: ClassicMember, topics: TopicView) -> TopicIdPartitions:
     """What a member owns; nothing if it has never synced."""
     if not member.assignment:
         return {}

@@ -7,7 +7,7 @@ instance id, so that their ranges survive a restart under another member id.
 
 from __future__ import annotations
 
-from tidelog.coordinator.group.consumer.assignors.spec import GroupSpec, Targets
+from tidelog.coordinator.group.consumer.assignors.spec import AssignmentByMember, GroupSpec
 from tidelog.ids import Uuid
 
 
@@ -16,7 +16,7 @@ class RangeAssignor:
 
     name = "range"
 
-    def assign(self, spec: GroupSpec) -> Targets:
+    def assign(self, spec: GroupSpec) -> AssignmentByMember:
         """Cut topic by topic."""
         subscribers: dict[Uuid, list[str]] = {}
         ranked = sorted(spec.members, key=lambda each: _rank(spec, each))

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from tidelog.coordinator.group.consumer.member import Partitions
+from tidelog.coordinator.group.consumer.member import TopicIdPartitions
 from tidelog.ids import Uuid
 
-Targets = Mapping[str, Partitions]
+AssignmentByMember = Mapping[str, TopicIdPartitions]
 """What each member is to own; a member without anything may be left out."""
 
 _SIGNED = struct.Struct(">qq")
@@ -20,7 +20,7 @@ class MemberSpec(NamedTuple):
 
     topics: frozenset[Uuid]
     """Subscribed topics that exist."""
-    current: Partitions
+    current: TopicIdPartitions
     """What it was to own before."""
     instance_id: str | None = None
 
@@ -42,7 +42,7 @@ class Assignor(Protocol):
     def name(self) -> str:
         """By which members ask for it."""
 
-    def assign(self, spec: GroupSpec) -> Targets:
+    def assign(self, spec: GroupSpec) -> AssignmentByMember:
         """Distribute every partition of every subscribed topic."""
 
 

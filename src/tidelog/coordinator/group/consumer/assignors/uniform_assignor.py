@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.coordinator.group.consumer.assignors.spec import GroupSpec, Targets, by_topic_id
+from tidelog.coordinator.group.consumer.assignors.spec import AssignmentByMember, GroupSpec, by_topic_id
 from tidelog.coordinator.group.consumer.assignors.uniform_mixed import MixedAssignment
 from tidelog.ids import Uuid
 
@@ -24,7 +24,7 @@ class UniformAssignor:
 
     name = "uniform"
 
-    def assign(self, spec: GroupSpec) -> Targets:
+    def assign(self, spec: GroupSpec) -> AssignmentByMember:
         """Distribute evenly."""
         if not spec.members:
             return {}
@@ -33,7 +33,7 @@ class UniformAssignor:
         return _assign_alike(spec)
 
 
-def _assign_alike(spec: GroupSpec) -> Targets:
+def _assign_alike(spec: GroupSpec) -> AssignmentByMember:
     """All members subscribe to the same topics."""
     member_ids = sorted(spec.members)
     topics = by_topic_id(spec.members[member_ids[0]].topics)

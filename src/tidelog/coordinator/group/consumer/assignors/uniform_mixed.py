@@ -10,7 +10,7 @@ too.
 
 from __future__ import annotations
 
-from tidelog.coordinator.group.consumer.assignors.spec import GroupSpec, Targets, by_topic_id
+from tidelog.coordinator.group.consumer.assignors.spec import AssignmentByMember, GroupSpec, by_topic_id
 from tidelog.ids import Uuid
 
 _MAX_ROUNDS = 16
@@ -33,7 +33,7 @@ class MixedAssignment:
             topic_id: [_NOBODY] * spec.partition_counts[topic_id] for topic_id in self._subscribers
         }
 
-    def build(self) -> Targets:
+    def build(self) -> AssignmentByMember:
         """Keep, give out, balance."""
         self._keep()
         topics = self._by_weight()
@@ -112,7 +112,7 @@ class MixedAssignment:
         owners[partition] = place
         self._loads[place] += 1
 
-    def _targets(self) -> Targets:
+    def _targets(self) -> AssignmentByMember:
         targets: dict[str, dict[Uuid, set[int]]] = {member_id: {} for member_id in self._member_ids}
         for topic_id, owners in self._owners.items():
             for partition, place in enumerate(owners):

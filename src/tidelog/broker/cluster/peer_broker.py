@@ -22,7 +22,7 @@ from tidelog.wire.schema import Payload
 ResponseT = TypeVar("ResponseT", bound=Payload)
 
 
-class Peer:
+class PeerBroker:
     """Where another broker is, and the connection to it."""
 
     def __init__(self, address: Callable[[], Address | None], settings: NetworkSettings) -> None:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _JITTER = 0.2
 
 
-class Peer:
+class NodeConnection:
     """One address and the connection to it."""
 
     def __init__(self, address: Address, settings: NetworkSettings, traffic: Traffic) -> None:

@@ -16,7 +16,7 @@ from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerUnreachableError, ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import Node
 from tidelog.client.metrics import Traffic
-from tidelog.client.peer import Peer
+from tidelog.client.node_connection import NodeConnection
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 
@@ -24,7 +24,7 @@ MAIN = ""
 """The channel that everything uses that names no other."""
 
 
-class Peers:
+class NodeConnections:
     """The brokers that a client is or could be connected to."""
 
     def __init__(self, bootstrap: list[Address], settings: NetworkSettings) -> None:
@@ -32,13 +32,13 @@ class Peers:
         self._settings = settings
         self.traffic: dict[Address, Traffic] = {}
         """What went to and fro, by broker; kept when a connection is not."""
-        self._peers: dict[tuple[str, int, str], Peer] = {}
+        self._peers: dict[tuple[str, int, str], NodeConnection] = {}
         self._closed = False
 
-    def __iter__(self) -> Iterator[Peer]:
+    def __iter__(self) -> Iterator[NodeConnection]:
         return iter(list(self._peers.values()))
 
-    def at(self, host: str, port: int, channel: str = MAIN) -> Peer:
+    def at(self, host: str, port: int, channel: str = MAIN) -> NodeConnection:
         """The peer at an address; made on first use."""
         peer = self._peers.get((host, port, channel))
         if peer is None:
@@ -46,7 +46,7 @@ class Peers:
                 raise ClientClosedError("this client is closed")
             address = Address(host, port)
             traffic = self.traffic.setdefault(address, Traffic())
-            peer = self._peers[host, port, channel] = Peer(address, self._settings, traffic)
+            peer = self._peers[host, port, channel] = NodeConnection(address, self._settings, traffic)
         return peer
 
     def least_loaded(self, nodes: Mapping[int, Node]) -> Node | None:
