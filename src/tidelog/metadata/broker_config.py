@@ -19,7 +19,7 @@ from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.broker_rules import broken_rules, listener_rules
 from tidelog.metadata.listeners import Listener, parse_listeners, parse_map, parse_protocol_map
 from tidelog.metadata.topic_options import resolve
-from tidelog.metadata.unsupported_options import KNOWN_UNSUPPORTED, SECURITY_SWITCHES, is_unsupported
+from tidelog.metadata.unsupported_options import KNOWN_UNSUPPORTED, is_unsupported
 from tidelog.options import TypedValues, render_value
 from tidelog.properties import read_properties
 
@@ -157,14 +157,12 @@ def _items(value: object) -> tuple[str, ...]:
 
 
 def warnings_for(raw: Mapping[str, str]) -> list[str]:
-    """What to tell the operator about options that have no effect: at most one line each for three kinds."""
+    """What to tell the operator about options that have no effect: at most one line each for two kinds."""
     idle = sorted(name for name in raw if name not in BROKER_OPTIONS and is_unsupported(name))
     unknown = sorted(name for name in raw if name not in BROKER_OPTIONS and not is_unsupported(name))
     lines = []
     if idle:
         lines.append(f"These options of Kafka's have no effect in this release: {', '.join(idle)}")
-    if any(name in SECURITY_SWITCHES for name in idle):
-        lines.append("Access control is not supported yet: whoever reaches a listener may do everything")
     if unknown:
         lines.append("Unknown options are ignored: " + ", ".join(_with_suggestion(name) for name in unknown))
     return lines

@@ -7,21 +7,23 @@ that names the options involved.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidelog.errors import ConfigError
 from tidelog.metadata.coordinator_rules import coordinator_rules
 from tidelog.metadata.listeners import Listener, check_ports, parse_map
 from tidelog.metadata.topic_options import resolve
+from tidelog.metadata.unsupported_options import unmet_protection
 
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 Values = Mapping[str, object]
 
 
-def broken_rules(values: Values, given: Container[str]) -> list[str]:
-    """A sentence for every rule that these typed values break; ``given`` holds the names set by somebody."""
+def broken_rules(values: Values, given: Mapping[str, str]) -> list[str]:
+    """A sentence for every rule that these typed values break; ``given`` is what somebody has set."""
     broken = [sentence for rule in _RULES for sentence in rule(values)]
+    broken += unmet_protection(given)
     if "inter.broker.listener.name" in given and "security.inter.broker.protocol" in given:
         broken.append(
             "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set"

@@ -29,7 +29,12 @@ from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.store import MetadataStore, put
 from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
-from tidelog.metadata.unsupported_options import DYNAMIC_UNSUPPORTED, is_unsupported
+from tidelog.metadata.unsupported_options import (
+    DYNAMIC_UNSUPPORTED,
+    is_protection,
+    is_unsupported,
+    unmet_protection,
+)
 from tidelog.options import BadValueError
 
 logger = logging.getLogger(__name__)
@@ -50,6 +55,8 @@ class DynamicConfigs:
     ) -> None:
         """Apply what the store holds for this broker, and follow it from now on.
 
+        Raises :class:`ConfigError` if that asks for protection that there is not.
+
         ``announce`` tells the brokers of a cluster whose entries have changed, such as ``topics/orders``.
         """
         self._store = store
@@ -58,6 +65,10 @@ class DynamicConfigs:
         self._config = config
         self._broker_subscribers: list[BrokerSubscriber] = []
         self._topic_subscribers: list[TopicSubscriber] = []
+        for which in (config.node_id, None):
+            for sentence in unmet_protection(self._image.broker_config(which)):
+                path = znodes.broker_config_path(which)
+                raise ConfigError(f"the dynamic options of {path} cannot be honoured: {sentence}")
         self._apply_broker()
         self._unsubscribe = feed.subscribe(self._on_change)
 
@@ -217,7 +228,7 @@ def _is_per_broker(name: str) -> bool:
 
 
 def _usable(entries: Mapping[str, str]) -> dict[str, str]:
-    """Dynamic entries without those that are read-only or have a bad value."""
+    """Dynamic entries without those that are read-only, have a bad value or ask for protection."""
     usable = {}
     for name, text in entries.items():
         option = BROKER_OPTIONS.get(name)
@@ -226,6 +237,6 @@ def _usable(entries: Mapping[str, str]) -> dict[str, str]:
                 option.parse(text)
         except BadValueError:
             continue
-        if _is_dynamic(name):
+        if _is_dynamic(name) and not is_protection(name, text):
             usable[name] = text
     return usable

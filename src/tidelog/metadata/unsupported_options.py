@@ -1,14 +1,17 @@
 """Names of Kafka's broker options that Tidelog does not honour, by the reason why.
 
 A ``server.properties`` written for Kafka (3.9 with ZooKeeper, or 4) starts unchanged: the options of this
-list that it sets are named in one warning, and their values are not looked at. A star marks those that
-Kafka lets an administrator change while the broker runs: such a change is kept, and has no effect.
+list that it sets are named in one warning, and their values are not looked at. Not so those that protect:
+a broker that ignored them would be open while its operator believes it to be closed, so that it does not
+start (``unmet_protection``). A star marks those that Kafka lets an administrator change while the broker
+runs: such a change is kept and has no effect, or is refused where it protects.
 Whoever makes the broker honour one of them moves its name from here to ``broker_options``; a test keeps
 the two apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 
@@ -19,20 +22,22 @@ class UnsupportedOptions(NamedTuple):
     reason: str
     names: tuple[str, ...]
     dynamic: frozenset[str]
+    protects: bool
+    """Whether a broker that ignores them is less safe than its operator believes."""
 
 
-def _group(subject: str, reason: str, starred: str) -> UnsupportedOptions:
+def _group(subject: str, reason: str, starred: str, *, protects: bool = False) -> UnsupportedOptions:
     words = starred.split()
     names = tuple(word.rstrip("*") for word in words)
-    return UnsupportedOptions(
-        subject, reason, names, frozenset(word[:-1] for word in words if word.endswith("*"))
-    )
+    dynamic = frozenset(word[:-1] for word in words if word.endswith("*"))
+    return UnsupportedOptions(subject, reason, names, dynamic, protects)
 
 
 UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     _group(
         "Security",
-        "Only PLAINTEXT listeners exist so far; there is nothing to authenticate or authorise with.",
+        "Only PLAINTEXT listeners exist so far; there is nothing to authenticate or authorise with. A broker "
+        "whose configuration sets one of these does not start, unless the value switches protection off.",
         """
         allow.everyone.if.no.acl.found authorizer.class.name connection.failed.authentication.delay.ms
         connections.max.reauth.ms delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
@@ -69,18 +74,28 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
         ssl.truststore.certificates* ssl.truststore.location* ssl.truststore.password* ssl.truststore.type*
         super.users
         """,
+        protects=True,
     ),
     _group(
-        "ZooKeeper",
-        "Connections to ZooKeeper have neither TLS nor ACLs yet; nothing migrates to a controller quorum.",
+        "Security of ZooKeeper",
+        "Connections to ZooKeeper have neither TLS nor ACLs yet. A broker whose configuration sets one of "
+        "these does not start, unless the value switches protection off.",
         """
-        zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-        zookeeper.metadata.migration.min.batch.size zookeeper.set.acl zookeeper.ssl.cipher.suites
-        zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
+        zookeeper.clientCnxnSocket zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
+        zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
         zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
         zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
         zookeeper.ssl.protocol zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password
-        zookeeper.ssl.truststore.type zookeeper.sync.time.ms
+        zookeeper.ssl.truststore.type
+        """,
+        protects=True,
+    ),
+    _group(
+        "ZooKeeper",
+        "Nothing migrates to a controller quorum; requests to ZooKeeper are not limited in number.",
+        """
+        zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+        zookeeper.metadata.migration.min.batch.size zookeeper.sync.time.ms
         """,
     ),
     _group(
@@ -224,10 +239,47 @@ DYNAMIC_UNSUPPORTED: frozenset[str] = frozenset(name for group in UNSUPPORTED fo
 PREFIXES = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.", "kafka.csv.metrics.")
 """Families of options whose names a configuration makes up itself."""
 
-SECURITY_SWITCHES = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
-"""Options whose loss leaves a broker open that its operator believes to be closed."""
+_LISTENER_PREFIX = "listener.name."
+
+_PROTECTING: frozenset[str] = frozenset(
+    name for group in UNSUPPORTED if group.protects for name in group.names
+)
+
+_OFF: dict[str, str] = {
+    "allow.everyone.if.no.acl.found": "true",
+    "connections.max.reauth.ms": "0",
+    "ssl.client.auth": "none",
+    "zookeeper.set.acl": "false",
+    "zookeeper.ssl.client.enable": "false",
+    "zookeeper.ssl.crl.enable": "false",
+    "zookeeper.ssl.ocsp.enable": "false",
+}
+"""Values that ask for no protection."""
 
 
 def is_unsupported(name: str) -> bool:
     """Whether ``name`` is an option of Kafka's that has no effect here."""
     return name in KNOWN_UNSUPPORTED or name.startswith(PREFIXES)
+
+
+def is_protection(name: str, value: str) -> bool:
+    """Whether an entry asks for protection that there is not, for all listeners or for one."""
+    if not value.strip():
+        return False
+    if name.startswith(_LISTENER_PREFIX):
+        # listener.name.<listener>.<option>, or .<mechanism>.<option>; neither name has a dot.
+        parts = name.removeprefix(_LISTENER_PREFIX).split(".")
+        names = (".".join(parts[1:]), ".".join(parts[2:]))
+        return any(is_protection(each, value) for each in names if each)
+    return name in _PROTECTING and value.strip().lower() != _OFF.get(name)
+
+
+def unmet_protection(entries: Mapping[str, str]) -> Iterator[str]:
+    """A sentence about the entries that ask for protection that there is not; none if all is well."""
+    names = sorted(name for name, value in entries.items() if is_protection(name, value))
+    if names:
+        yield (
+            f"{', '.join(names)}: this release has no TLS, no authentication and no access control, and does "
+            "not run as if it had. Remove the options to run a broker that is open to whoever reaches it, or "
+            "stay with Apache Kafka for this cluster"
+        )

@@ -11,6 +11,7 @@ and ends with code 0. ``copy`` is in ``copiers``.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -30,6 +31,8 @@ TICK_S = 0.01
 POLL_S = 0.2
 FINISH_S = 150.0
 TIDELOG, CONFLUENT = "tidelog", "confluent"
+DEBUG = os.environ.get("TIDELOG_CHAOS_DEBUG", "")
+"""What librdkafka is to tell in the clients' logs, such as ``eos,msg``; see its option ``debug``."""
 QUICK = {"retry.backoff.ms": 50, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 GROUP = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
 
@@ -60,6 +63,8 @@ class Work:
         options: dict[str, object] = {"bootstrap.servers": self.bootstrap, "client.id": self.name, **QUICK}
         if self.client == CONFLUENT:
             options["log_level"] = 3
+            if DEBUG:
+                options |= {"debug": DEBUG, "log_level": 7}
         return options
 
 

@@ -140,7 +140,7 @@ KNOWN: dict[str, Deviation] = {
     "admin_configs.describe_odd_resource[client-metrics-empty]": _OTHER_RESOURCES,
     "admin_configs.describe_broker": _IDLE,
     "admin_config_changes.change_topic[operation-*]": _UNKNOWN_OPERATION,
-    "admin_config_changes.change_broker_dry[keystore]": _IDLE,
+    "admin_config_changes.change_broker_dry[keystore]": _OTHER_WORDS,
     "admin_config_changes.change_broker_dry[threads]": _IDLE,
     "admin_config_changes.change_broker_dry[retention-0]": _OTHER_WORDS,
     "admin_config_changes.change_logger[operation-9]": _UNKNOWN_OPERATION,

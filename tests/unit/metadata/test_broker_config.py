@@ -103,9 +103,54 @@ def test_a_misspelt_option_is_a_warning_with_a_suggestion(tmp_path: Path) -> Non
     ]
 
 
-def test_ignored_access_control_is_said_aloud(tmp_path: Path) -> None:
-    _, warnings = _load(tmp_path, "authorizer.class.name=org.example.Authorizer")
-    assert "Access control is not supported yet: whoever reaches a listener may do everything" in warnings
+@pytest.mark.parametrize(
+    "line",
+    [
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:admin",
+        "allow.everyone.if.no.acl.found=false",
+        "ssl.keystore.location=/etc/kafka/broker.jks",
+        "ssl.client.auth=required",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512",
+        "connections.max.reauth.ms=3600000",
+        "delegation.token.secret.key=hunter2",
+        "principal.builder.class=org.example.Builder",
+        "zookeeper.set.acl=true",
+        "zookeeper.ssl.client.enable=true",
+        "listener.name.internal.ssl.truststore.location=/etc/kafka/trust.jks",
+        "listener.name.internal.scram-sha-256.sasl.jaas.config=org.example.Login required;",
+    ],
+)
+def test_what_looks_like_protection_is_honoured_or_stops_the_start(tmp_path: Path, line: str) -> None:
+    name, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as refusal:
+        _load(tmp_path, f"{ZOOKEEPER_MODE}\n{line}\n")
+    assert str(refusal.value).startswith(f"{name}: this release has no TLS")
+    assert "Remove the options to run a broker that is open" in str(refusal.value)
+    assert value not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "authorizer.class.name=",
+        "allow.everyone.if.no.acl.found=true",
+        "connections.max.reauth.ms=0",
+        "ssl.client.auth=none",
+        "zookeeper.set.acl=false",
+        "zookeeper.ssl.client.enable=false",
+        "listener.name.internal.ssl.client.auth=NONE",
+    ],
+)
+def test_protection_that_is_switched_off_stops_nothing(tmp_path: Path, line: str) -> None:
+    config, warnings = _load(tmp_path, f"{ZOOKEEPER_MODE}\n{line}\n")
+    assert config.node_id == 0
+    assert line.partition("=")[0] in warnings[0]
+
+
+def test_all_protection_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^authorizer\.class\.name, super\.users: "):
+        _load(tmp_path, "super.users=User:a\nauthorizer.class.name=kafka.security.authorizer.AclAuthorizer\n")
 
 
 def test_bad_values_are_refused_together_with_name_value_and_bounds() -> None:

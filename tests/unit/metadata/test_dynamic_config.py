@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.config_entries import ConfigEntry, ConfigSource, ConfigSynonym
@@ -141,7 +141,7 @@ def test_a_topic_has_every_option_but_internal_ones_that_are_not_set(tmp_path: P
 
 
 def test_a_broker_has_every_option_with_type_source_and_whether_it_can_change(tmp_path: Path) -> None:
-    raw = {"node.id": "1", "log.dirs": "/x", "num.io.threads": "4", "my.own": "5", "ssl.key.password": "pw"}
+    raw = {"node.id": "1", "log.dirs": "/x", "num.io.threads": "4", "my.own": "5"}
 
     async def scenario(rig: Rig) -> None:
         entries = rig.configs.describe_broker()
@@ -162,10 +162,9 @@ def test_a_broker_has_every_option_with_type_source_and_whether_it_can_change(tm
         assert _entry(entries, "log.retention.ms").value is None
         threads = _entry(entries, "num.io.threads")
         assert (threads.value, threads.sensitive, threads.read_only) == ("4", False, False)
-        for name in ("my.own", "ssl.key.password"):
-            hidden = _entry(entries, name)
-            assert (hidden.value, hidden.sensitive) == (None, True)
-            assert [each.value for each in hidden.synonyms] == [None]
+        hidden = _entry(entries, "my.own")
+        assert (hidden.value, hidden.sensitive) == (None, True)
+        assert [each.value for each in hidden.synonyms] == [None]
         assert "producer.id.expiration.check.interval.ms" not in [entry.name for entry in entries]
         assert all(entry.documentation for entry in entries if entry.type)
 
@@ -320,3 +319,43 @@ def test_a_broker_of_a_cluster_lists_what_kafka_3_has(tmp_path: Path) -> None:
         assert "leader.replication.throttled.rate" not in names
 
     _run(tmp_path, look, {"zookeeper.connect": "127.0.0.1:2181"})
+
+
+def test_protection_that_the_store_asks_for_stops_the_start(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        for which in (None, 1):
+            entries = znodes.encode_config({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"})
+            await put(rig.store, znodes.broker_config_path(which), entries)
+            await rig.feed.caught_up()
+            with pytest.raises(
+                ConfigError, match=r"dynamic options of /config/brokers/.* ssl\.cipher\.suites"
+            ):
+                DynamicConfigs(rig.store, rig.feed, BrokerConfig({"node.id": "1"}))
+            await put(rig.store, znodes.broker_config_path(which), znodes.encode_config({}))
+            await rig.feed.caught_up()
+
+    _run(tmp_path, scenario)
+
+
+def test_what_others_ask_for_while_the_broker_runs_keeps_nothing_else_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        entries = {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256", "message.max.bytes": "222"}
+        await put(rig.store, znodes.broker_config_path(None), znodes.encode_config(entries))
+        await rig.feed.caught_up()
+        assert rig.config.int("message.max.bytes") == 222
+        assert "cannot be used are passed over: ssl.cipher.suites" in caplog.text
+
+    _run(tmp_path, scenario)
+
+
+def test_protection_cannot_be_asked_for_dynamically(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        for name in ("ssl.keystore.location", "listener.name.internal.ssl.keystore.location"):
+            with pytest.raises(KafkaError, match="this release has no TLS") as refusal:
+                await rig.configs.set_broker({name: "/x"}, every_broker=False)
+            assert refusal.value.code is ErrorCode.INVALID_REQUEST
+        assert not await rig.store.children("/config/brokers")
+
+    _run(tmp_path, scenario)

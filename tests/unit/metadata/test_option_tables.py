@@ -17,7 +17,6 @@ from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, resolve
 from tidelog.metadata.unsupported_options import (
     DYNAMIC_UNSUPPORTED,
     KNOWN_UNSUPPORTED,
-    SECURITY_SWITCHES,
     UNSUPPORTED,
 )
 from tidelog.options import BadValueError, Option, OptionType
@@ -137,7 +136,6 @@ def test_the_stars_of_unsupported_options_are_kafkas_modes() -> None:
 def test_an_unsupported_option_is_listed_once() -> None:
     listed = [name for group in UNSUPPORTED for name in group.names]
     assert len(listed) == len(set(listed))
-    assert set(SECURITY_SWITCHES) <= set(listed)
 
 
 def test_a_broker_without_configuration_gives_topics_kafkas_defaults() -> None:
