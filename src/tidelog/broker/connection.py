@@ -4,7 +4,7 @@ Order. Answers leave in the order of the requests. A request that has to wait (`
 ones behind it back, as in Kafka, unless it says that it may be pipelined; the answers to pipelined requests
 queue up. All requests of one readable event are handled before their answers are sent, in one go. A produce
 request that is refused, be it when it is staged, written, or late, is different: nothing behind it is handled
-until its answer is out (``pending``).
+until its answer is out, and it is not refused before its turn (``pending``).
 
 Bounds. A connection is not read from (muted) while it has unsent answers, a request that holds back the
 others, too many requests under way, or no memory for its next large frame. One turn of the loop handles
@@ -18,6 +18,7 @@ Frames come from an ``Inbox``, answers that the socket does not take at once go 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections import deque
 from math import inf
@@ -26,7 +27,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.inbox import Inbox, KeptFrame
 from tidelog.broker.outbox import Outbox, read_if_small
-from tidelog.broker.pending import Answer, HandlerResult, NoAnswer, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import (
+    Answer,
+    HandlerResult,
+    NoAnswer,
+    NotYet,
+    PendingAnswer,
+    StagedAnswer,
+)
 from tidelog.errors import WireError
 
 if TYPE_CHECKING:
@@ -59,6 +67,7 @@ class Connection:
     __slots__ = (
         "_closed",
         "_handle",
+        "_holding",
         "_inbox",
         "_muted",
         "_network",
@@ -67,6 +76,8 @@ class Connection:
         "_resuming",
         "_send",
         "_sock",
+        "_staged",
+        "_turn",
         "_writing",
         "client_software",
         "last_active",
@@ -86,6 +97,10 @@ class Connection:
         self._inbox = Inbox(sock, network)
         self._outbox = Outbox(sock)
         self._queue: deque[PendingAnswer] = deque()
+        self._staged: list[StagedAnswer] = []
+        # Whether the next request waits until all before it are answered.
+        self._holding = False
+        self._turn: asyncio.Future[None] | None = None
         self._writing = False
         self._muted = False
         self._resuming = False
@@ -109,6 +124,18 @@ class Connection:
     def closed(self) -> bool:
         """Whether the connection is gone."""
         return self._closed
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether requests before the one being handled have yet to be answered."""
+        return bool(self._queue or self._staged)
+
+    async def turn_of(self, pending: PendingAnswer) -> None:
+        """Wait until all before ``pending`` are answered, or nobody waits for it any more."""
+        queue = self._queue
+        while pending in queue and queue[0] is not pending:
+            self._turn = self._turn or self._network.loop.create_future()
+            await self._turn
 
     @property
     def arrived_bytes(self) -> int:
@@ -157,6 +184,7 @@ class Connection:
         for pending in self._queue:
             pending.cancel()
         self._queue.clear()
+        self._take_turns()
 
     def look_for_end(self) -> None:
         """Close the connection if its peer is gone and the loop has not told."""
@@ -225,7 +253,8 @@ class Connection:
         """Handle ``frames`` until one of them holds back the rest; returns how many were handled."""
         handle = self._handle
         queue = self._queue
-        staged: list[StagedAnswer] = []
+        staged = self._staged
+        self._holding = False
         out: list[bytes] = []
         unsent = done = 0
         refusal: str | None = None
@@ -234,6 +263,14 @@ class Connection:
         try:
             for frame in frames:
                 outcome = handle(self, frame)
+                if isinstance(outcome, NotYet):
+                    self._settle(staged, out)
+                    self._send_all(out)
+                    if queue:
+                        self._holding = True
+                        break
+                    outcome = handle(self, frame)
+                    assert not isinstance(outcome, NotYet), "nothing before it is unanswered"
                 done += 1
                 if isinstance(outcome, StagedAnswer):
                     staged.append(outcome)
@@ -324,9 +361,17 @@ class Connection:
                 except OSError as error:
                     self._went_away(error)
                     return
+        self._take_turns()
         if self._outbox:
             self._flush()
         self._go_on()
+
+    def _take_turns(self) -> None:
+        """Requests have been answered, or given up: it may be another's turn."""
+        if self._turn is not None:
+            turn, self._turn = self._turn, None
+            if not turn.done():
+                turn.set_result(None)
 
     # -- sending --------------------------------------------------------------------------------------
 
@@ -402,6 +447,8 @@ class Connection:
         if self._writing or self._closed:
             return True
         queue = self._queue
+        if self._holding and queue:
+            return True
         # One in the midst may have been refused after those behind it were taken.
         return len(queue) >= _MAX_IN_FLIGHT or not all(pending.pipelined for pending in queue)
 

@@ -13,7 +13,9 @@ as all that one event has staged was written.
 
 What is refused holds up what is behind it: a request that comes to an error keeps those behind it on its
 connection from being judged until its answer is out, as every request does in Kafka. Otherwise a batch could
-overtake one before it that its producer is about to send again.
+overtake one before it that its producer is about to send again. Nor is anything refused for want of a leader
+or of replicas while requests before it wait for their answers (``NOT_YET``): by the time of its turn all may
+be well, and then those behind it would not fit to it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,16 @@ class NoAnswer:
 
 
 NO_ANSWER: Final = NoAnswer()
+
+
+class NotYet:
+    """The type of ``NOT_YET``."""
+
+    __slots__ = ()
+
+
+NOT_YET: Final = NotYet()
+"""Nothing was done: the request is to be handled when those before it are answered."""
 
 
 class PendingAnswer:
@@ -126,4 +138,4 @@ class StagedAnswer:
         raise NotImplementedError
 
 
-HandlerResult = Answer | NoAnswer | PendingAnswer | StagedAnswer
+HandlerResult = Answer | NoAnswer | NotYet | PendingAnswer | StagedAnswer

@@ -151,6 +151,12 @@ class Partition(Replica):
             self._check_in_sync_replicas()
         return log.stage_as_leader(records, self.leader_epoch, origin, judged)
 
+    def takes_writes(self, required_acks: int) -> bool:
+        """Whether a batch would not be refused whatever is in it."""
+        return self.is_leader and (
+            required_acks != ACKS_ALL or len(self.isr) >= self.log.config.min_insync_replicas
+        )
+
     def write_staged(self) -> None:
         """Write what is staged and make it readable; ``tell_of_written`` is to follow."""
         log = self.log

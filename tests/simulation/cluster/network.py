@@ -21,7 +21,7 @@ from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
 from tidelog.broker.inbox import KeptFrame
-from tidelog.broker.pending import HandlerResult, Part, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import NOT_YET, HandlerResult, Part, PendingAnswer, StagedAnswer
 from tidelog.errors import WireError
 
 if TYPE_CHECKING:
@@ -282,11 +282,24 @@ class ServerEnd:
         self._dispatcher = dispatcher
         self._queue: deque[PendingAnswer] = deque()
         self._waiting: deque[bytes] = deque()
+        self._holding = False
+        self._turn: asyncio.Future[None] | None = None
 
     @property
     def closed(self) -> bool:
         """Whether the connection is gone."""
         return self._link.is_over
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether requests before the one being handled have yet to be answered."""
+        return bool(self._queue)
+
+    async def turn_of(self, pending: PendingAnswer) -> None:
+        """Wait until all before ``pending`` are answered, or nobody waits for it any more."""
+        while pending in self._queue and self._queue[0] is not pending:
+            self._turn = self._turn or asyncio.get_running_loop().create_future()
+            await self._turn
 
     def keep(self, frame: memoryview) -> KeptFrame:
         """A frame is good for ever here."""
@@ -303,12 +316,19 @@ class ServerEnd:
             pending.cancel()
         self._queue.clear()
         self._waiting.clear()
+        self._take_turns()
 
     def _work(self) -> None:
         while self._waiting and not self._is_blocked() and not self._link.is_over:
-            frame = memoryview(bytearray(self._waiting.popleft()))[_SIZE_BYTES:]
+            self._holding = False
+            data = self._waiting.popleft()
+            frame = memoryview(bytearray(data))[_SIZE_BYTES:]
             try:
                 outcome: HandlerResult = self._dispatcher.handle(self, frame)  # type: ignore[arg-type]
+                if outcome is NOT_YET:
+                    self._waiting.appendleft(data)
+                    self._holding = True
+                    return
                 refused = False
                 if isinstance(outcome, StagedAnswer):
                     self._dispatcher.commit()
@@ -320,6 +340,8 @@ class ServerEnd:
             self._take(outcome, refused)
 
     def _is_blocked(self) -> bool:
+        if self._holding and self._queue:
+            return True
         return not all(pending.pipelined for pending in self._queue)
 
     def _take(self, outcome: Any, refused: bool) -> None:
@@ -345,8 +367,15 @@ class ServerEnd:
         for pending in queue:
             if isinstance(pending.answer, list):
                 pending.answer = in_memory(pending.answer)
+        self._take_turns()
         if self._waiting and not self._is_blocked():
             self._work()
+
+    def _take_turns(self) -> None:
+        if self._turn is not None:
+            turn, self._turn = self._turn, None
+            if not turn.done():
+                turn.set_result(None)
 
 
 def in_memory(parts: list[Part]) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.broker.judging import RequestJudging
 from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
@@ -266,23 +267,85 @@ THREE = PartitionImage(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1, 2))
 ALONE = PartitionImage(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,))
 
 
-def test_nothing_behind_a_refusal_is_judged_until_it_is_answered(
+def test_a_request_is_not_refused_before_its_turn(
     broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
 ) -> None:
-    """Otherwise the third batch of a producer is in the log before it hears that the second is not."""
-    topic = new_topic(partitions=2)
+    """Otherwise the third batch of a producer is judged without the second, though all is well by then; some
+    producers take that for a reason to begin anew, and write what other partitions have already."""
+    topic = new_topic()
+    numbered = [batch(b"%d" % n, producer_id=77, producer_epoch=0, base_sequence=n) for n in range(3)]
     set_state(broker, topic, 0, THREE)
-    first = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"1"), acks=-1))
+    first = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(numbered[0], acks=-1))
     wait_until(lambda: end_offset(broker, topic) == 1)
     set_min_in_sync(broker, topic, 3)
-    second = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"2"), acks=-1))
-    third = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"3"), acks=1))
+    second = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(numbered[1], acks=-1))
+    third = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(numbered[2], acks=-1))
     wait_held_back(broker)
     set_min_in_sync(broker, topic, 1)
     assert end_offset(broker, topic) == 1
     set_state(broker, topic, 0, ALONE)
+    assert [outcome(client) for _ in range(3)] == [(first, 0, 0), (second, 0, 1), (third, 0, 2)]
+
+
+def test_a_request_is_refused_when_it_is_its_turn(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
+    topic = new_topic(partitions=2)
+    set_state(broker, topic, 0, THREE)
+    first = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"1"), acks=-1))
+    wait_until(lambda: end_offset(broker, topic) == 1)
+    set_state(broker, topic, 1, PartitionImage(replicas=(1, 2), leader=2, leader_epoch=1, isr=(1, 2)))
+    second = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"2"), acks=-1, partition=1))
+    third = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"3"), acks=1))
+    wait_held_back(broker)
+    assert end_offset(broker, topic) == 1
+    set_state(broker, topic, 0, ALONE)
     answers = [outcome(client) for _ in range(3)]
-    assert answers == [(first, 0, 0), (second, ErrorCode.NOT_ENOUGH_REPLICAS, -1), (third, 0, 1)]
+    assert answers == [(first, 0, 0), (second, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), (third, 0, 1)]
+
+
+class HeldJudging:
+    """Stands for the threads that judge: nothing is done before ``go_on``."""
+
+    are_few = True
+
+    def __init__(self) -> None:
+        self.held: list[tuple[RequestJudging, Callable[[Exception | None], None]]] = []
+
+    def judge(self, request: RequestJudging, when_done: Callable[[Exception | None], None]) -> None:
+        self.held.append((request, when_done))
+
+    def go_on(self) -> None:
+        for request, when_done in self.held:
+            while not request.advance(1 << 20, in_thread=True):
+                pass
+            when_done(None)
+
+
+def test_a_request_that_is_judged_apart_is_not_refused_before_its_turn(
+    broker: BrokerThread,
+    client: RawClient,
+    new_topic: Callable[..., RawTopic],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judging = HeldJudging()
+    broker.call(lambda inner: monkeypatch.setattr(inner, "judging_threads", judging))
+    topic = new_topic(partitions=2)
+    set_state(broker, topic, 0, THREE)
+    heavy = encode_batch([Record(value=bytes(4 << 20))], codec=Codec.GZIP)
+    first = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"1"), acks=-1))
+    second = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(heavy, acks=-1, partition=1))
+    third = client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"3"), acks=1))
+    wait_until(lambda: bool(judging.held))
+    # When it has been judged its partition is led elsewhere; that is over before the first is answered.
+    set_state(broker, topic, 1, PartitionImage(replicas=(1, 2), leader=2, leader_epoch=1, isr=(1, 2)))
+    broker.call(lambda inner: judging.go_on())
+    wait_until(
+        lambda: broker.call(lambda inner: any(each._turn is not None for each in inner.network.connections))
+    )
+    set_state(broker, topic, 1, PartitionImage(replicas=(1, 2), leader=1, leader_epoch=2, isr=(1,)))
+    set_state(broker, topic, 0, ALONE)
+    assert [outcome(client) for _ in range(3)] == [(first, 0, 0), (second, 0, 0), (third, 0, 1)]
 
 
 def test_nothing_behind_a_refusal_is_judged_when_all_arrive_at_once(

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.judging import Judgements, RequestJudging, judge_at_once, takes_long
 from tidelog.broker.partition_errors import error_code
-from tidelog.broker.pending import NO_ANSWER, NoAnswer, PendingAnswer, StagedAnswer
+from tidelog.broker.pending import NO_ANSWER, NOT_YET, NoAnswer, NotYet, PendingAnswer, StagedAnswer
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.broker.transaction_verification import UNVERIFIED_OK, Verified
@@ -141,11 +141,13 @@ class ProduceHandler:
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
-    ) -> StagedAnswer | PendingAnswer:
+    ) -> StagedAnswer | PendingAnswer | NotYet:
         """Check and stage the batches of one request, or begin to."""
         request = parse_short_produce(frame, pos, version)
         if request is None:
             return self._take_wide(connection, connection.keep(frame), pos, version, correlation_id)
+        if connection.has_unanswered and not self._takes_writes(request):
+            return NOT_YET
         call = ProduceCall(connection, frame, pos, version, correlation_id, request)
         transactional_id, _, _, topics = request
         verified: Verified | None = None
@@ -180,6 +182,16 @@ class ProduceHandler:
             return self._stage(call, verified, judging.judged)
         call, release = self._keep(call)
         return self._judge_apart(call, self._slow_batches(call), verified, release)
+
+    def _takes_writes(self, request: ParsedProduce) -> bool:
+        """Whether all partitions of a request take records just now."""
+        _, acks, _, topics = request
+        for name, topic_id, partitions in topics:
+            for index, _ in partitions:
+                partition = self._find(name, topic_id, index)
+                if partition is None or not partition.takes_writes(acks):
+                    return False
+        return True
 
     def _keep(self, call: ProduceCall) -> tuple[ProduceCall, Callable[[], None]]:
         """The same request in memory of its own, and what gives that back."""
@@ -325,6 +337,9 @@ class ProduceHandler:
     ) -> None:
         # A group of its own: in that of the connections somebody else's batches may be staged.
         apart = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed), self._lane)
+        if not self._takes_writes(call.request):
+            # What would be refused waits for its turn: see ``broker/pending``.
+            await call.connection.turn_of(pending)
         try:
             staged = await self._lane.run(apart.stage_in_slices(call, verified, judged))
             outcome = await self._lane.run(staged.settle_in_slices())
