@@ -181,7 +181,7 @@ def confluent(bootstrap: str, topic: str, meter: Meter) -> None:
         meter.begin(len(records))
         meter.left -= len(records)
         for record in records:
-            meter.bytes += len(record.value())
+            meter.bytes += len(record.value() or b"")
     meter.end()
 
 

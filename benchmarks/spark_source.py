@@ -112,7 +112,7 @@ class Program:
         writer = writer.option("topic", target).option("checkpointLocation", str(self._directory / target))
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        return sum(each["batchDuration"] for each in query.recentProgress) / 1000
+        return float(sum(each["batchDuration"] for each in query.recentProgress)) / 1000
 
     def _overhead(self) -> None:
         rows = self._read_stream("small").option("maxOffsetsPerTrigger", SMALL_BATCH).load()

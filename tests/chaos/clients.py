@@ -103,7 +103,7 @@ def with_retry(call: Callable[[], P], stop: threading.Event | None = None) -> P:
 class Admin(Session):
     """What an administrator does; every refusal is raised."""
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+    def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> None:
         """Create a topic; options with ``_`` in the place of ``.``."""
         topic = create_topics.CreatableTopic(
             name=name,

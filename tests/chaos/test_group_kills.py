@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -152,7 +153,8 @@ def test_no_record_is_lost_and_no_offset_goes_back(tmp_path: Path, chance: rando
                 havoc.newcomer()
                 for _ in range(STEPS):
                     goal = sum(team.delivered().values()) + chance.randrange(20, 200)
-                    team.wait(f"{goal} records", lambda goal=goal: sum(team.delivered().values()) >= goal, 60)
+                    enough = partial(lambda goal: sum(team.delivered().values()) >= goal, goal)
+                    team.wait(f"{goal} records", enough, 60)
                     print(time.strftime("%X"), havoc.step())
             team.wait_for_records(stream.ends, 60)
             team.wait_for_owners(places, seconds=60)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.delivered import partition_of, value_of
 
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -61,7 +62,7 @@ class Load:
         if error is not None:
             self.failures.append(str(error))
         else:
-            self.acknowledged[message.partition()].append(int(message.value()))
+            self.acknowledged[partition_of(message)].append(int(value_of(message)))
 
     def _run(self) -> None:
         number = 0
@@ -105,12 +106,13 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[int]:
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error() is None:
-                values.append(int(message.value()))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            error = message.error()
+            if error is None:
+                values.append(int(value_of(message)))
+            elif error.code() == KafkaError._PARTITION_EOF:
                 return values
             else:
-                raise AssertionError(message.error())
+                raise AssertionError(error)
         raise AssertionError(f"no end of partition {partition} after {len(values)} records")
     finally:
         consumer.close()

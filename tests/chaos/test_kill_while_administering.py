@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_acknowledged_creations_exist_and_acknowledged_deletions_stay(
     with Crew([topics.change]) as crew:
         for _ in range(KILLS * 2):
             goal = topics.changes + chance.randrange(1, 20)
-            wait_until("more changes", lambda goal=goal: topics.changes >= goal or crew.failures)
+            wait_until("more changes", partial(lambda goal: topics.changes >= goal or crew.failures, goal))
             broker.kill()
             broker.restart()
             wait_until("the client to notice", lambda: topics.open is not None or crew.failures)
@@ -127,7 +128,7 @@ def test_acknowledged_config_changes_stay(broker_at: StartBroker, chance: random
     with Crew([work]) as crew:
         while kills < 4 or not snapshot.exists():
             goal = acknowledged + chance.randrange(1, 80)
-            wait_until("more changes", lambda goal=goal: acknowledged >= goal or crew.failures)
+            wait_until("more changes", partial(lambda goal: acknowledged >= goal or crew.failures, goal))
             broker.kill()
             kills += 1
             before = acknowledged
@@ -151,9 +152,9 @@ def test_deleted_records_stay_deleted_once_their_start_was_checkpointed(
         writer.write([b"%d" % (len(writer.written) + n) for n in range(50)])
         start = chance.randrange(start, len(writer.written) + 1)
         assert admin.delete_records("trimmed", 0, start) == start
-        wait_until(
-            "the checkpoint", lambda start=start: not start or f"trimmed 0 {start}\n" in text_of(checkpoint)
-        )
+        line = f"trimmed 0 {start}\n"
+        if start:
+            wait_until("the checkpoint", partial(lambda line: line in text_of(checkpoint), line))
         broker.kill()
         broker.restart()
         admin = Admin(broker.bootstrap)
@@ -229,7 +230,7 @@ def test_moves_between_log_directories_under_kills_lose_nothing(
         for _ in range(KILLS):
             goal = moved + 2
             wait_for_more(crew, writers, chance.randrange(1, 1000))
-            wait_until("more moves", lambda goal=goal: moved >= goal or crew.failures)
+            wait_until("more moves", partial(lambda goal: moved >= goal or crew.failures, goal))
             broker.kill()
             broker.restart()
         wait_for_more(crew, writers, 100)

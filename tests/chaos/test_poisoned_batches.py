@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.chaos.clients import Admin, Session, Writer
 from tests.chaos.conftest import StartBroker
+from tests.delivered import offset_of
 
 from tidelog.errors import ErrorCode
 from tidelog.records.batch import HEADER_SIZE, BatchHeader, iter_batches, parse_header
@@ -33,7 +34,7 @@ MB = 1024 * 1024
 CODECS = list(Codec)
 WAIT_S = 60.0
 PEAK_BYTES = 300 * MB
-TOPICS = {
+TOPICS: dict[str, dict[str, str]] = {
     "plain": {},
     "compacted": {"cleanup_policy": "compact"},
     "stamped": {"message_timestamp_type": "LogAppendTime"},
@@ -181,10 +182,11 @@ def _librdkafka_offsets(broker: BrokerProcess, topic: str) -> Iterator[int]:
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error() is not None:
-                assert message.error().name() == "_PARTITION_EOF", message.error()
+            error = message.error()
+            if error is not None:
+                assert error.name() == "_PARTITION_EOF", error
                 return
-            yield message.offset()
+            yield offset_of(message)
         raise AssertionError(f"librdkafka did not come to the end of {topic}")
     finally:
         consumer.close()
@@ -220,7 +222,7 @@ def one_huge_record(size: int, codec: Codec) -> bytes:
         pieces += [packer.compress(bytes(size % MB) + b"\0"), packer.flush()]
         return b"".join(pieces)
     if codec is Codec.LZ4:
-        return lz4.frame.compress(head + bytes(size) + b"\0", block_linked=False, store_size=False)
+        return bytes(lz4.frame.compress(head + bytes(size) + b"\0", block_linked=False, store_size=False))
     return compress(codec, head + bytes(size) + b"\0")
 
 

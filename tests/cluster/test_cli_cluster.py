@@ -13,6 +13,7 @@ from tests.cluster.cluster_process import ForegroundCommand
 from tests.integration.command_line import CommandLine
 
 from tidelog import Consumer, Producer
+from tidelog.records.record_codec import ConsumerRecord
 
 Names = Callable[[], str]
 
@@ -138,7 +139,7 @@ def test_offsets_of_old_consumers_are_carried_over_once(
     assert (done.returncode, done.stderr) == (0, f"carried 2 offsets over into group {group}\n"), done
     with Consumer(bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="none") as consumer:
         consumer.subscribe(topic)
-        records = []
+        records: list[ConsumerRecord] = []
         while len(records) < 3:
             records += consumer.poll(timeout=60)
         assert [record.value for record in records] == [b"7", b"8", b"9"]

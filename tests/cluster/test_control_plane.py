@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from tidelog import Admin, NewTopic, Producer
+from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import alter_partition, leader_and_isr, update_metadata
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.testing.cluster_thread import ClusterThread
 from tidelog.wire.schema import Payload
+
+Response = Payload | Awaitable[Payload]
 
 OPTIONS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
@@ -27,9 +32,11 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The listeners by which the requests of the controller, and those to it, have come."""
     listeners: set[str] = set()
     for module in (leader_and_isr, update_metadata, alter_partition):
-        handle = module.handle
+        handle: Callable[[RequestContext, Any], Response] = module.handle
 
-        def noted(context, request, handle=handle) -> Payload:  # type: ignore[no-untyped-def]
+        def noted(
+            context: RequestContext, request: Payload, handle: Callable[..., Response] = handle
+        ) -> Response:
             listeners.add(context.connection.listener)
             return handle(context, request)
 

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import confluent_kafka
 import pytest
@@ -47,9 +48,8 @@ def topic(cluster: ClusterThread, admin: Admin, topic_name: Callable[[], str]) -
     leaders = [cluster.leader_of(topic, index) for index in range(PARTITIONS)]
     cluster.stop(3)
     for index, leader in enumerate(leaders):
-        cluster.wait_for(
-            lambda leader=leader, index=index: len(cluster.partition(leader, topic, index).isr) == 2
-        )
+        in_sync = partial(lambda *at: len(cluster.partition(*at).isr), leader, topic, index)
+        cluster.wait_for(in_sync, lambda count: count == 2)
     return topic
 
 
@@ -60,11 +60,10 @@ def set_min_insync(cluster: ClusterThread, admin: Admin, topic: str, count: int)
     )
     assert result.error is None
     for broker, index in itertools.product(list(cluster.brokers), range(PARTITIONS)):
-        cluster.wait_for(
-            lambda broker=broker, index=index: (
-                cluster.partition(broker, topic, index).log.config.min_insync_replicas == count
-            )
+        known = partial(
+            lambda *at: cluster.partition(*at).log.config.min_insync_replicas, broker, topic, index
         )
+        cluster.wait_for(known, lambda known: known == count)
 
 
 def read_all(cluster: ClusterThread, topic: str) -> list[str]:

@@ -13,6 +13,7 @@ from tidelog.broker.delayed_fetch import Fetch
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.metadata.image import PartitionImage
+from tidelog.records.record_codec import ConsumerRecord
 from tidelog.testing.cluster_thread import ClusterThread
 from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.list_offsets import (
@@ -80,7 +81,7 @@ def test_our_consumer_reads_from_the_follower_in_its_rack(
     with Consumer(bootstrap_servers=cluster.bootstrap, client_rack="b") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning([TopicPartition(topic, 0)])
-        values = []
+        values: list[bytes] = []
         while len(values) < 10:
             values += [record.value for record in consumer.poll(timeout=WAIT_S)]
         write(cluster, topic, 5)
@@ -99,7 +100,7 @@ def test_librdkafka_reads_from_the_follower_in_its_rack(
         {"bootstrap.servers": cluster.bootstrap, "client.rack": "c", "group.id": topic}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    values = []
+    values: list[bytes | None] = []
     while len(values) < 10:
         message = consumer.poll(WAIT_S)
         assert message is not None
@@ -139,7 +140,7 @@ def test_a_consumer_goes_on_with_the_leader_when_its_follower_is_gone(
         try:
             with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
                 producer.send(topic, b"more", partition=0).result(timeout=WAIT_S)
-            records = []
+            records: list[ConsumerRecord] = []
             while not records:
                 records = consumer.poll(timeout=WAIT_S)
             assert [record.value for record in records] == [b"more"]

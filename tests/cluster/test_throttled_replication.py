@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,8 @@ def test_the_command_line_throttles_a_move_gives_it_up_and_removes_the_throttle(
     assert begun.returncode == 0, begun
     assert "each broker copies at most 1 bytes a second" in begun.stderr
     for broker in (1, 2, 3):
-        cluster.wait_for(lambda broker=broker: throttle_of(cluster, "leader", broker).bytes_per_second == 1)
+        limit = partial(lambda broker: throttle_of(cluster, "leader", broker).bytes_per_second, broker)
+        cluster.wait_for(limit, lambda bytes_per_second: bytes_per_second == 1)
     cluster.wait_for(lambda: throttle_of(cluster, "follower", 3).is_exceeded)
     assert settings_of(tidelog, "--topic", topic) == {
         "leader.replication.throttled.replicas": "0:1,0:2",

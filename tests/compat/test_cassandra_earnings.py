@@ -28,7 +28,7 @@ from tidelog.pipelines.earnings.job import MicroBatches
 from tidelog.pipelines.earnings.publisher import StatePublisher
 from tidelog.pipelines.earnings.schema import Credit, TaskStep, UserEarnings
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect
+from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect, write_rows
 from tidelog.pipelines.status import last_commit
 from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing import broker
@@ -148,7 +148,7 @@ def test_a_row_derived_from_fewer_entries_never_replaces_one_from_more(
 ) -> None:
     """A process that has read, and then slept while another went on, writes what is no longer true."""
     slow, quick = CassandraLedger(settings), CassandraLedger(settings)
-    write = cassandra_ledger.write_rows
+    write = write_rows
     overtaken: list[list[UserEarnings]] = []
 
     def write_late(points: object, keyspace: str, table: object, rows: Sequence[object], **how: bool) -> None:
@@ -223,7 +223,7 @@ def test_a_crash_within_a_batch_is_made_good_by_its_replay(
     credits, steps = drawn(seed=11, count=60)
     ledger = CassandraLedger(settings)
     ledger.merge(credits[:30], steps[:7])
-    write = cassandra_ledger.write_rows
+    write = write_rows
 
     def cut(points: object, keyspace: str, spec: object, rows: Sequence[object], **how: bool) -> None:
         listed = list(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def broker(
         for team in (classic, consumer):
             team.wait_for_owners(places)
             team.wait_for_records(ENDS)
-            team.wait("the commits", lambda team=team: committed(broker, team.group) == ENDS)
+            team.wait("the commits", partial(lambda group: committed(broker, group) == ENDS, team.group))
         yield broker
     broker.stop()
 

@@ -57,7 +57,8 @@ def committed(bootstrap: str, group: str) -> dict[Place, int]:
 
 def group_type(bootstrap: str, group: str) -> ConsumerGroupType:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return admin.describe_consumer_groups([group])[group].result(WAIT_S).type
+    found: ConsumerGroupType = admin.describe_consumer_groups([group])[group].result(WAIT_S).type
+    return found
 
 
 def wait_for_shares(team: Team, count: int) -> None:

@@ -11,11 +11,13 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from tests.compat.apache_kafka import ApacheKafka
 from tests.compat.broker_process import BrokerProcess, Tidelog
@@ -45,7 +47,7 @@ class Left:
     """What a broker left behind: its directory, and of each group its state and who had what, by instance."""
 
     data_dir: Path
-    states: dict[str, ConsumerGroupState]
+    states: dict[str, Enum]
     shares: dict[str, Shares]
 
 
@@ -77,7 +79,8 @@ def described(broker: BrokerProcess, group: str) -> ConsumerGroupDescription:
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
-            return admin.describe_consumer_groups([group])[group].result(WAIT_S)
+            found: ConsumerGroupDescription = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+            return found
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
@@ -96,8 +99,9 @@ def assert_understood(broker: BrokerProcess, left: Left) -> None:
     for group, shares in left.shares.items():
         with Team(broker.address, group, [TOPIC], **settings(group)) as team:
             back = team.join("confluent", instance="one")
-            team.wait("its share", lambda back=back, shares=shares: back.assignment == shares["one"], WAIT_S)
-            team.wait("the new records", lambda back=back: len(back.delivered) >= 10, WAIT_S)
+            its_share = partial(lambda back, share: back.assignment == share, back, shares["one"])
+            team.wait("its share", its_share, WAIT_S)
+            team.wait("the new records", partial(lambda back: len(back.delivered) >= 10, back), WAIT_S)
             assert sorted(back.delivered) == sorted((at, n) for at in shares["one"] for n in range(10, 15))
 
 

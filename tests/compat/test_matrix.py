@@ -13,7 +13,7 @@ def test_the_printed_table_is_current() -> None:
 
 
 def test_every_feature_has_a_test_and_every_gap_is_a_feature() -> None:
-    source = "".join(Path(suite.__file__).read_text() for suite in (test_clients, test_groups))
+    source = "".join(Path(str(suite.__file__)).read_text() for suite in (test_clients, test_groups))
     checked = {feature for feature in FEATURES if f'@pytest.mark.needs("{feature}")' in source}
     assert checked == set(FEATURES)
     assert {feature for client in CLIENTS for feature in client.lacks} <= set(FEATURES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,8 @@ def test_a_config_set_through_one_broker_holds_on_the_other(
             return result.entries[0].value
 
     for broker_id in (KAFKA, TIDELOG):
-        cluster.wait(lambda broker_id=broker_id: retention(broker_id) == "123456", f"{broker_id} knows")
+        knows = partial(lambda broker_id: retention(broker_id) == "123456", broker_id)
+        cluster.wait(knows, f"{broker_id} knows")
 
 
 @BOTH

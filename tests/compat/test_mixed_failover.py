@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_reassignment_and_a_deletion_outlive_their_controller(cluster: MixedCl
     cluster.wait(lambda: not cluster.store.get_children("/admin/delete_topics"), "its mark is gone")
     for broker_id in (2, 3):
         directory = cluster.brokers[broker_id].data_dir / f"{DOOMED}-0"
-        cluster.wait(lambda directory=directory: not directory.exists(), f"{directory} is gone")
+        cluster.wait(partial(lambda path: not path.exists(), directory), f"{directory} is gone")
     assert workload.read(cluster.bootstrap, [MOVING]) == before
     # Its predecessor comes back as one of three, and hosts nothing any more.
     cluster.brokers[1].start()

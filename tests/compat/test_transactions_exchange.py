@@ -130,7 +130,7 @@ def transaction_log(directory: Path) -> list[tuple[object, ...]]:
 def without_producer_ids(log: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     """Ids in the order in which they appear: another broker counts from elsewhere."""
     numbers: dict[object, int] = {-1: -1}
-    found = []
+    found: list[tuple[object, ...]] = []
     for name, key, version, fields, partitions in log:
         assert isinstance(fields, tuple)
         named = {

@@ -14,6 +14,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.delivered import headers_of, offset_of, place_of
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 SEGMENT_BYTES = 1 << 20  # the least that Kafka 4 allows
@@ -184,11 +185,11 @@ def read(
         if time.monotonic() > deadline:
             raise TimeoutError(f"no end of {sorted(unfinished)} within {TIMEOUT_S} s")
         for message in consumer.consume(1000, timeout=0.5):
-            place, error = (message.topic(), message.partition()), message.error()
+            error = message.error()
             if error is None:
-                contents[place].append(_seen(message))
+                contents[place_of(message)].append(_seen(message))
             elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                unfinished.discard(place)
+                unfinished.discard(place_of(message))
             else:
                 raise KafkaException(error)
     consumer.close()
@@ -196,8 +197,8 @@ def read(
 
 
 def _seen(message: confluent_kafka.Message) -> Seen:
-    headers = tuple((name, value) for name, value in message.headers() or [])
-    return Seen(message.offset(), message.timestamp(), message.key(), message.value(), headers)
+    headers = tuple(headers_of(message) or [])
+    return Seen(offset_of(message), message.timestamp(), message.key(), message.value(), headers)
 
 
 def latest_by_key(records: list[Seen]) -> dict[bytes | None, bytes | None]:

@@ -135,7 +135,8 @@ class Ledgers:
         told_last: dict[str, UserEarnings] = {}
         for credits, steps in batches:
             states = ledger.merge(credits, steps)
-            assert {state.user_id for state in states} == {each.user_id for each in (*credits, *steps)}
+            users = {each.user_id for each in credits} | {each.user_id for each in steps}
+            assert {state.user_id for state in states} == users
             told_last.update({state.user_id: state for state in states})
         expected = truth(*entries)
         assert told_last == expected

@@ -22,6 +22,7 @@ from tidelog.metadata.store import (
     NodeExists,
     NoNode,
     NotEmpty,
+    Op,
     Set,
     StoreError,
     ensure_path,
@@ -220,7 +221,7 @@ def test_multi_does_everything_and_returns_results_in_order(run: Callable[[Scena
     ],
 )
 def test_multi_does_nothing_if_one_operation_is_refused(
-    run: Callable[[Scenario], None], bad: Create | Set | Delete | Check, error: type[StoreError]
+    run: Callable[[Scenario], None], bad: Op, error: type[StoreError]
 ) -> None:
     async def scenario(store: MetadataStore) -> None:
         await store.create("/kept", b"as it was")
@@ -228,7 +229,7 @@ def test_multi_does_nothing_if_one_operation_is_refused(
         heard: list[Change] = []
         if isinstance(store, EmbeddedStore):
             store.watch(heard.extend)
-        ops = [
+        ops: list[Op] = [
             Create("/new"),
             Create("/new/child"),
             Create("/seq/n", sequential=True),

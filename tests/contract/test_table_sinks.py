@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -90,7 +90,8 @@ class TestLake(AppendedTables):
 
     def test_plain_readers_read_it(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = ParquetLake(tmp_path / "lake")
-        for version, rows in enumerate(([FULL], [SPARSE, FALSE])):
+        batches: list[list[tuple[Any, ...]]] = [[FULL], [SPARSE, FALSE]]
+        for version, rows in enumerate(batches):
             lake.upsert(APPENDED, frame(spark, rows), Batch("app", version))
         directory = tmp_path / "lake" / "appended"
         assert sorted(path.name for path in directory.iterdir()) == ["date=2026-10-31", "date=2026-11-01"]

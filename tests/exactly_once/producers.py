@@ -21,6 +21,7 @@ from kafka import TopicPartition as PythonPartition
 from kafka.consumer.group import ConsumerGroupMetadata
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata as PythonOffset
+from tests.delivered import offset_of, value_of
 
 TIMEOUT_S = 30.0
 NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
@@ -201,12 +202,13 @@ def read_offsets(
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error() is None:
-                found.append((message.offset(), message.value()))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            error = message.error()
+            if error is None:
+                found.append((offset_of(message), value_of(message)))
+            elif error.code() == KafkaError._PARTITION_EOF:
                 return found
             else:
-                raise AssertionError(message.error())
+                raise AssertionError(error)
         raise AssertionError(f"no end of {topic}-{partition} after {len(found)} records")
     finally:
         consumer.close()

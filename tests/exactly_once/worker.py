@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from tests.delivered import offset_of, place_of, value_of
 from tests.exactly_once.producers import NO_REBOOTSTRAP
 
 PER_TRANSACTION = 25
@@ -91,9 +92,9 @@ class Worker:
         try:
             self.producer.begin_transaction()
             for message in self.gathered:
-                place = (message.topic(), message.partition())
-                offsets[place] = message.offset() + 1
-                self.producer.produce("out", message.value()[::-1], message.key(), message.partition())
+                topic, partition = place_of(message)
+                offsets[topic, partition] = offset_of(message) + 1
+                self.producer.produce("out", value_of(message)[::-1], message.key(), partition)
             self.producer.send_offsets_to_transaction(
                 [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()],
                 consumer.consumer_group_metadata(),

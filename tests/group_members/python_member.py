@@ -37,7 +37,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRa
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AioRoundRobin
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as AioSticky
 from aiokafka.errors import KafkaError as AioError
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -45,6 +45,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError as PurePythonError
+from tests.delivered import offset_of, place_of
 from tests.group_members import tidelog_member
 
 from tidelog.errors import TidelogError
@@ -67,8 +68,11 @@ AIOKAFKA_ASSIGNORS = {"range": AioRange, "roundrobin": AioRoundRobin, "sticky": 
 class Place(Protocol):
     """A topic partition of any library."""
 
-    topic: str
-    partition: int
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
 
 
 class Line:
@@ -144,7 +148,7 @@ class Librdkafka:
             on_lost=lambda _, places: self._line.tell_places("lost", places),
         )
 
-    def _on_revoke(self, _: Consumer, places: list[Place]) -> None:
+    def _on_revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
         # Called between two polls of a batch; and commits in a cooperative rebalance may have come too late.
         if self._taken:
             self._line.tell("records", records=self._taken)
@@ -160,12 +164,13 @@ class Librdkafka:
     def poll(self) -> list[tuple[str, int, int]]:
         message = self._consumer.poll(POLL_S)
         while message is not None:
-            if message.error() is None:
-                self._taken.append((message.topic(), message.partition(), message.offset()))
-            elif message.error().code() == KafkaError._MAX_POLL_EXCEEDED:
-                self._line.tell("failed", doing="poll", error=message.error().name())
-            elif message.error().code() == KafkaError._FATAL:
-                raise KafkaException(message.error())
+            error = message.error()
+            if error is None:
+                self._taken.append((*place_of(message), offset_of(message)))
+            elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
+                self._line.tell("failed", doing="poll", error=error.name())
+            elif error.code() == KafkaError._FATAL:
+                raise KafkaException(error)
             if len(self._taken) >= MOST_RECORDS:
                 break
             message = self._consumer.poll(0)

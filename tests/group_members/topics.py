@@ -9,6 +9,7 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.delivered import place_of
 from tests.group_members.member import Place
 
 TIMEOUT_S = 30.0
@@ -90,7 +91,7 @@ class Stream:
 
     def __init__(self, bootstrap: str, places: list[Place], pause_s: float = 0.002) -> None:
         self.ends: dict[Place, int] = dict.fromkeys(places, 0)
-        self._acknowledged: dict[Place, list[int]] = {place: [] for place in places}
+        self._acknowledged: dict[Place, list[int | None]] = {place: [] for place in places}
         self._bootstrap = bootstrap
         self._places = places
         self._pause_s = pause_s
@@ -136,5 +137,6 @@ class Stream:
         if error is not None:
             self._failures.append(error)
         else:
-            self.ends[message.topic(), message.partition()] += 1
-            self._acknowledged[message.topic(), message.partition()].append(message.offset())
+            place = place_of(message)
+            self.ends[place] += 1
+            self._acknowledged[place].append(message.offset())

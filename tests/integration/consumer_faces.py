@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
@@ -47,7 +47,7 @@ class AsyncFace:
         records = self.consumer.records(timeout)
 
         async def step() -> ConsumerRecord | None:
-            return await anext(records, None)  # type: ignore[arg-type]
+            return await anext(records, None)
 
         while (
             record := asyncio.run_coroutine_threadsafe(step(), self._loop).result(DEADLINE_S * 2)
@@ -92,11 +92,14 @@ def produce(bootstrap: str, topic: str, values: list[bytes], partition: int = 0,
     producer = Producer(
         {"bootstrap.servers": bootstrap, **{key.replace("_", "."): value for key, value in options.items()}}
     )
-    failures = []
+    failures: list[KafkaError] = []
+
+    def note(error: KafkaError | None, _: Message) -> None:
+        if error:
+            failures.append(error)
+
     for value in values:
-        producer.produce(
-            topic, value, partition=partition, on_delivery=lambda error, _: error and failures.append(error)
-        )
+        producer.produce(topic, value, partition=partition, on_delivery=note)
         producer.poll(0)
     assert producer.flush(DEADLINE_S) == 0
     assert not failures
@@ -112,7 +115,7 @@ def read(consumer: Any, count: int) -> list[ConsumerRecord]:
     return records
 
 
-def values(records: list[ConsumerRecord]) -> list[bytes]:
+def values(records: list[ConsumerRecord]) -> list[Any]:
     return [record.value for record in records]
 
 

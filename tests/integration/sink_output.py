@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from tests.delivered import headers_of, partition_of
 
 _TIMEOUT_S = 60.0
 
@@ -40,10 +41,10 @@ def committed_records(bootstrap: str, topic: str) -> list[Seen]:
             assert message is not None, f"only {len(seen)} records of {topic} came"
             error = message.error()
             if error is None:
-                seen.append(Seen(message.partition(), message.key(), message.value(), message.headers()))
+                seen.append(Seen(partition_of(message), message.key(), message.value(), headers_of(message)))
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
-                at_end.add(message.partition())
+                at_end.add(partition_of(message))
     finally:
         consumer.close()
     return seen

@@ -84,7 +84,7 @@ class Stream:
         end = self.end_of_next(limit)
         if end == self.start:
             return []
-        values = self.rows(self.start, end).column("value").to_pylist()
+        values: list[bytes | None] = self.rows(self.start, end).column("value").to_pylist()
         self.start = end
         return values
 

@@ -55,7 +55,8 @@ def _wait_for(what: Callable[[], Any], expected: Any) -> None:
 
 
 def _config(admin: AdminClient, name: str, option: str) -> ConfigEntry:
-    return _result(admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))[option]
+    found: ConfigEntry = _result(admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))[option]
+    return found
 
 
 def test_topics_are_created_described_and_deleted(admin: AdminClient, topic_name: Names) -> None:
@@ -143,11 +144,11 @@ def test_configs_are_edited_one_by_one(admin: AdminClient, topic_name: Names) ->
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=edits)
     _result(admin.incremental_alter_configs([resource]))
     _wait_for(lambda: _config(admin, name, "retention.ms").value, "5000")
-    assert _config(admin, name, "segment.ms").source == ConfigSource.DEFAULT_CONFIG.value
+    assert ConfigSource(_config(admin, name, "segment.ms").source) is ConfigSource.DEFAULT_CONFIG
     policy = _config(admin, name, "cleanup.policy")
-    assert (policy.value, policy.source) == (
+    assert (policy.value, ConfigSource(policy.source)) == (
         "delete,compact",
-        ConfigSource.DYNAMIC_TOPIC_CONFIG.value,
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
     )
     assert [each.value for each in policy.synonyms.values()] == ["delete,compact", "delete"]
 

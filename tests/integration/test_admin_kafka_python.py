@@ -45,7 +45,8 @@ def _topic(name: str, *keys: str) -> ConfigResource:
 def _config(admin: KafkaAdminClient, resource: ConfigResource, name: str, **asked: Any) -> dict[str, Any]:
     described = admin.describe_configs([resource], config_filter="all", **asked)
     ((configs,),) = (kind.values() for kind in described.values())
-    return configs[name]
+    found: dict[str, Any] = configs[name]
+    return found
 
 
 def _produce(bootstrap: str, topic: str, partition: int, count: int) -> None:

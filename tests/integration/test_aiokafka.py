@@ -31,7 +31,7 @@ async def read(bootstrap: str, topic: str, count: int, offset: int = 0) -> list[
         place = TopicPartition(topic, 0)
         client.assign([place])
         client.seek(place, offset)
-        rows = []
+        rows: list[tuple[object, ...]] = []
         async with asyncio.timeout(WAIT_S):
             while len(rows) < count:
                 message = await client.getone()

@@ -112,7 +112,7 @@ def test_configs_are_set_appended_subtracted_and_deleted(tidelog: CommandLine, t
     topic = topic_name()
     tidelog.ok("topics", "create", topic)
 
-    def values() -> dict[str, tuple[str, str]]:
+    def values() -> dict[str, str]:
         [resource] = tidelog.json("configs", "describe", "--topic", topic)
         own = [each for each in resource["configs"] if each["source"] == "DYNAMIC_TOPIC_CONFIG"]
         return {each["name"]: each["value"] for each in own}

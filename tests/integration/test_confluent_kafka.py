@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TypedDict
 
 import pytest
 from confluent_kafka import (
@@ -19,6 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from tests.delivered import key_of, partition_of
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 WAIT_S = 20.0
@@ -68,7 +70,17 @@ def read(
         client.close()
 
 
-def send(bootstrap: str, topic: str, records: list[dict[str, object]], **config: object) -> list[Message]:
+class Sent(TypedDict, total=False):
+    """A record, as librdkafka takes it."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int
+    timestamp: int
+    headers: list[tuple[str, str | bytes | None]]
+
+
+def send(bootstrap: str, topic: str, records: list[Sent], **config: object) -> list[Message]:
     """Send all records and return the delivery reports in the order they came."""
     reports: list[Message] = []
     failures: list[KafkaError] = []
@@ -94,7 +106,7 @@ def test_every_codec_and_acks_gives_back_the_same_records(
     bootstrap: str, topic_name: Callable[[], str], codec: str, acks: str
 ) -> None:
     topic = create(bootstrap, topic_name())
-    records: list[dict[str, object]] = [
+    records: list[Sent] = [
         {"key": f"k{i}".encode(), "value": (f"value {i} " * 20).encode(), "partition": 0} for i in range(200)
     ]
     send(bootstrap, topic, records, **{"compression.type": codec, "acks": acks, "linger.ms": 5})
@@ -107,7 +119,7 @@ def test_idempotent_producer_delivers_once_and_in_order(
     bootstrap: str, topic_name: Callable[[], str]
 ) -> None:
     topic = create(bootstrap, topic_name())
-    records: list[dict[str, object]] = [{"value": str(i).encode(), "partition": 0} for i in range(2000)]
+    records: list[Sent] = [{"value": str(i).encode(), "partition": 0} for i in range(2000)]
     reports = send(bootstrap, topic, records, **{"enable.idempotence": True, "batch.num.messages": 50})
     assert [m.offset() for m in reports] == list(range(2000))
     assert [m.value() for m in read(bootstrap, topic, 2000)] == [r["value"] for r in records]
@@ -116,7 +128,12 @@ def test_idempotent_producer_delivers_once_and_in_order(
 def test_headers_nulls_and_timestamps_survive(bootstrap: str, topic_name: Callable[[], str]) -> None:
     topic = create(bootstrap, topic_name())
     stamp = 1_600_000_000_123
-    headers = [("trace", b"\x00\xff"), ("trace", b"again"), ("empty", b""), ("null", None)]
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("trace", b"\x00\xff"),
+        ("trace", b"again"),
+        ("empty", b""),
+        ("null", None),
+    ]
     send(
         bootstrap,
         topic,
@@ -179,8 +196,9 @@ def test_an_offset_beyond_the_end_is_reported_as_out_of_range(
         client.assign([TopicPartition(topic, 0, 1000)])
         message = client.poll(WAIT_S)
         assert message is not None
-        assert message.error() is not None
-        assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
+        error = message.error()
+        assert error is not None
+        assert error.code() == KafkaError._AUTO_OFFSET_RESET
     finally:
         client.close()
 
@@ -202,13 +220,11 @@ def test_topics_are_created_on_first_use(bootstrap: str, topic_name: Callable[[]
 
 def test_keys_spread_over_partitions_and_stay_together(bootstrap: str, topic_name: Callable[[], str]) -> None:
     topic = create(bootstrap, topic_name(), partitions=6)
-    records: list[dict[str, object]] = [
-        {"key": f"k{i % 30}".encode(), "value": str(i).encode()} for i in range(600)
-    ]
+    records: list[Sent] = [{"key": f"k{i % 30}".encode(), "value": str(i).encode()} for i in range(600)]
     reports = send(bootstrap, topic, records)
     homes: dict[bytes, set[int]] = {}
     for message in reports:
-        homes.setdefault(message.key(), set()).add(message.partition())
+        homes.setdefault(key_of(message), set()).add(partition_of(message))
     assert all(len(partitions) == 1 for partitions in homes.values())
     assert len({p for partitions in homes.values() for p in partitions}) > 1
 

@@ -57,7 +57,7 @@ def test_a_record_comes_with_everything_it_was_sent_with(
     topic = topic_name()
     create_topic(bootstrap, topic, 3)
     producer = Producer({"bootstrap.servers": bootstrap})
-    headers = [("a", b"1"), ("a", None), ("b", b"")]
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None), ("b", b"")]
     producer.produce(topic, b"value", b"key", partition=2, timestamp=1_700_000_000_123, headers=headers)
     producer.produce(topic, None, b"key", partition=2)
     assert producer.flush(DEADLINE_S) == 0
@@ -478,7 +478,7 @@ def test_records_come_as_an_arrow_table(
     consumer = consumer_of(max_poll_records=7)
     consumer.assign([tp(topic, 0), tp(topic, 1)])
     first = read(consumer, 7)
-    rows = []
+    rows: list[dict[str, Any]] = []
     while len(rows) < 993:
         table = consumer.poll_arrow(DEADLINE_S, with_headers=True)
         assert table.num_rows

@@ -221,14 +221,11 @@ def test_a_run_shows_results_ends_cleanly_and_can_be_resumed(tmp_path: Path) -> 
     for extra in ((), ("--resume",)):
         arguments = ("--rate", "200", "--pipeline", "phone-region", *extra)
         with running_demo(directory, *arguments) as (process, output):
-            results = re.compile(r"out [1-9]")
-            wait_until(
-                lambda output=output, results=results, process=process: (
-                    results.search(output.read_text()) or process.poll() is not None
-                ),
-                LIVE_TIMEOUT_S,
-                output.read_text,
-            )
+
+            def shows_results(output: Path = output, process: subprocess.Popen[bytes] = process) -> bool:
+                return bool(re.search(r"out [1-9]", output.read_text())) or process.poll() is not None
+
+            wait_until(shows_results, LIVE_TIMEOUT_S, output.read_text)
             started = descendants(process.pid)
             process.send_signal(signal.SIGTERM)
             code = process.wait(END_TIMEOUT_S)

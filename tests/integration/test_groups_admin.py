@@ -55,7 +55,8 @@ class World:
 @pytest.fixture(scope="module")
 def world(group_bootstrap: str) -> Iterator[World]:
     tag = uuid.uuid4().hex[:8]
-    topic, names = f"admin-{tag}", [f"{kind}-{tag}" for kind in ("classic", "consumer", "left", "simple")]
+    topic = f"admin-{tag}"
+    names = (f"classic-{tag}", f"consumer-{tag}", f"left-{tag}", f"simple-{tag}")
     places = create(group_bootstrap, topic, 2)
     ends = fill(group_bootstrap, places, 10)
     with (

@@ -20,7 +20,8 @@ TopicName = Callable[[], str]
 
 def describe(bootstrap: str, group: str) -> ConsumerGroupDescription:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return admin.describe_consumer_groups([group])[group].result(20)
+    found: ConsumerGroupDescription = admin.describe_consumer_groups([group])[group].result(20)
+    return found
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
@@ -48,9 +49,9 @@ def test_the_group_says_what_it_is(group_bootstrap: str, topic_name: TopicName) 
         for member in (one, two):
             told = by_name[member.name]
             assert {(at.topic, at.partition) for at in told.assignment.topic_partitions} == member.assignment
-            assert {
-                (at.topic, at.partition) for at in told.target_assignment.topic_partitions
-            } == member.assignment
+            target = told.target_assignment
+            assert target is not None
+            assert {(at.topic, at.partition) for at in target.topic_partitions} == member.assignment
 
 
 def test_the_partitions_of_killed_and_frozen_members_go_to_the_others(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from typing import TypedDict, Unpack
 
 import pytest
 from tests.group_members.topics import create
@@ -21,6 +22,7 @@ from tidelog.wire.messages.consumer_group_describe import (
 from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -40,6 +42,16 @@ from tidelog.wire.messages.offset_fetch import (
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
 SUBSCRIPTION = bytes.fromhex("000100000000ffffffff00000000")
+
+
+class Beat(TypedDict, total=False):
+    """What a heartbeat of the consumer protocol may say besides who sends it."""
+
+    rebalance_timeout_ms: int
+    subscribed_topic_names: list[str] | None
+    subscribed_topic_regex: str | None
+    server_assignor: str | None
+    topic_partitions: list[TopicPartitions] | None
 
 
 class Session:
@@ -123,7 +135,7 @@ class Session:
         (group,) = self.client.ask(9, request, OffsetFetchResponse).groups
         return [each.committed_offset for topic in group.topics for each in topic.partitions]
 
-    def beat(self, member: str, epoch: int, **fields: object) -> ConsumerGroupHeartbeatResponse:
+    def beat(self, member: str, epoch: int, **fields: Unpack[Beat]) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat of the consumer protocol; with epoch 0 it joins."""
         if epoch == 0:
             fields = {

@@ -157,7 +157,7 @@ def test_as_many_requests_as_queued_max_requests_are_worked_on_at_once(tmp_path:
         RawClient(broker.host, broker.port) as second,
     ):
         frame = offsets(100, 100)
-        answers = []
+        answers: list[int] = []
         for client in (first, second):
             body = encode(frame, 7)
             header = RequestHeader(ApiKey.LIST_OFFSETS, 7, len(answers), "peer")

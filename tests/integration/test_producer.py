@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message
 from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.delivered import key_of, partition_of
 
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.producer import (
@@ -58,9 +59,9 @@ def read(bootstrap: str, topic: str, *, committed: bool = False) -> dict[int, li
             if message is None:
                 continue
             if message.error() is None:
-                found[message.partition()].append(message)
+                found[partition_of(message)].append(message)
             else:
-                at_end.add(message.partition())
+                at_end.add(partition_of(message))
         return found
     finally:
         consumer.close()
@@ -131,16 +132,16 @@ def test_records_keep_their_order_per_partition_and_keys_their_partition(
     for index in range(count):
         producer.send(topic, b"%d" % index, b"key-%d" % (index % 50))
     producer.flush(WAIT_S)
-    partition_of: dict[bytes, set[int]] = defaultdict(set)
+    homes: dict[bytes, set[int]] = defaultdict(set)
     total = 0
     for partition, log in read(bootstrap, topic).items():
         numbers = [int(message.value() or b"") for message in log]
         assert numbers == sorted(numbers)
         total += len(numbers)
         for message in log:
-            partition_of[message.key()].add(partition)
+            homes[key_of(message)].add(partition)
     assert total == count
-    assert all(len(partitions) == 1 for partitions in partition_of.values())
+    assert all(len(partitions) == 1 for partitions in homes.values())
 
 
 def test_keyless_records_are_spread_over_partitions_in_whole_batches(
@@ -476,7 +477,7 @@ def test_a_newer_producer_fences_the_older_one(
     topic = new_topic()
     transactional.begin_transaction()
     transactional.send(topic, b"old").result(WAIT_S)
-    name = transactional.config["transactional.id"]
+    name = transactional.config.str("transactional.id")
     with Producer(bootstrap_servers=bootstrap, transactional_id=name) as newer:
         newer.init_transactions()
         with newer.transaction():

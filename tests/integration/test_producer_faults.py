@@ -20,6 +20,7 @@ from tests.integration.test_producer import values
 
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.producer import AsyncProducer, Producer
+from tidelog.client.producer.record_future import Delivery
 from tidelog.testing.broker_process import BrokerProcess
 
 WAIT_S = 60
@@ -47,7 +48,7 @@ def test_a_killed_broker_costs_no_record_and_doubles_none(tmp_path: Path, in_fli
             reconnect_backoff_ms=20,
         )
         stop = threading.Event()
-        futures = []
+        futures: list[Delivery] = []
 
         def work() -> None:
             while not stop.is_set():
@@ -99,7 +100,7 @@ IMPATIENT = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backof
 def test_connections_cut_at_any_byte_cost_no_record_and_double_none(tmp_path: Path, seed: int) -> None:
     with behind_proxy(tmp_path, cuts=40, max_bytes=6000, seed=seed) as (proxy, direct):
         producer = Producer(bootstrap_servers=proxy.address, batch_size=500, linger_ms=1, **IMPATIENT)
-        futures = []
+        futures: list[Delivery] = []
         while proxy.cuts_left > 0:
             futures.append(producer.send("t", b"%d" % len(futures)))
             if len(futures) % 50 == 0:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_client_docs import SERVERS, examples
 
-from tidelog.options import ConfigDef
+from tidelog.options import ConfigDef, OptionType
 from tidelog.spark.options import SOURCE_OPTIONS
 from tidelog.spark.write_options import WRITE_OPTIONS
 from tidelog.testing import broker
@@ -27,7 +27,7 @@ def table(options: ConfigDef) -> str:
     for name in options:
         option = options[name]
         default = "" if option.default is None else f"`{option.default}`"
-        default = default.lower() if option.type == "boolean" else default
+        default = default.lower() if option.type is OptionType.BOOLEAN else default
         lines.append(f"| `{name}` | {default} | {option.doc} |")
     return "\n".join(lines) + "\n"
 

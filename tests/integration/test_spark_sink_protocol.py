@@ -64,7 +64,7 @@ class Sink:
             except ReplayRefusedError:
                 abort_epoch(done, self.options)
                 raise
-        finish_write(done, self.options, commit=True)
+        finish_write([*done], self.options, commit=True)
         return [task.outcome for task in done]
 
     @property
@@ -372,7 +372,7 @@ def test_commit_of_a_transaction_that_was_aborted_is_an_error(sink: Sink) -> Non
 
 
 def test_transaction_timeout_that_brokers_refuse_is_named(sink_bootstrap: str) -> None:
-    sink = Sink(sink_bootstrap, **{"kafka.transaction.timeout.ms": "900001"})
+    sink = Sink(sink_bootstrap, streaming=True, **{"kafka.transaction.timeout.ms": "900001"})
     with pytest.raises(KafkaError, match=r"kafka\.transaction\.timeout\.ms=900001"):
         sink.task(0, "run", 0, ["a"])
 

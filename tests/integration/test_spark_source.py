@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.errors import PySparkException
@@ -69,7 +70,7 @@ def wait_until(query: StreamingQuery, holds: Callable[[], bool]) -> None:
     while not holds():
         assert not ended, f"the query has ended: {query.exception()}"
         assert datetime.datetime.now() < deadline, "what was waited for has not happened"
-        ended = bool(query.awaitTermination(0.05))
+        ended = bool(query.awaitTermination(cast("int", 0.05)))  # fractions of seconds are taken as well
 
 
 def test_a_batch_has_the_columns_and_rows_of_the_topic(

@@ -22,7 +22,7 @@ class Collected:
     """Counts down records; ``wait`` ends when all are there."""
 
     def __init__(self, expected: int) -> None:
-        self.seen: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.seen: dict[tuple[str, int], list[Any]] = defaultdict(list)
         self.threads: dict[tuple[str, int], set[str]] = defaultdict(set)
         self._left = expected
         self._lock = threading.Lock()
@@ -156,7 +156,9 @@ def test_dead_letters_carry_the_record_and_the_reason(
     assert collected.seen[topic, 0] == [1, 3]
     assert letter.value == b"poison"
     headers = dict(letter.headers)
-    assert b"invalid literal" in headers["dead-letter.reason"]
+    reason = headers["dead-letter.reason"]
+    assert reason is not None
+    assert b"invalid literal" in reason
     assert headers["dead-letter.topic"] == topic.encode()
     assert headers["dead-letter.offset"] == b"1"
     assert committed(group_bootstrap, topic, topic, 1) == [3]

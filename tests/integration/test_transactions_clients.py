@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
@@ -69,9 +70,8 @@ def test_all_partitions_of_a_transaction_are_seen_together(
         assert read(transaction_bootstrap, name, partition, "read_uncommitted") == [b"x"]
     producer.commit()
     for name, partition in places:
-        wait_until(
-            "the marker", lambda name=name, p=partition: read(transaction_bootstrap, name, p) == [b"x"]
-        )
+        visible = partial(read, transaction_bootstrap, name, partition)
+        wait_until("the marker", partial(lambda visible: visible() == [b"x"], visible))
 
 
 def test_offsets_are_committed_with_the_transaction_or_not_at_all(
@@ -91,7 +91,9 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(
         else:
             producer.abort()
         wanted = {(topic, 0): offset} if committing else before
-        wait_until("the offsets", lambda wanted=wanted: committed(transaction_bootstrap, group) == wanted)
+        wait_until(
+            "the offsets", partial(lambda wanted: committed(transaction_bootstrap, group) == wanted, wanted)
+        )
     assert read(transaction_bootstrap, topic, 1) == [b"3", b"5"]
 
 
@@ -162,7 +164,8 @@ def test_many_small_transactions_one_after_another(
         producer.commit()
     for partition in range(3):
         wanted = [b"%d" % number for number in range(partition, 40, 3)]
-        wait_until("all records", lambda p=partition, w=wanted: read(transaction_bootstrap, topic, p) == w)
+        visible = partial(read, transaction_bootstrap, topic, partition)
+        wait_until("all records", partial(lambda visible, wanted: visible() == wanted, visible, wanted))
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(

@@ -6,7 +6,7 @@ the coordinator promises that nobody else has them.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from tests.simulation.coordination import Coordination
@@ -75,7 +75,7 @@ class NewConsumer:
         self.heard_of_ms = float("-inf")
         """When the last heartbeat that was answered had been sent."""
         self.leaving = False
-        self.is_alive = lambda: True
+        self.is_alive: Callable[[], bool] = lambda: True
         ownership.add(self)
 
     def life(self) -> Life:

@@ -107,8 +107,8 @@ def main() -> int:
                 print(record)
     for what, count in totals.items():
         print(f"{count:>10} {what}")
-    for seed, error in failed.items():
-        print(f"seed {seed} failed: {error.splitlines()[0][:200]}")
+    for seed, reason in failed.items():
+        print(f"seed {seed} failed: {reason.splitlines()[0][:200]}")
     print(f"{len(failed)} of {totals['seeds']} seeds failed, in {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
 

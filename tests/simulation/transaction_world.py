@@ -147,7 +147,7 @@ class TransactionWorld:
                 runtime = self.groups.runtime if groups else self.transactions.runtime
                 log = PartitionLog(partition, _disk_failed)
                 self._coordinator_logs.append(log)
-                assert runtime.load_nowait(index, self.epoch, log)  # type: ignore[attr-defined]
+                assert runtime.load_nowait(index, self.epoch, log)
         self.up = True
         self.world.note(f"broker: up, epoch {self.epoch}")
 

@@ -104,7 +104,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            owner = handle._context.get(OWNER)
+            owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
             if owner is not None:
                 if owner.ended:
                     continue
@@ -118,14 +118,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         while scheduled:
             handle = heapq.heappop(scheduled)
-            handle._scheduled = False
+            handle._scheduled = False  # type: ignore[attr-defined]
             if handle._cancelled:
                 continue
             self._now_s = max(self._now_s, handle._when)  # type: ignore[attr-defined]
             ready.append(handle)
             while scheduled and scheduled[0]._when <= self._now_s:  # type: ignore[attr-defined]
                 handle = heapq.heappop(scheduled)
-                handle._scheduled = False
+                handle._scheduled = False  # type: ignore[attr-defined]
                 ready.append(handle)
             return
         raise RuntimeError("everybody waits for something that cannot come")
@@ -145,7 +145,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in self._tasks:
             if not task.done():
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
         self._tasks.clear()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

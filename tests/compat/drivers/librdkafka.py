@@ -9,9 +9,8 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka
 from confluent_kafka import (
@@ -78,9 +77,12 @@ class Driver:
         errors: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = -1 if request.get("acks") == "0" else message.offset()
             if error is not None:
                 errors.append(error)
-            offsets.append(-1 if request.get("acks") == "0" else message.offset())
+            else:
+                assert offset is not None
+                offsets.append(offset)
 
         for record in request["records"]:
             producer.produce(
@@ -150,9 +152,11 @@ class Driver:
         received, ordered, deadline = 0, True, time.monotonic() + 30
         while received < count and time.monotonic() < deadline:
             for message in consumer.consume(10_000, timeout=0.2):
-                partition = message.partition()
-                ordered &= int(message.key()) == expected[partition] and message.value() == filler
-                expected[partition] = int(message.key()) + partitions
+                key, partition = message.key(), message.partition()
+                assert key is not None
+                assert partition is not None
+                ordered &= int(key) == expected[partition] and message.value() == filler
+                expected[partition] = int(key) + partitions
                 received += 1
         consumer.close()
         return {"received": received, "ordered": ordered}
@@ -286,7 +290,7 @@ def describe(message: Message) -> Json:
         confluent_kafka.TIMESTAMP_CREATE_TIME: "CreateTime",
         confluent_kafka.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
     }
-    headers: Iterable[tuple[str, bytes | None]] = message.headers() or []
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     return {
         "offset": message.offset(),
         "timestamp": timestamp,

@@ -168,7 +168,7 @@ CONFIGS: dict[str, dict[str, str | None]] = {
 
 @case(CONFIGS)
 def create_with_config(side: Side, configs: dict[str, str | None]) -> object:
-    return create(side, topic(side.name_of("t"), **configs), dry=True)
+    return create(side, topic(side.name_of("t"), 1, 1, (), **configs), dry=True)
 
 
 @case()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.group_requests import (
     JOIN_VERSIONS,
@@ -241,7 +243,14 @@ def sync_without_group_id(side: Side, version: int) -> object:
     return side.ask(version, sync_request("", 1, "nobody"))
 
 
-SYNC_PROTOCOLS: dict[str, dict[str, str | None]] = {
+class SyncProtocol(TypedDict):
+    """What a member that asks for its part takes for the group's protocol."""
+
+    protocol_type: str | None
+    protocol_name: str | None
+
+
+SYNC_PROTOCOLS: dict[str, SyncProtocol] = {
     "right": {"protocol_type": "consumer", "protocol_name": "range"},
     "none": {"protocol_type": None, "protocol_name": None},
     "only-type": {"protocol_type": "consumer", "protocol_name": None},
@@ -253,7 +262,7 @@ SYNC_PROTOCOLS: dict[str, dict[str, str | None]] = {
 
 
 @case(SYNC_PROTOCOLS)
-def sync_with_protocols(side: Side, given: dict[str, str | None]) -> object:
+def sync_with_protocols(side: Side, given: SyncProtocol) -> object:
     member = Member(side, group_of(side))
     member.join()
     part = (member.member_id, b"part")

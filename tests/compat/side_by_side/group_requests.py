@@ -55,7 +55,7 @@ def protocols(*named: tuple[str, bytes]) -> list[JoinGroupRequestProtocol]:
     return [JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in named]
 
 
-def join_request(group_id: str, member_id: str = "", **more: object) -> JoinGroupRequest:
+def join_request(group_id: str, member_id: str = "", /, **more: object) -> JoinGroupRequest:
     """A request to join, right unless ``more`` says otherwise."""
     fields: dict[str, object] = {
         "session_timeout_ms": SESSION_MS,

@@ -137,8 +137,7 @@ def empty_classic_group_becomes_a_consumer_group(side: Side) -> object:
 def empty_consumer_group_becomes_a_classic_group(side: Side) -> object:
     topic = read_topic(side)
     consumer = consumer_group(side, topic)
-    who = {"member_id": consumer.member_id, "generation": consumer.epoch}
-    commit(side, consumer.group_id, topic, place(9), **who)
+    commit(side, consumer.group_id, topic, place(9), member_id=consumer.member_id, generation=consumer.epoch)
     consumer.leave()
     member = Member(side, consumer.group_id)
     return [member.join(), listed(side), offsets(side, consumer.group_id), described(side, member.group_id)]
@@ -208,8 +207,7 @@ def commit_to_a_consumer_group(side: Side, given: tuple[str, int], version: int)
 def fetch_of_a_consumer_group(side: Side, given: tuple[str, int], version: int) -> object:
     topic = read_topic(side)
     consumer = consumer_group(side, topic)
-    who = {"member_id": consumer.member_id, "generation": consumer.epoch}
-    commit(side, consumer.group_id, topic, **who)
+    commit(side, consumer.group_id, topic, member_id=consumer.member_id, generation=consumer.epoch)
     member = _who(consumer, given) if version >= 9 else None
     return [
         offsets(side, consumer.group_id, {topic: [0]}, version=version, member=member),
@@ -225,8 +223,10 @@ def transactional_commit_to_a_consumer_group(side: Side, given: tuple[str, int],
     producer = Producer(side, tv="tv1" if version < 5 else "tv2").begun()
     if version < 5:
         producer.add_offsets(consumer.group_id)
-    who = {"member_id": member_id, "generation_id": epoch}
-    seen = [producer.commit_offsets(consumer.group_id, topic, version=version, **who)]
+    answer = producer.commit_offsets(
+        consumer.group_id, topic, version=version, member_id=member_id, generation_id=epoch
+    )
+    seen = [answer]
     return [*seen, producer.end(), producer.settled(), offsets(side, consumer.group_id)]
 
 
@@ -234,9 +234,8 @@ def transactional_commit_to_a_consumer_group(side: Side, given: tuple[str, int],
 def delete_offsets_of_a_consumer_group(side: Side, stem: str) -> object:
     topic, other = read_topic(side, "t"), read_topic(side, "other")
     consumer = consumer_group(side, topic)
-    who = {"member_id": consumer.member_id, "generation": consumer.epoch}
     for name in (topic, other):
-        commit(side, consumer.group_id, name, **who)
+        commit(side, consumer.group_id, name, member_id=consumer.member_id, generation=consumer.epoch)
     answer = delete_offsets(side, consumer.group_id, {side.name_of(stem): [0]})
     return [answer, offsets(side, consumer.group_id)]
 

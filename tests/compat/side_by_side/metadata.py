@@ -11,10 +11,14 @@ from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 VERSIONS = range(14)
 
 
-def named(*names: str | None, create: bool = False, **more: object) -> MetadataRequest:
+def named(
+    *names: str | None, create: bool = False, include_topic_authorized_operations: bool = False
+) -> MetadataRequest:
     return MetadataRequest(
-        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create, **more
-    )  # type: ignore[arg-type]
+        topics=[MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=create,
+        include_topic_authorized_operations=include_topic_authorized_operations,
+    )
 
 
 def only_mine(side: Side, answer: object) -> object:

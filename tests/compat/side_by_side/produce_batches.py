@@ -229,7 +229,7 @@ def bytes_behind_a_compressed_body(side: Side, codec: int) -> object:
 def two_compressed_bodies(side: Side, codec: int) -> object:
     """The records in two streams of their codec, one behind the other."""
     good = Batch(tuple(records(3)), codec=codec)
-    parts = [Batch(records(3)[each : each + 1], codec=codec).bytes()[61:] for each in range(3)]
+    parts = [Batch((each,), codec=codec).bytes()[61:] for each in records(3)]
     return produce(side, side.topic(), good.with_(payload=b"".join(parts)).bytes())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 from tests.compat.side_by_side.batches import described
 from tests.compat.side_by_side.side import Side
 
@@ -69,7 +71,17 @@ def fetch_topic(side: Side, topic: str, *partitions: FetchPartition, version: in
     return found
 
 
-def wanted(offset: int = 0, partition: int = 0, max_bytes: int = 1 << 20, **more: int) -> FetchPartition:
+class Known(TypedDict, total=False):
+    """What else a fetch request may say about a partition."""
+
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+def wanted(
+    offset: int = 0, partition: int = 0, max_bytes: int = 1 << 20, **more: Unpack[Known]
+) -> FetchPartition:
     """One partition in a fetch request."""
     return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **more)
 

@@ -218,7 +218,7 @@ class Side:
             self._topics.append(name)
         return name
 
-    def topic(self, stem: str = "t", partitions: int = 1, **configs: str) -> str:
+    def topic(self, stem: str = "t", partitions: int = 1, /, **configs: str) -> str:
         """A topic that serves, with nothing deleted for its age unless ``retention_ms`` says so."""
         name = self.name_of(stem)
         wanted = {"retention_ms": "-1", **configs}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.group_offset_requests import commit, delete_offsets, offsets, place
 from tests.compat.side_by_side.group_requests import Member, alone, described, group_of
@@ -63,7 +65,15 @@ def without_adding_the_group(side: Side, version: int) -> object:
     return [*seen, producer.end(), *after(side, producer, topic)]
 
 
-WHO: dict[str, dict[str, object]] = {
+class Who(TypedDict, total=False):
+    """The member of the group that commits."""
+
+    member_id: str
+    generation_id: int
+    group_instance_id: str
+
+
+WHO: dict[str, Who] = {
     "nobody": {},
     "stranger": {"member_id": "nobody", "generation_id": 1},
     "stranger-without-generation": {"member_id": "nobody"},
@@ -79,17 +89,17 @@ WHO: dict[str, dict[str, object]] = {
 
 
 @case(WHO, versions=(3, 4, 5))
-def who_commits_to_a_stable_group(side: Side, given: dict[str, object], version: int) -> object:
+def who_commits_to_a_stable_group(side: Side, given: Who, version: int) -> object:
     """KIP-447: the group's generation fences, as well as the producer's epoch."""
     topic, member = side.topic(), alone(side, instance_id="one")
-    who = {**given, "member_id": member.member_id} if given.get("member_id") == "me" else given
+    who: Who = {**given, "member_id": member.member_id} if given.get("member_id") == "me" else given
     producer = begun(side, version)
     seen = [producer.commit_offsets(member.group_id, topic, version=version, **who)]
     return [*seen, producer.end(), producer.settled(), offsets(side, member.group_id), member.heartbeat()]
 
 
 @case({name: given for name, given in WHO.items() if given.get("member_id") != "me"}, versions=(3, 5))
-def who_commits_to_no_group(side: Side, given: dict[str, object], version: int) -> object:
+def who_commits_to_no_group(side: Side, given: Who, version: int) -> object:
     topic, group_id = side.topic(), group_of(side)
     producer = begun(side, version)
     return [producer.commit_offsets(group_id, topic, version=version, **given), described(side, group_id)]
@@ -102,7 +112,7 @@ def fenced_instance(side: Side, version: int) -> object:
     new = Member(side, old.group_id, instance_id="one")
     new.join()
     producer = begun(side, version)
-    who = {"member_id": old.member_id, "generation_id": new.generation, "group_instance_id": "one"}
+    who: Who = {"member_id": old.member_id, "generation_id": new.generation, "group_instance_id": "one"}
     return producer.commit_offsets(old.group_id, topic, version=version, **who)
 
 

@@ -142,7 +142,7 @@ def produce_without_an_epoch_of_this_life(side: Side, given: tuple[str, int]) ->
     return [old.produce(topic, version=version), heir.settled(), log_of(side, topic)]
 
 
-BATCHES: dict[str, dict[str, object]] = {
+BATCHES: dict[str, dict[str, int]] = {
     "not-transactional": {"attributes": 0},
     "control": {"attributes": TRANSACTIONAL | CONTROL},
     "no-producer": {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1},

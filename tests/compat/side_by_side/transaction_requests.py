@@ -100,7 +100,7 @@ class Producer:
                 break
             assert time.monotonic() < deadline, f"{self.side.name}: {self.name} does not come to rest"
             time.sleep(0.01)
-        assert code == 0, f"{self.side.name}: {code}"
+        assert code == ErrorCode.NONE, f"{self.side.name}: {code}"
         self.is_called(response.producer_id, response.producer_epoch)  # type: ignore[attr-defined]
         return self
 

@@ -56,12 +56,12 @@ class SimDisk(Disk):
         found = os.fstat(fd)
         self._synced[found.st_ino] = found.st_size
 
-    def ftruncate(self, fd: int, length: int) -> None:  # type: ignore[override]
+    def ftruncate(self, fd: int, length: int) -> None:
         os.ftruncate(fd, length)
         number = os.fstat(fd).st_ino
         self._synced[number] = min(self._synced.get(number, 0), length)
 
-    def truncate(self, path: Any, length: int) -> None:  # type: ignore[override]
+    def truncate(self, path: Any, length: int) -> None:
         os.truncate(path, length)
         number = Path(path).stat().st_ino
         self._synced[number] = min(self._synced.get(number, 0), length)

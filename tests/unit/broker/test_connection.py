@@ -277,7 +277,7 @@ def test_a_refusal_that_nothing_is_before_is_answered_before_the_next_request_is
         handle = bench.handler.handle
 
         def spy(connection: Connection, frame_: memoryview) -> HandlerResult:
-            if frame_ == b"s2":
+            if bytes(frame_) == b"s2":
                 answered.append(peer.recv(100))
             return handle(connection, frame_)
 

@@ -47,7 +47,7 @@ def test_what_is_appended_while_a_long_fetch_is_read_ends_its_wait(
     """The append falls between the read of its partition and the moment in which it is watched."""
     topic = new_topic()
     begin = delayed_fetch.Fetch._begin_wait
-    appended = []
+    appended: list[bool] = []
 
     def begin_later(self: delayed_fetch.Fetch, max_wait_ms: int) -> None:
         begin(self, max_wait_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_only_partitions_with_news_are_answered() -> None:
 
 
 @pytest.mark.parametrize("news", [{"start": 5}, {"error": 6}, {"diverging": True}, {"size": 1}])
-def test_whatever_a_client_must_know_is_news(news: dict[str, int]) -> None:
+def test_whatever_a_client_must_know_is_news(news: dict[str, Any]) -> None:
     sessions = Sessions()
     session_id = sessions.create(A)
     assert drained(sessions.resume(session_id, 1).select({A: answer(**news)}))[2] == [A]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import GeneratorType
 
 import pytest
 
@@ -473,11 +474,11 @@ def test_a_sequence_of_heavy_and_light_batches_stays_in_order(
     client: RawClient, new_topic: Callable[..., RawTopic]
 ) -> None:
     topic = new_topic()
-    producer = {"producer_id": 4711, "producer_epoch": 0}
+    light = [Record(timestamp=1, value=b"1")]
     batches = [
-        heavy(b"0", base_sequence=0, **producer),
-        encode_batch([Record(timestamp=1, value=b"1")], base_sequence=2, **producer),  # type: ignore[arg-type]
-        heavy(b"2", base_sequence=3, **producer),
+        heavy(b"0", base_sequence=0, producer_id=4711, producer_epoch=0),
+        encode_batch(light, base_sequence=2, producer_id=4711, producer_epoch=0),
+        heavy(b"2", base_sequence=3, producer_id=4711, producer_epoch=0),
     ]
     for each in batches:
         client.send_request(ApiKey.PRODUCE, 9, topic.produce_request(each))
@@ -586,6 +587,7 @@ def test_a_request_of_very_many_partitions_is_read_written_and_answered_in_slice
     run = SlowLane.run
 
     async def noted(lane: SlowLane, work: Work[object]) -> object:
+        assert isinstance(work, GeneratorType)
         done.append(work.__name__)
         return await run(lane, work)
 

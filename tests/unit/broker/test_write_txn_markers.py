@@ -189,7 +189,7 @@ def test_markers_for_committed_offsets_go_through_the_group_coordinator(client: 
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     client.ask(4, find, FindCoordinatorResponse)
     offsets = marker(("__consumer_offsets", [0, 77]))
-    answer = {}
+    answer: dict[int, int] = {}
     while answer.get(0, ErrorCode.NOT_LEADER_OR_FOLLOWER) == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         written = write(client, offsets)[PRODUCER]
         answer = {partition.partition: code for partition, code in written.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_without_pyspark_zookeeper_says_what_to_install(
     tidelog: Tidelog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zookeeper, "find_java", lambda: Path("java"))
-    monkeypatch.setattr(zookeeper.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for command in ("zookeeper", "cluster"):
         code, out, err = tidelog(command, "start", "-p", 0, "-d", tmp_path / command)
         assert (code, out) == (1, "")

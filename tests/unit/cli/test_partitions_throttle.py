@@ -32,12 +32,12 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 
 def test_copies_come_from_all_present_replicas_and_go_to_new_ones() -> None:
-    before = {
+    before: dict[TopicPartition, tuple[int, ...]] = {
         TopicPartition("orders", 0): (1, 2),
         TopicPartition("orders", 1): (2, 3),
         TopicPartition("payments", 0): (1, 2),
     }
-    planned = {
+    planned: dict[TopicPartition, tuple[int, ...]] = {
         TopicPartition("orders", 0): (2, 3),
         TopicPartition("orders", 1): (1, 4),
         # The order alone: nothing is copied.

@@ -19,6 +19,7 @@ from tidelog.client.receiver import MAX_RESPONSE_BYTES
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.errors import WireError
+from tidelog.records.batch import Buffer
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.headers import encode_response, parse_request_header
 from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -277,7 +278,7 @@ def test_raw_requests_go_out_whole_and_come_back_without_their_headers() -> None
         writer.write(struct.pack(">iib", 5 + 40_000, correlation_id, 0) + b"x" * 40_000)
 
     async def action(connection: Connection) -> None:
-        pieces = [b"a" * 20_000, memoryview(b"b" * 20_000), bytearray(b"c")]
+        pieces: list[Buffer] = [b"a" * 20_000, memoryview(b"b" * 20_000), bytearray(b"c")]
         body = await connection.send(ApiKey.METADATA, VERSION, pieces, 10)
         assert bytes(body) == b"x" * 40_000
         assert connection.traffic.bytes_sent > 40_001

@@ -126,7 +126,7 @@ PLAIN_LOGIN = {
 }
 
 
-def ask(broker: Any, action: Callable[[Cluster], Awaitable[None]] | None = None, **options: Any) -> None:
+def ask(broker: Any, action: Callable[[Cluster], Awaitable[None]] | None = None, /, **options: Any) -> None:
     """Connect to a scripted broker and have one request answered."""
     broker.handlers[ApiKey.DESCRIBE_CLUSTER] = lambda request, version: DescribeClusterResponse()
 

@@ -56,8 +56,8 @@ def test_null_stays_null(name: str) -> None:
 def test_plain_bytes_need_no_function_at_all() -> None:
     for spec in (None, "bytes", BytesSerializer, BytesSerializer()):
         assert serializer_for(spec) is None
-    for spec in (None, "bytes", BytesDeserializer):
-        assert deserializer_for(spec) is None
+    for wanted in (None, "bytes", BytesDeserializer):
+        assert deserializer_for(wanted) is None
 
 
 def test_bytes_refuse_text_with_the_mend() -> None:

@@ -298,8 +298,9 @@ def test_a_simple_group_goes_away_with_its_last_offset(harness: GroupHarness) ->
 
 
 def test_a_group_with_members_stays_and_keeps_the_offsets_of_what_it_reads(harness: GroupHarness) -> None:
-    options = {"session_timeout_ms": 1_800_000, "protocols": [("range", subscription("read"))]}
-    generation_id, (member_id,) = stable(harness, 1, **options)
+    generation_id, (member_id,) = stable(
+        harness, 1, session_timeout_ms=1_800_000, protocols=[("range", subscription("read"))]
+    )
     commit(harness, "g", "read")
     commit(harness, "g", "unread")
     for _ in range(8 * 24 * 2):

@@ -17,6 +17,7 @@ from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.records.batch import iter_batches
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
+from tidelog.wire.messages.list_groups import ListedGroup
 from tidelog.wire.messages.offset_delete import OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from tidelog.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 
@@ -56,8 +57,8 @@ def test_groups_are_listed_one_at_a_time() -> None:
     scene = Coordinator()
     for number in range(50):
         scene.commit({("orders", 0): 1}, f"g{number}")
-    end: list[Reply[list[object]]] = []
-    count = sum(1 for _ in steps(scene.groups.list_groups([], []), end))  # type: ignore[arg-type]
+    end: list[Reply[list[ListedGroup]]] = []
+    count = sum(1 for _ in steps(scene.groups.list_groups([], []), end))
     assert count >= 50
     assert len(end[0].result()) == 50
 

@@ -188,7 +188,7 @@ def test_a_commit_that_does_not_come_in_time_is_an_error_but_stays_written() -> 
 def test_an_answer_that_a_later_command_gives_is_passed_on() -> None:
     scene = Scene(MemoryLog(autocommit=False))
     promise: Reply[int] = Reply()
-    reply = scene.runtime.write(0, lambda _: Result([put("a", 1)], promise))
+    reply: Reply[int] = scene.runtime.write(0, lambda _: Result([put("a", 1)], promise))
     promise.resolve(9)
     assert not reply.done
     scene.log.commit()

@@ -25,7 +25,7 @@ def test_slices_end_with_their_time_and_leave_nothing_out() -> None:
     things = list(range(1000))
     round_of = Sweep(TickingClock(), lambda: things)
     for _ in range(2):
-        slices = []
+        slices: list[list[int]] = []
         while not slices or not round_of.is_done:
             slices.append(list(round_of.slice()))
         assert [each for found in slices for each in found] == things

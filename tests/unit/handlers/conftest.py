@@ -39,7 +39,7 @@ from tidelog.wire.codec import decode, encode
 BROKER_ID = 1
 
 
-def _finished(work: Generator[None, None, Any]) -> Any:
+def _finished(work: Generator[Any, Any, Any]) -> Any:
     """The result of work in slices."""
     while True:
         try:
@@ -93,9 +93,10 @@ class SmallBroker:
         except KafkaError as error:
             refuse = getattr(module, "refuse", None)
             if refuse is None:
-                response = api.response(error_code=error.code)
-                if "error_message" in response.__struct_fields__:
-                    response.error_message = error.message or None
+                fields: dict[str, Any] = {"error_code": error.code}
+                if "error_message" in api.response.__struct_fields__:
+                    fields["error_message"] = error.message or None
+                response = api.response(**fields)
             else:
                 response = refuse(received, error)
         answered, _ = decode(api.response, version, encode(response, version))

@@ -19,7 +19,8 @@ async def _delete(broker: Any, *topics: DeleteTopicState, version: int = 6) -> l
         request = DeleteTopicsRequest(topics=list(topics), timeout_ms=1000)
     else:
         request = DeleteTopicsRequest(topic_names=[topic.name or "" for topic in topics], timeout_ms=1000)
-    return (await broker.call("delete_topics", request, version)).responses
+    responses: list[Any] = (await broker.call("delete_topics", request, version)).responses
+    return responses
 
 
 @pytest.mark.parametrize("version", range(1, 7))

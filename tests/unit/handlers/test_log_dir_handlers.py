@@ -11,6 +11,8 @@ import pytest
 
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
+from tidelog.ids import TopicPartition
+from tidelog.storage.log import Log
 from tidelog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -91,7 +93,12 @@ def test_a_partition_moves_to_another_directory_with_its_records(run: Run, versi
         (target,) = (path for path in broker.config.log_dirs if path != source)
         moved = asyncio.Event()
         switch = broker.log_dirs.on_moved
-        broker.log_dirs.on_moved = lambda *which: (switch(*which), moved.set())
+
+        def noted(partition: TopicPartition, log: Log) -> None:
+            switch(partition, log)
+            moved.set()
+
+        broker.log_dirs.on_moved = noted
         assert await _move(broker, target, "t", 0, version) is ErrorCode.NONE
         async with asyncio.timeout(10):
             await moved.wait()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tidelog.errors import StorageError
 from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME, EmbeddedStore
-from tidelog.metadata.store import Create, Delete, NoNode, Set, StoreClosed
+from tidelog.metadata.store import Create, Delete, NoNode, Op, Set, StoreClosed
 
 Tree = dict[str, tuple[bytes, int]]
 
@@ -65,14 +65,15 @@ def with_store(
 async def _some_writes(store: EmbeddedStore) -> list[Tree]:
     """A few writes of every kind; returns the tree after each, the empty one first."""
     states = [await tree_of(store)]
-    for ops in (
+    writes: list[list[Op]] = [
         [Create("/a", b"one")],
         [Create("/a/b", b"x" * 40), Create("/a/c")],
         [Set("/a/b", b"two"), Set("/a", b"")],
         [Create("/a/n", b"", False, True)],
         [Delete("/a/c"), Create("/d", bytes(range(256)))],
         [Delete("/d")],
-    ):
+    ]
+    for ops in writes:
         await store.multi(ops)
         states.append(await tree_of(store))
     return states

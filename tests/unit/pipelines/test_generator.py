@@ -93,7 +93,7 @@ def test_every_event_that_is_not_damaged_has_the_fields_of_its_kind(run: Run) ->
                 assert not field.required, (field, fields)
                 continue
             value = fields[field.name]
-            types = {"string": str, "time": str, "long": int, "boolean": bool}
+            types: dict[str, type[Any]] = {"string": str, "time": str, "long": int, "boolean": bool}
             assert type(value) is types[field.type], (field, value)
             assert not field.choices or value in field.choices
             assert field.minimum is None or value >= field.minimum

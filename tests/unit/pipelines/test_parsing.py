@@ -65,7 +65,9 @@ def test_an_event_has_its_typed_fields_and_its_place_in_the_log(spark: SparkSess
         "offset": 0,
         "timestamp": row.timestamp,
     }
-    (seconds,) = parsed.events.selectExpr("unix_micros(event_time)").first() or ()
+    first = parsed.events.selectExpr("unix_micros(event_time)").first()
+    assert first is not None
+    (seconds,) = first
     assert seconds == datetime(2026, 10, 31, 12, 0, 0, 123_000, UTC).timestamp() * 1_000_000
     assert parsed.malformed.isEmpty()
     assert set(event_schema(events.CREDIT).fieldNames()) <= set(row.asDict())

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.records.codec_modules import CodecModules
 
 from tidelog.errors import CorruptRecordError
-from tidelog.records.batch import HEADER_SIZE
+from tidelog.records.batch import HEADER_SIZE, parse_header
 from tidelog.records.compression import Codec
-from tidelog.records.record import Record, assemble_batch, decode_batch, encode_batch, parse_header
+from tidelog.records.record import Record, assemble_batch, decode_batch, encode_batch
 from tidelog.records.varint import encode_varint
 
 MAX_SIZE = 1 << 20

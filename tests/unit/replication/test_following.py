@@ -76,11 +76,11 @@ def test_a_follower_that_falls_behind_is_put_out_and_taken_in_again(tmp_path: Pa
         scene.clock.advance(LAG_MS + 1)
         await replicas.rounds(1)
         replicas[1].shrink_isr()
-        assert replicas[1].isr == (1, 2)
+        assert list(replicas[1].isr) == [1, 2]
         assert scene.offsets()[0] == (1, 1)
         replicas.cut_off.clear()
         await replicas.rounds(2)
-        assert replicas[1].isr == (1, 2, 3)
+        assert list(replicas[1].isr) == [1, 2, 3]
         assert replicas.contents(3) == replicas.contents(1)
 
     run(tmp_path, test)

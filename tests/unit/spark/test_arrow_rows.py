@@ -11,7 +11,8 @@ from tidelog.spark.arrow_rows import BatchAssembler
 @given(st.lists(st.integers(0, 20_000), max_size=20))
 def test_small_batches_are_put_together_and_every_row_goes_out_once_in_order(sizes: list[int]) -> None:
     assembler = BatchAssembler()
-    at, out = 0, []
+    at = 0
+    out: list[pa.RecordBatch] = []
     for size in sizes:
         out += assembler.add(pa.record_batch({"n": pa.array(range(at, at + size), pa.int64())}))
         at += size

@@ -19,7 +19,7 @@ from tidelog.spark.source_options import SourceOptions, source_options
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
-def options(streaming: bool | None = True, **given: str) -> SourceOptions:
+def options(streaming: bool | None = True, /, **given: str) -> SourceOptions:
     return source_options({**SERVERS, "subscribe": "orders", **given}, streaming=streaming)
 
 

@@ -66,7 +66,7 @@ def build(batches: list[Shape], interval: int) -> tuple[bytearray, bytearray, in
 
 
 @contextmanager
-def segment_of(log: bytes, index: bytes, interval: int) -> Iterator[Segment]:
+def segment_of(log: bytes | bytearray, index: bytes | bytearray, interval: int) -> Iterator[Segment]:
     with tempfile.TemporaryDirectory() as directory:
         stem = Path(directory, f"{BASE:020d}")
         stem.with_suffix(".log").write_bytes(log)
@@ -155,7 +155,7 @@ def test_a_disk_of_the_tests_own_is_read_through_its_own_calls(tmp_path: Path) -
     class Counting(FaultyDisk):
         reads = 0
 
-        def pread(self, fd: int, size: int, position: int) -> bytes:  # type: ignore[override]
+        def pread(self, fd: int, size: int, position: int) -> bytes:
             self.reads += 1
             return os.pread(fd, size, position)
 

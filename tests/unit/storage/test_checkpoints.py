@@ -85,11 +85,11 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_writing_the_same_again_does_not_touch_the_disk(tmp_path: Path) -> None:
-    synced: list[int] = []
+    synced: list[object] = []
 
     class CountingDisk(Disk):
         @staticmethod
-        def fsync(fd: int) -> None:
+        def fsync(fd: object) -> None:
             synced.append(fd)
 
     checkpoint = OffsetCheckpoint(tmp_path / "replication-offset-checkpoint", CountingDisk())
@@ -113,10 +113,10 @@ def test_forgetting_waits_for_a_write_that_is_under_way(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     class SlowDisk(Disk):
-        def write_atomically(self, path: Path, data: bytes) -> None:
+        def write_atomically(self, path: Path, data: bytes, *, sync: bool = True) -> None:
             begun.set()
             assert go_on.wait(10)
-            super().write_atomically(path, data)
+            super().write_atomically(path, data, sync=sync)
 
     checkpoint = OffsetCheckpoint(tmp_path / "checkpoint", SlowDisk())
     old, other = TopicPartition("t", 0), TopicPartition("u", 0)

@@ -607,7 +607,7 @@ def read_committed(log: Log) -> list[Record]:
 @given(script=transaction_steps, epoch_per_transaction=st.booleans())
 def test_any_history_of_transactions_keeps_what_was_committed_and_shows_nothing_aborted(
     tmp_path_factory: pytest.TempPathFactory,
-    script: Sequence[tuple[str, object]],
+    script: Sequence[tuple[str, tuple[int, bytes] | int | bytes | None]],
     epoch_per_transaction: bool,
 ) -> None:
     compacted = CompactedLog(tmp_path_factory.mktemp("log"))
@@ -617,7 +617,8 @@ def test_any_history_of_transactions_keeps_what_was_committed_and_shows_nothing_
     for action, argument in script:
         end = compacted.log.log_end_offset
         if action == "write":
-            producer, key = argument  # type: ignore[misc]
+            assert isinstance(argument, tuple)
+            producer, key = argument
             where = in_transaction(producer, sequences[producer], epochs[producer])
             compacted.append((key, b"%d" % end), **where)
             sequences[producer] += 1
@@ -632,8 +633,9 @@ def test_any_history_of_transactions_keeps_what_was_committed_and_shows_nothing_
                 committed.update(pending[argument])
             del pending[argument]
         elif action == "plain":
-            compacted.append((argument, b"%d" % end))  # type: ignore[arg-type]
-            committed[end] = argument  # type: ignore[assignment]
+            assert isinstance(argument, bytes)
+            compacted.append((argument, b"%d" % end))
+            committed[end] = argument
         elif action == "roll":
             compacted.log.roll()
         elif action == "wait":

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,9 @@ from tidelog.storage.log_append import UnexpectedOffsetError
 from tidelog.storage.producer_state import AppendOrigin
 from tidelog.testing.clock import ManualClock
 from tidelog.testing.faulty_disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 OpenLog = Callable[..., Log]
 NOW = 1_700_000_000_000
@@ -161,8 +165,9 @@ def test_a_short_write_that_can_be_finished_is_finished(open_log: OpenLog, disk:
     log = open_log()
     log.append_as_leader(batch(), 0)
 
-    def short(fd: int, data: bytes, position: int) -> int:
-        return os.pwrite(fd, memoryview(data)[: max(1, len(data) // 2)], position)
+    def short(fd: int, data: ReadableBuffer, position: int) -> int:
+        view = memoryview(data)
+        return os.pwrite(fd, view[: max(1, len(view) // 2)], position)
 
     disk.pwrite = short  # type: ignore[method-assign]
     log.segments.active._pwrite = short

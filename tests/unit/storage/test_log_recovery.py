@@ -199,7 +199,12 @@ def test_after_a_clean_stop_nothing_is_read_but_the_end(
     clock.advance(2 * RECENT_MS)
     read: list[int] = []
     pread = disk.pread
-    disk.pread = lambda fd, size, at: read.append(size) or pread(fd, size, at)  # type: ignore[method-assign, assignment, func-returns-value]
+
+    def noted(fd: int, size: int, position: int) -> bytes:
+        read.append(size)
+        return pread(fd, size, position)
+
+    disk.pread = noted
     log = open_log(**SMALL)
     assert log.log_end_offset == log.recovery_point == 10
     assert log.recovery is None

@@ -218,7 +218,7 @@ def test_cleaned_segments_take_the_place_of_old_ones(open_log: OpenLog) -> None:
     log = filled(open_log(segment_bytes=2 * SIZE, cleanup_policy=("compact",)), 7)
     waiting: list[Path] = []
     log.on_segments_deleted = waiting.extend
-    log.replace_segments([cleaned(log, 0, [1, 3])], log.segments[0:2])  # type: ignore[misc]
+    log.replace_segments([cleaned(log, 0, [1, 3])], [log.segments[0], log.segments[1]])
     assert log.segments.base_offsets == [0, 4, 6]
     assert [header.base_offset for _, header in log.segments.first.scan()] == [1, 3]
     assert all(path.name.endswith(".deleted") for path in waiting)

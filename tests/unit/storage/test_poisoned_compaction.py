@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tracemalloc
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from tidelog.records.compression import Codec, compress
 from tidelog.records.record import Record, encode_batch, join_batch
 from tidelog.storage.batch_records import BatchRecords
 from tidelog.storage.cleaner_process import CleanerProcess, InlineRunner, WorkerDied
+from tidelog.storage.cleaner_worker import CompactionEvent
 from tidelog.storage.cleaning_pass import compact_now
+from tidelog.storage.compaction import CompactionJob
 from tidelog.storage.log_dirs import LogDirs
 from tidelog.storage.log_dirs_options import CleanerOptions, LogDirsOptions
 from tidelog.testing.clock import ManualClock
@@ -226,7 +229,7 @@ class DyingRunner(InlineRunner):
 
     deaths = 3
 
-    async def run(self, job):  # type: ignore[no-untyped-def, override]
+    async def run(self, job: CompactionJob) -> AsyncGenerator[CompactionEvent, None]:
         if self.deaths:
             self.deaths -= 1
             raise WorkerDied("out of memory")

@@ -81,8 +81,8 @@ def test_a_batch_with_many_records_is_searched_in_a_thread(
     finished_in: list[int] = []
     real = BatchWalk.advance
 
-    def advance(walk: BatchWalk, seconds: float | None = None) -> bool:
-        done = real(walk, seconds if seconds is None else 0.0)
+    def advance(walk: BatchWalk, steps: int | None = None) -> bool:
+        done = real(walk, steps if steps is None else 0)
         if done:
             finished_in.append(threading.get_ident())
         return done

@@ -13,6 +13,7 @@ from kio.schema.request_header.v2.header import RequestHeader as RequestHeaderV2
 from kio.schema.response_header.v0.header import ResponseHeader as ResponseHeaderV0
 from kio.schema.response_header.v1.header import ResponseHeader as ResponseHeaderV1
 from kio.serial import entity_writer
+from kio.static.protocol import Entity
 
 from tidelog.errors import KafkaError, WireError
 from tidelog.wire.api import ApiKey
@@ -31,7 +32,7 @@ from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 CLIENT_IDS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-def written(entity: object) -> bytes:
+def written(entity: Entity) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()

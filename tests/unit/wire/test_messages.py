@@ -27,8 +27,8 @@ SAME_ON_THE_WIRE = {
 
 
 def kind_of(field: dataclasses.Field[object]) -> str | None:
-    kafka_type = field.metadata.get("kafka_type")
-    return SAME_ON_THE_WIRE.get(kafka_type, kafka_type)
+    kafka_type: str | None = field.metadata.get("kafka_type")
+    return None if kafka_type is None else SAME_ON_THE_WIRE.get(kafka_type, kafka_type)
 
 
 def is_nullable(field: dataclasses.Field[object]) -> bool:

@@ -95,7 +95,7 @@ def as_answers(response: ProduceResponse) -> list[TopicAnswer]:
 def single_request(version: int, records: bytes | None, name: str = "orders") -> ProduceRequest:
     key = {"topic_id": TOPIC_ID} if version >= 13 else {"name": name}
     partition = PartitionProduceData(index=3, records=records)
-    topic = TopicProduceData(**key, partition_data=[partition])  # type: ignore[arg-type]
+    topic = TopicProduceData(**key, partition_data=[partition])
     return ProduceRequest(acks=-1, timeout_ms=1500, topic_data=[topic])
 
 

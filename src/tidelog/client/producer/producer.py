@@ -19,6 +19,7 @@ from typing import Any, Self
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata, TopicMetadata
+from tidelog.client.options import ClientConfig
 from tidelog.client.producer.async_producer import AsyncProducer
 from tidelog.client.producer.buffer_pool import BufferExhaustedError
 from tidelog.client.producer.quick_send import TopicQueues
@@ -50,7 +51,7 @@ class Producer(SendPath):
             raise
 
     @property
-    def config(self) -> object:
+    def config(self) -> ClientConfig:
         """The options in use."""
         return self._core.config
 

@@ -92,7 +92,7 @@ def test_nothing_overtakes_a_request_that_waits() -> None:
         behind = scene.tell({"early": random_uuid()})
         assert not isinstance(waiting, str)
         assert not isinstance(behind, str)
-        assert await asyncio.gather(waiting, behind) == ["late", "early"]
+        assert list(await asyncio.gather(waiting, behind)) == ["late", "early"]
         assert [topic for topic, _ in scene.seen] == ["late", "early"]
 
     run(test)

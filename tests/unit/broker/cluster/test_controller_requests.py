@@ -466,8 +466,12 @@ def test_very_many_partitions_are_opened_and_stopped_in_several_turns_and_in_ord
                 )
             ],
         )
-        led = control.in_order({}, lambda: control.leader_and_isr_in_turns(first, VERSION))
-        stopped = control.in_order({}, lambda: control.stop_replica_in_turns(second))
+        led: LeaderAndIsrResponse | Awaitable[LeaderAndIsrResponse] = control.in_order(
+            {}, lambda: control.leader_and_isr_in_turns(first, VERSION)
+        )
+        stopped: StopReplicaResponse | Awaitable[StopReplicaResponse] = control.in_order(
+            {}, lambda: control.stop_replica_in_turns(second)
+        )
         assert not isinstance(led, LeaderAndIsrResponse)
         assert len(partitions.by_name) == count // 4
         answer = await led
@@ -495,7 +499,9 @@ def test_nothing_more_is_carried_out_once_the_broker_stops(tmp_path: Path) -> No
             ],
         )
         control = scene.controller_requests
-        answer = control.in_order({}, lambda: control.leader_and_isr_in_turns(request, VERSION))
+        answer: LeaderAndIsrResponse | Awaitable[LeaderAndIsrResponse] = control.in_order(
+            {}, lambda: control.leader_and_isr_in_turns(request, VERSION)
+        )
         control.close()
         assert not isinstance(answer, LeaderAndIsrResponse)
         with pytest.raises(KafkaError, match="shutting down"):

@@ -14,6 +14,7 @@ from tidelog.errors import WireError
 from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.codec import encode
+from tidelog.wire.schema import Payload
 
 ASKS = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 
@@ -43,10 +44,12 @@ def test_who_asks_too_early_what_there_is_must_ask_another_broker(key: ApiKey) -
 def test_who_asks_when_the_controller_has_told_is_answered(key: ApiKey) -> None:
     handled: list[object] = []
     ready = dispatcher(knows_cluster=True)
-    ready._routes[key] = SimpleNamespace(  # type: ignore[assignment]
-        api=API_TABLE[key],
-        handle=lambda context, request: handled.append(request) or API_TABLE[key].response(),
-    )
+
+    def handle(context: object, request: object) -> Payload:
+        handled.append(request)
+        return API_TABLE[key].response()
+
+    ready._routes[key] = SimpleNamespace(api=API_TABLE[key], handle=handle)  # type: ignore[assignment]
     connection: Any = SimpleNamespace()
     ready.handle(connection, frame(key))
     assert len(handled) == 1

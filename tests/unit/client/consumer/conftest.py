@@ -124,7 +124,7 @@ class FetchService:
         held.update(asked)
         answers = [each for number, ask in held.items() if (each := self._partition(number, ask)) is not None]
         named = {"topic": self.topic} if version < 13 else {"topic_id": self.topic_id}
-        responses = [FetchableTopicResponse(partitions=answers, **named)] if answers else []  # type: ignore[arg-type]
+        responses = [FetchableTopicResponse(partitions=answers, **named)] if answers else []
         return FetchResponse(session_id=session_id, responses=responses)
 
     def _partition(self, number: int, ask: Any) -> PartitionData | None:

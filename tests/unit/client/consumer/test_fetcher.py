@@ -24,7 +24,8 @@ def three_records(service: FetchService) -> None:
 
 
 def fetches(service: FetchService) -> list[tuple[int, Any]]:
-    return service.broker.requests(ApiKey.FETCH)
+    found: list[tuple[int, Any]] = service.broker.requests(ApiKey.FETCH)
+    return found
 
 
 @pytest.mark.parametrize("version", [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18])

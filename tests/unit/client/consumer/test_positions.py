@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from tests.unit.client.consumer.conftest import FetchService, ServedLog, batch, read
@@ -12,6 +11,7 @@ from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.list_offsets import ListOffsetsResponse
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
@@ -124,7 +124,8 @@ def test_resets_are_tried_again_after_errors(consume: Consume) -> None:
         left = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH]
 
         def handle(request: Payload, version: int) -> Payload | None:
-            response: Any = working(request, version)
+            response = working(request, version)
+            assert isinstance(response, ListOffsetsResponse)
             if left:
                 response.topics[0].partitions[0].error_code = left.pop(0)
             return response

@@ -122,9 +122,16 @@ class ScriptedCluster:
         return await self.ask_node(NODE, build, response, deadline)
 
     async def ask_node(
-        self, node: Node, build: Any, response: type[Payload], deadline: Deadline, **ignored: object
+        self,
+        node: Node,
+        build: Any,
+        response: type[Payload],
+        deadline: Deadline,
+        *,
+        max_version: int | None = None,
+        **ignored: object,
     ) -> Payload:
-        request = build(self._version(response, **ignored)) if callable(build) else build
+        request = build(self._version(response, max_version)) if callable(build) else build
         self.asked.append(request)
         await asyncio.sleep(0.001)
         queue = self.answers[type(request)]

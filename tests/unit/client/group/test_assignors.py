@@ -69,7 +69,10 @@ def assign(case: Case) -> dict[str, list[tuple[str, int]]]:
     (assignor,) = assignors_from([case["assignor"]])
     members = {member["id"]: subscription_of(member) for member in case["members"]}
     assigned = assignor.assign(metadata_of(case), members)
-    return {member_id: sorted(map(tuple, each.partitions)) for member_id, each in assigned.items()}
+    return {
+        member_id: sorted((at.topic, at.partition) for at in each.partitions)
+        for member_id, each in assigned.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])

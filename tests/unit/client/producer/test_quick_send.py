@@ -153,7 +153,8 @@ def test_a_future_reads_its_end_from_the_batch(quick: ModuleType) -> None:
     assert heard[-1] is second
 
     async def awaited() -> RecordMetadata:
-        return await second
+        metadata: RecordMetadata = await second
+        return metadata
 
     assert asyncio.run(awaited()) == expected
     assert "written" in repr(second)

@@ -268,7 +268,8 @@ def test_a_split_keeps_order_futures_callbacks_and_memory() -> None:
     assert len(contents(whole)) == 4
     count = scene.accumulator.split_and_reenqueue(whole)
     assert count > 1
-    base, seen = 7, []
+    base = 7
+    seen: list[bytes | None] = []
     while len(seen) < 4:
         [part] = scene.drain()
         values = contents(part)

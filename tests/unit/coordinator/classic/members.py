@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.reply import Reply
@@ -34,6 +34,13 @@ def new_id(harness: GroupHarness, group_id: str = "g", **options: Any) -> str:
     response = answer(harness.join(group_id, **options))
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     return response.member_id
+
+
+class Timeouts(TypedDict):
+    """The timeouts of a member."""
+
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
 
 
 def join(harness: GroupHarness, group_id: str = "g", **options: Any) -> tuple[str, Reply[JoinGroupResponse]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.coordinator.classic.members import (
     INITIAL_DELAY_MS,
+    Timeouts,
     group,
     join,
     keep_alive,
@@ -190,7 +191,7 @@ def test_a_member_that_waits_for_others_needs_no_heartbeats(harness: GroupHarnes
 
 
 def test_members_that_do_not_sync_in_time_are_out(harness: GroupHarness) -> None:
-    options = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 10_000}
+    options: Timeouts = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 10_000}
     (leader, _), (follower, _) = join(harness, **options), join(harness, **options)
     harness.advance(2 * INITIAL_DELAY_MS)
     synced = harness.sync("g", leader, 1, {leader: b"a", follower: b"b"})
@@ -202,7 +203,7 @@ def test_members_that_do_not_sync_in_time_are_out(harness: GroupHarness) -> None
 
 
 def test_a_leader_that_never_assigns_is_out_and_the_next_one_leads(harness: GroupHarness) -> None:
-    options = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 10_000}
+    options: Timeouts = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 10_000}
     (leader, _), (follower, _) = join(harness, **options), join(harness, **options)
     harness.advance(2 * INITIAL_DELAY_MS)
     waiting = harness.sync("g", follower, 1)
@@ -225,7 +226,7 @@ def test_nobody_is_late_once_all_have_synced(harness: GroupHarness) -> None:
 def test_a_session_that_ends_while_the_leader_assigns_begins_the_next_rebalance(
     harness: GroupHarness,
 ) -> None:
-    options = {"session_timeout_ms": 6000, "rebalance_timeout_ms": 60_000}
+    options: Timeouts = {"session_timeout_ms": 6000, "rebalance_timeout_ms": 60_000}
     (leader, _), (follower, _) = join(harness, **options), join(harness, **options)
     harness.advance(2 * INITIAL_DELAY_MS)
     waiting = harness.sync("g", follower, 1)

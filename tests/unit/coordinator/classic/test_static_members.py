@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, group, join, stable, sync_all
+from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, Timeouts, group, join, stable, sync_all
 
 from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.errors import ErrorCode, KafkaError
@@ -105,7 +105,7 @@ def test_another_protocol_makes_the_group_rebalance(harness: GroupHarness) -> No
 
 
 def test_a_static_member_is_not_put_out_by_a_rebalance_only_by_its_session(harness: GroupHarness) -> None:
-    options = {"session_timeout_ms": 50_000, "rebalance_timeout_ms": 10_000}
+    options: Timeouts = {"session_timeout_ms": 50_000, "rebalance_timeout_ms": 10_000}
     generation_id, (leader, silent) = stable(harness, 2, static=True, **options)
     _, joined = join(harness, **options)
     rejoined = harness.join("g", leader, instance_id="i0", **options)
@@ -116,7 +116,7 @@ def test_a_static_member_is_not_put_out_by_a_rebalance_only_by_its_session(harne
 
 
 def test_a_rebalance_to_which_no_static_member_comes_waits_for_their_sessions(harness: GroupHarness) -> None:
-    options = {"session_timeout_ms": 25_000, "rebalance_timeout_ms": 10_000}
+    options: Timeouts = {"session_timeout_ms": 25_000, "rebalance_timeout_ms": 10_000}
     _, (leader, follower) = stable(harness, 2, static=True, **options)
     answer(harness.leave("g", MemberIdentity(member_id=follower, group_instance_id="i1")))
     harness.advance(20_000)

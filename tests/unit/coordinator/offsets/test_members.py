@@ -104,10 +104,12 @@ def test_a_replaced_static_member_is_fenced(coordinator: Coordinator, version: i
 
 def test_a_member_that_has_no_assignment_yet_has_to_wait(coordinator: Coordinator) -> None:
     member = join(coordinator)
-    how = {"member_id": member.member_id, "generation": member.generation_id}
-    assert coordinator.commit({("orders", 0): 5}, **how) == {("orders", 0): ErrorCode.REBALANCE_IN_PROGRESS}
+    offsets, who, generation = {("orders", 0): 5}, member.member_id, member.generation_id
+    refused = coordinator.commit(offsets, member_id=who, generation=generation)
+    assert refused == {("orders", 0): ErrorCode.REBALANCE_IN_PROGRESS}
     # Producers are not held to that: their transaction is what counts.
-    assert coordinator.commit_in_transaction({("orders", 0): 5}, **how) == {("orders", 0): 0}  # type: ignore[arg-type]
+    taken = coordinator.commit_in_transaction(offsets, member_id=who, generation=generation)
+    assert taken == {("orders", 0): 0}
 
 
 def test_committing_is_as_good_as_a_heartbeat(coordinator: Coordinator) -> None:

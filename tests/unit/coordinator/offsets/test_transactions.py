@@ -78,7 +78,7 @@ def test_two_producers_end_their_transactions_independently(
         assert coordinator.fetch(ORDERS, require_stable=True) == {("orders", 0): UNSTABLE}
         coordinator.restart()
         coordinator.end(producer_id=producer_id, committed=committed)
-    expected = {}
+    expected: dict[tuple[str, int], int] = {}
     if first_committed:
         expected |= {("orders", 0): 5, ("orders", 1): 5}
     if second_committed:

@@ -174,7 +174,6 @@ class Scene:
         assert found is not None
         return found
 
-    @property
     def state(self) -> TransactionState:
         return self.get().state
 
@@ -219,7 +218,7 @@ class Scene:
         self.markers.hold = state.is_prepared
         commit = state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
         self.end(producer, commit=commit, version=version).result()
-        assert self.state is state
+        assert self.state() is state
         return producer
 
 

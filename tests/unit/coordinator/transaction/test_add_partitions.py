@@ -200,7 +200,7 @@ def test_what_the_log_refuses_is_not_added() -> None:
     producer = scene.initialized()
     scene.log.fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert only_code(scene.add(producer)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert scene.state is S.EMPTY
+    assert scene.state() is S.EMPTY
     added(scene.add(producer))
 
 
@@ -223,4 +223,4 @@ def test_a_transaction_that_is_too_large_for_a_record_is_refused() -> None:
     producer = scene.initialized()
     scene.log.max_batch_bytes = 100
     assert only_code(scene.add(producer)) is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert scene.state is S.EMPTY
+    assert scene.state() is S.EMPTY

@@ -47,12 +47,12 @@ def test_partitions_that_refuse_for_now_are_tried_again(refused: ErrorCode) -> N
     scene.end(producer, commit=True).result()
     for _ in range(20):
         scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     assert all(request.partitions == (ORDERS[1],) for request in scene.markers.requests[1:])
     assert len(scene.markers.requests) > 10
     del scene.markers.codes[ORDERS[1]]
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert sorted(entry[0] for entry in scene.markers.written) == ORDERS[:2]
 
 
@@ -62,7 +62,7 @@ def test_partitions_that_cannot_hold_markers_need_none(refused: ErrorCode) -> No
     scene.markers.codes[ORDERS[1]] = refused
     producer = scene.in_state(S.ONGOING)
     scene.end(producer, commit=False).result()
-    assert scene.state is S.COMPLETE_ABORT
+    assert scene.state() is S.COMPLETE_ABORT
 
 
 @pytest.mark.parametrize("refused", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])
@@ -73,7 +73,7 @@ def test_a_coordinator_that_was_replaced_sends_no_more(refused: ErrorCode) -> No
     scene.end(producer, commit=True).result()
     scene.advance(60_000)
     assert len(scene.markers.requests) == 1
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     assert code(scene.init()) is E.CONCURRENT_TRANSACTIONS
 
 
@@ -83,10 +83,10 @@ def test_a_deleted_topic_gets_no_markers() -> None:
     producer = scene.in_state(S.ONGOING)
     added(scene.add(producer, [OFFSETS]))
     scene.end(producer, commit=True).result()
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.image.drop_topic("orders")
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert [entry[0] for entry in scene.markers.written] == [OFFSETS]
 
 
@@ -95,7 +95,7 @@ def test_a_transaction_whose_topics_are_all_gone_is_complete_at_once() -> None:
     producer = scene.in_state(S.ONGOING)
     scene.image.drop_topic("orders")
     scene.end(producer, commit=True).result()
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert scene.markers.requests == []
 
 
@@ -107,15 +107,15 @@ def test_a_partition_that_nobody_has_told_of_yet_gets_its_marker_when_somebody_h
     scene.image.drop_topic("orders")
     scene.markers.nobody_knows = True
     scene.end(producer, commit=True).result()
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     assert [entry[0] for entry in scene.markers.written] == [OFFSETS]
     scene.markers.nobody_knows = False
     scene.markers.untold = set(ORDERS)
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.image.install(orders)
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert [entry[0] for entry in scene.markers.written] == [OFFSETS, *ORDERS[:2]]
 
 
@@ -124,12 +124,12 @@ def test_an_answer_that_leaves_partitions_out_or_fails_is_tried_again() -> None:
     scene.markers.answers.append(ConnectionError("gone"))
     producer = scene.in_state(S.ONGOING)
     scene.end(producer, commit=True).result()
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.markers.raise_next = RuntimeError("a bug")
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
 
 
 def test_a_lost_answer_leads_to_repeated_markers() -> None:
@@ -138,7 +138,7 @@ def test_a_lost_answer_leads_to_repeated_markers() -> None:
     scene.markers.lose()
     scene.advance(MAX_BACKOFF_MS)
     scene.markers.release()
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert scene.markers.requests[0] == scene.markers.requests[1]
     assert {entry[1:] for entry in scene.markers.written} == {(producer.producer_id, 1, True)}
 
@@ -172,10 +172,10 @@ def test_a_late_answer_to_the_shard_before_does_not_end_what_the_next_one_sends(
     scene.epoch += 1
     scene.coordinator.runtime.load_nowait(0, scene.epoch, scene.log)
     late[1].resolve(dict.fromkeys(ORDERS[:2], E.NONE))
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.markers.held.popleft()
     scene.markers.release()
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert [request.coordinator_epoch for request in scene.markers.requests] == [1, 2]
 
 
@@ -187,13 +187,13 @@ def test_the_end_is_written_again_when_the_log_refuses_it(refused: ErrorCode) ->
     producer = scene.in_state(S.PREPARE_COMMIT)
     scene.log.fail_next = KafkaError(refused)
     scene.markers.release()
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     assert only_code(scene.add(Producer(producer.producer_id, 1))) is E.CONCURRENT_TRANSACTIONS
     scene.log.fail_next = KafkaError(refused)
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.advance(MAX_BACKOFF_MS)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert len(scene.markers.requests) == 1
 
 
@@ -205,7 +205,7 @@ def test_an_end_that_is_committed_late_is_not_written_twice() -> None:
     offset = scene.log.end_offset
     scene.advance(5001)
     scene.advance(60_000)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert scene.log.end_offset == offset
 
 
@@ -215,10 +215,10 @@ def test_a_reloaded_shard_goes_on_with_what_was_prepared(state: TransactionState
     scene = Scene(version)
     producer = scene.in_state(state)
     scene.crash()
-    assert scene.state is state
+    assert scene.state() is state
     assert scene.markers.requests[-1] == scene.markers.requests[0]._replace(coordinator_epoch=2)
     scene.markers.release()
-    assert scene.state is (S.COMPLETE_COMMIT if state is S.PREPARE_COMMIT else S.COMPLETE_ABORT)
+    assert scene.state() is (S.COMPLETE_COMMIT if state is S.PREPARE_COMMIT else S.COMPLETE_ABORT)
     assert scene.get().producer_id == producer.producer_id
 
 
@@ -230,14 +230,14 @@ def test_a_reloaded_shard_sends_nothing_before_its_log_is_committed() -> None:
     # The same replica leads again and finds more than is committed.
     scene.epoch += 1
     scene.coordinator.runtime.load_nowait(0, scene.epoch, scene.log)
-    assert scene.state is S.PREPARE_COMMIT
+    assert scene.state() is S.PREPARE_COMMIT
     scene.advance(5001)
     scene.advance(1000)
     assert scene.markers.requests == []
     scene.log.autocommit = True
     scene.log.commit()
     scene.advance(1000)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
 
 
 def test_one_transaction_that_hangs_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:

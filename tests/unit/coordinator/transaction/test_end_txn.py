@@ -38,7 +38,7 @@ def test_an_old_client_keeps_its_epoch(cluster: int, commit: bool) -> None:
     scene = Scene(cluster)
     producer = scene.in_state(S.ONGOING)
     assert scene.end(producer, commit=commit, version=0).result() == NO_PRODUCER
-    assert scene.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert scene.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
     assert present(scene) == producer
     assert scene.markers.written == [
         (name, producer.producer_id, producer.epoch, commit) for name in ORDERS[:2]
@@ -123,9 +123,9 @@ def test_the_answer_comes_before_the_markers(commit: bool) -> None:
     producer = scene.in_state(S.ONGOING)
     scene.markers.hold = True
     assert scene.end(producer, commit=commit).result() == other(producer, 1)
-    assert scene.state is (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT)
+    assert scene.state() is (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT)
     scene.markers.release()
-    assert scene.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert scene.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
     assert scene.get().partitions == frozenset()
 
 
@@ -152,11 +152,11 @@ def test_repeated_and_new_requests_with_nothing_open(
     _is(scene, producer, commit, 2, current)
     if current is E.NONE:
         # An abort where nothing was added: the epoch grows all the same, and no marker is written.
-        assert scene.state is S.COMPLETE_ABORT
+        assert scene.state() is S.COMPLETE_ABORT
         assert present(scene) == other(producer, 1)
         assert scene.get().start_ms == scene.clock.time_ms()
     else:
-        assert scene.state is state
+        assert scene.state() is state
 
 
 @pytest.mark.parametrize("state", PREPARED)
@@ -202,7 +202,7 @@ def test_an_end_that_the_log_refuses_has_not_happened(version: int) -> None:
     producer = scene.in_state(S.ONGOING)
     scene.log.fail_next = KafkaError(E.NOT_ENOUGH_REPLICAS)
     _is(scene, producer, True, version, E.COORDINATOR_NOT_AVAILABLE)
-    assert scene.state is S.ONGOING
+    assert scene.state() is S.ONGOING
     assert scene.markers.requests == []
     # It is still open, so the producer may even change its mind.
     _is(scene, producer, False, version, E.NONE)
@@ -222,7 +222,7 @@ def test_no_marker_is_sent_before_the_outcome_is_committed() -> None:
     assert scene.markers.requests != []
     assert only_code(scene.add(other(producer, 1))) is E.CONCURRENT_TRANSACTIONS
     scene.log.commit()
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
 
 
 def test_an_outcome_that_is_committed_late_is_carried_out_all_the_same() -> None:
@@ -239,7 +239,7 @@ def test_an_outcome_that_is_committed_late_is_carried_out_all_the_same() -> None
     scene.log.autocommit = True
     scene.log.commit()
     scene.advance(100)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert scene.end(producer, commit=True).result() == other(producer, 1)
 
 
@@ -296,11 +296,11 @@ def test_an_end_that_needs_a_producer_id_waits_for_one() -> None:
     async def run() -> Producer:
         reply = scene.end(last, commit=True)
         assert not reply.done
-        assert scene.state is S.ONGOING
+        assert scene.state() is S.ONGOING
         return await reply
 
     assert asyncio.run(run()) == Producer(1001, 0)
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
 
 
 def _is(scene: Scene, producer: Producer, commit: bool, version: int, expected: ErrorCode) -> None:

@@ -158,7 +158,7 @@ def test_a_client_is_told_which_partitions_it_cannot_add(version: int) -> None:
         internal: E.TOPIC_AUTHORIZATION_FAILED,
         missing: E.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert scene.state is S.EMPTY
+    assert scene.state() is S.EMPTY
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -238,7 +238,7 @@ def test_a_transaction_is_ended(version: int, commit: bool) -> None:
         answer = ask(scene, "end_txn", version, request)
         expected = (producer.producer_id, producer.epoch + 1) if version >= 5 else (-1, -1)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (E.NONE, *expected)
-    assert scene.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    assert scene.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
     request.producer_epoch = 9
     fenced = E.PRODUCER_FENCED if version >= 2 else E.INVALID_PRODUCER_EPOCH
     assert ask(scene, "end_txn", version, request).error_code == fenced

@@ -42,7 +42,7 @@ def test_the_next_producer_has_the_same_id_and_a_higher_epoch(state: Transaction
     scene.in_state(state)
     before = scene.get()
     assert scene.initialized() == Producer(before.producer_id, before.producer_epoch + 1)
-    assert scene.state is S.EMPTY
+    assert scene.state() is S.EMPTY
     assert scene.get().partitions == frozenset()
 
 
@@ -58,7 +58,7 @@ def test_an_open_transaction_is_aborted_first_and_its_producer_fenced(version: i
     scene = Scene(version)
     old = scene.in_state(S.ONGOING)
     assert code(scene.init()) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert scene.state is S.COMPLETE_ABORT
+    assert scene.state() is S.COMPLETE_ABORT
     assert {entry[1:] for entry in scene.markers.written} == {(old.producer_id, old.epoch + 1, False)}
     new = scene.initialized()
     assert new == Producer(old.producer_id, old.epoch + 2)

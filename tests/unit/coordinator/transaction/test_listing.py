@@ -135,7 +135,8 @@ def test_while_a_shard_is_being_loaded_nothing_is_listed() -> None:
 def test_a_description_tells_all(scene: Scene) -> None:
     (found,) = described(scene, "old").result()
     assert isinstance(found, Transaction)
-    assert (found.state.label, found.timeout_ms, found.partitions) == ("Ongoing", 60_000, set(ORDERS[:2]))
+    expected = ("Ongoing", 60_000, frozenset(ORDERS[:2]))
+    assert (found.state.label, found.timeout_ms, found.partitions) == expected
     assert found.start_ms == scene.clock.time_ms() - 5000
 
 

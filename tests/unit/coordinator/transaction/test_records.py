@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -127,7 +129,7 @@ def test_an_older_clusters_version_does_not_hurt_a_client_of_a_newer_one() -> No
     producer = scene.in_state(S.ONGOING)
     assert scene.end(producer, commit=True, version=2).result().epoch == producer.epoch + 1
     scene.crash()
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
     assert scene.end(producer, commit=True, version=2).result().epoch == producer.epoch + 1
 
 
@@ -159,7 +161,7 @@ def test_no_step_leads_where_it_must_not(before: TransactionState) -> None:
     transaction = Transaction(
         transactional_id=TX, producer_id=1, producer_epoch=1, timeout_ms=1, state=before, start_ms=0
     )
-    steps = {
+    steps: dict[TransactionState, Callable[[], Transaction]] = {
         S.EMPTY: lambda: transaction.with_new_epoch(1, None, 1),
         S.ONGOING: lambda: transaction.with_partitions(frozenset(ORDERS), 2, 1),
         S.PREPARE_COMMIT: lambda: transaction.prepared(S.PREPARE_COMMIT, 2, 1),

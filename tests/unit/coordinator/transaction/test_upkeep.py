@@ -29,7 +29,7 @@ def test_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(versi
     scene = Scene(version)
     producer = scene.in_state(S.ONGOING)
     scene.advance(TIMEOUT_MS)
-    assert scene.state is S.ONGOING
+    assert scene.state() is S.ONGOING
     scene.advance(ABORT_INTERVAL_MS)
     found = scene.get()
     assert found.state is S.COMPLETE_ABORT
@@ -46,9 +46,9 @@ def test_transactions_are_looked_at_as_often_as_the_option_says() -> None:
     producer = scene.init(timeout_ms=1000).result()
     added(scene.add(producer))
     scene.advance(1000)
-    assert scene.state is S.ONGOING
+    assert scene.state() is S.ONGOING
     scene.advance(100)
-    assert scene.state is S.COMPLETE_ABORT
+    assert scene.state() is S.COMPLETE_ABORT
 
 
 def test_the_time_counts_from_the_first_partition() -> None:
@@ -57,7 +57,7 @@ def test_the_time_counts_from_the_first_partition() -> None:
     scene.advance(2 * TIMEOUT_MS)
     added(scene.add(producer))
     scene.advance(TIMEOUT_MS)
-    assert scene.state is S.ONGOING
+    assert scene.state() is S.ONGOING
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.PREPARE_COMMIT, S.PREPARE_ABORT])
@@ -76,7 +76,7 @@ def test_transactions_in_two_phase_commit_never_time_out() -> None:
     added(scene.add(producer))
     for _ in range(20):
         scene.advance(WEEK_MS)
-    assert scene.state is S.ONGOING
+    assert scene.state() is S.ONGOING
 
 
 def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
@@ -84,10 +84,10 @@ def test_an_abort_that_the_log_refuses_is_tried_again() -> None:
     producer = scene.in_state(S.ONGOING)
     scene.log.fail_next = KafkaError(E.NOT_ENOUGH_REPLICAS)
     scene.advance(TIMEOUT_MS + 1)
-    assert scene.state is S.ONGOING
+    assert scene.state() is S.ONGOING
     assert scene.get().producer_epoch == producer.epoch
     scene.advance(ABORT_INTERVAL_MS)
-    assert scene.state is S.COMPLETE_ABORT
+    assert scene.state() is S.COMPLETE_ABORT
     assert scene.get().producer_epoch == producer.epoch + 1
 
 
@@ -101,7 +101,7 @@ def test_a_step_under_way_is_not_interrupted() -> None:
     scene.log.autocommit = True
     scene.log.commit()
     reply.result()
-    assert scene.state is S.COMPLETE_COMMIT
+    assert scene.state() is S.COMPLETE_COMMIT
 
 
 def test_a_reloaded_shard_looks_for_timeouts_too() -> None:
@@ -109,7 +109,7 @@ def test_a_reloaded_shard_looks_for_timeouts_too() -> None:
     scene.in_state(S.ONGOING)
     scene.crash()
     scene.advance(TIMEOUT_MS + 1)
-    assert scene.state is S.COMPLETE_ABORT
+    assert scene.state() is S.COMPLETE_ABORT
 
 
 def test_an_unloaded_shard_does_nothing() -> None:
@@ -138,7 +138,7 @@ def test_at_the_last_epoch_an_abort_waits_for_a_new_producer_id() -> None:
     asyncio.run(run())
     assert scene.markers.requests[0][:2] == (last.producer_id, MAX_EPOCH)
     assert (scene.get().producer_id, scene.get().producer_epoch) == (1001, 0)
-    assert scene.state is S.COMPLETE_ABORT
+    assert scene.state() is S.COMPLETE_ABORT
 
 
 # Expiry
@@ -175,7 +175,7 @@ def test_an_id_with_markers_to_write_is_kept(state: TransactionState) -> None:
     scene.in_state(state)
     scene.advance(WEEK_MS)
     scene.advance(WEEK_MS)
-    assert scene.state is state
+    assert scene.state() is state
 
 
 def test_age_and_interval_are_options() -> None:
