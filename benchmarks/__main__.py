@@ -112,20 +112,28 @@ class Session:
             if each in self._available and arguments.only in (None, each)
         ]
         figures = Figures()
-        others, seconds = 0.0, 0.0
+        others = stolen = seconds = 0.0
         tolerant = arguments.loaded or arguments.quick
         context = report.conditions(root, racing)
         for turn in range(arguments.rounds):
             others = max(others, quiet.busy_share() if tolerant else quiet.wait_until_quiet())
             # Who goes first changes from round to round.
             for contestant in racing if turn % 2 == 0 else reversed(racing):
-                began = time.perf_counter()
+                began, stolen_time = time.perf_counter(), quiet.StolenTime()
                 benchmark.module.measure(contestant, root, figures, quick=arguments.quick)
                 took = time.perf_counter() - began
                 seconds += took
+                stolen = max(stolen, stolen_time.share)
                 self._console.print(f"{name}, round {turn + 1}, {contestant}: {took:.0f} s")
         return Run(
-            context, arguments.rounds, arguments.quick, arguments.loaded, others, seconds, list(figures)
+            context,
+            arguments.rounds,
+            arguments.quick,
+            arguments.loaded,
+            others,
+            seconds,
+            list(figures),
+            stolen,
         )
 
     def write_page(self) -> None:

@@ -21,6 +21,8 @@ from benchmarks.figures import Figure
 from benchmarks.registry import Benchmark
 
 MIN_ROUNDS = 3
+MAX_STOLEN = 0.1
+"""Of more, figures tell of the host's other guests."""
 
 PREFACE = """\
 # Benchmarks
@@ -52,6 +54,8 @@ class Run:
     seconds: float
     """How long the rounds took."""
     figures: list[Figure] = field(default_factory=list)
+    stolen: float = 0.0
+    """The greatest share of the machine that its host gave to others during a contestant's round."""
 
     @property
     def hindrance(self) -> str:
@@ -60,6 +64,8 @@ class Run:
             return "a quick run"
         if self.loaded:
             return "run on a machine that was not quiet"
+        if self.stolen > MAX_STOLEN:
+            return f"the host gave {self.stolen:.0%} of the machine to others meanwhile"
         if self.rounds < MIN_ROUNDS:
             return f"{self.rounds} of {MIN_ROUNDS} rounds"
         return ""
@@ -79,6 +85,7 @@ class Run:
         self.quick |= later.quick
         self.loaded |= later.loaded
         self.others = max(self.others, later.others)
+        self.stolen = max(self.stolen, later.stolen)
         self.seconds += later.seconds
 
     def described(self) -> dict[str, str]:
@@ -87,7 +94,9 @@ class Run:
         return {
             **self.conditions,
             "rounds": rounds + (", quick" if self.quick else ""),
-            "others": f"at most {self.others:.0%} of the machine" + (", allowed to" if self.loaded else ""),
+            "others": f"at most {self.others:.0%} of the machine before a round"
+            + (", allowed to" if self.loaded else "")
+            + f", {self.stolen:.0%} by its host meanwhile",
         }
 
 

@@ -1,7 +1,8 @@
 """Whether the machine does anything else: CPU used by others while a benchmark waits to begin.
 
 The load average does not tell, for it remembers the round before. So the processors' own counters are read
-twice, some seconds apart, while nothing of ours runs.
+twice, some seconds apart, while nothing of ours runs. What other machines on the same host take from this one
+shows only while it works, and is counted then.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ BOUND = 0.05
 SAMPLE_S = 2.0
 PATIENCE_S = 60.0
 _IDLE = (3, 4)  # idle and waiting for a disk, among the counters of /proc/stat
+_STOLEN = 7
 
 
 class NotQuietError(Exception):
@@ -27,6 +29,20 @@ def busy_share(seconds: float = SAMPLE_S) -> float:
     passed = [after - earlier for earlier, after in zip(before, _counters(), strict=True)]
     total = sum(passed)
     return 1 - sum(passed[index] for index in _IDLE) / total if total else 0.0
+
+
+class StolenTime:
+    """Counts, from when it is made, what the host has given to others while this machine had work."""
+
+    def __init__(self) -> None:
+        self._before = _counters()
+
+    @property
+    def share(self) -> float:
+        """The share of all processors' time."""
+        passed = [after - earlier for earlier, after in zip(self._before, _counters(), strict=True)]
+        total = sum(passed)
+        return passed[_STOLEN] / total if total else 0.0
 
 
 def wait_until_quiet(patience_s: float = PATIENCE_S) -> float:

@@ -8,7 +8,7 @@ gets through), and small frames, which live in the shared receive buffer, are no
 ``FrameBuffers`` is the memory itself: bytearrays in a few sizes that are used again, because a fresh megabyte
 costs more page faults than receiving into it. Only a bounded number is kept; the rest goes back to the
 system. A frame's buffer grows with what has arrived, generously while few are lent, so that nothing is copied
-twice; when much is lent (a crowd of peers that send half a request and wait) to no more than twice what has
+twice; when much is lent (a crowd of peers that send half a request and wait) to an eighth more than what has
 arrived.
 
 Used by ``broker/connection`` only; all of it runs on the loop.
@@ -24,6 +24,7 @@ UNLIMITED = -1
 _KEPT_BYTES = 16 * 1024 * 1024
 _SMALLEST = 256 * 1024
 _GROWTH = 4
+_SPARE_SHARE = 8
 
 
 class RequestMemory:
@@ -80,7 +81,7 @@ class FrameBuffers:
     def take(self, size: int, have: int) -> bytearray:
         """A buffer for a frame of ``size`` bytes of which ``have`` have arrived; its content is arbitrary."""
         if self.are_many:
-            buffer = bytearray(min(size, max(2 * have, _SMALLEST // 4)))
+            buffer = bytearray(min(size, max(have + have // _SPARE_SHARE, _SMALLEST // 4)))
         else:
             buffer = self._of_class(min(size, max(_GROWTH * have, _SMALLEST)))
         self._lent += len(buffer)

@@ -133,6 +133,19 @@ def test_others_share_is_what_was_not_idle(monkeypatch: pytest.MonkeyPatch) -> N
     assert quiet.busy_share(0) == pytest.approx(0.2)
 
 
+def test_stolen_time_is_counted_while_it_works_and_keeps_figures_off_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = iter([[0] * 8, [60, 0, 5, 0, 0, 0, 0, 35]])
+    monkeypatch.setattr(quiet, "_counters", lambda: next(readings))
+    stolen = quiet.StolenTime().share
+    assert stolen == pytest.approx(0.35)
+    run = Run({}, 3, False, False, 0.0, 60.0, [], stolen)
+    assert run.hindrance == "the host gave 35% of the machine to others meanwhile"
+    assert "35% by its host" in run.described()["others"]
+    assert not Run({}, 3, False, False, 0.0, 60.0, [], 0.02).hindrance
+
+
 def test_two_peers_are_each_compared_with_ours() -> None:
     figure = Figure("x", "rate", "1/s", "higher", {PEER: [10], OURS: [40], OLD_PEER: [20]})
     titles, rows = report.table([figure])
