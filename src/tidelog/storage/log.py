@@ -416,6 +416,7 @@ class Log(LogAppend):
         Segments, which may be many, do not learn of it: nobody opens them any more.
         """
         name = suffixed_directory_name(self.topic_partition, DELETE_DIR_SUFFIX)
+        self.is_deleted = True
         self._rename(self.directory.with_name(name))
 
     def delete(self) -> None:

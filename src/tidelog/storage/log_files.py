@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidelog.clock import Clock
-from tidelog.errors import LogDirOfflineError
+from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
 from tidelog.storage.disk import Disk, is_out_of_files, log_dir_offline
 from tidelog.storage.leader_epochs import LeaderEpochCache
@@ -42,6 +42,7 @@ class LogFiles:
         "directory",
         "disk",
         "epochs",
+        "is_deleted",
         "last_flush_ms",
         "log_dir",
         "log_end_offset",
@@ -73,6 +74,8 @@ class LogFiles:
         recovery_point: int,
     ) -> None:
         self.directory = directory
+        self.is_deleted = False
+        """Whether the directory has the name under which it waits for deletion; its files are not told."""
         self.log_dir = directory.parent
         self.topic_partition = partition
         self.config = config
@@ -103,7 +106,9 @@ class LogFiles:
     def unflushed_messages(self) -> int:
         return self.log_end_offset - self.recovery_point
 
-    def _offline(self, doing: str, error: OSError) -> LogDirOfflineError:
+    def _offline(self, doing: str, error: OSError) -> StorageError:
+        if self.is_deleted and isinstance(error, FileNotFoundError):
+            return StorageError(f"{self.topic_partition} is deleted: {doing} is not possible any more")
         return log_dir_offline(self.directory, doing, error)
 
     # -- rolling --------------------------------------------------------------------------------------
@@ -140,14 +145,14 @@ class LogFiles:
         directory = self.directory
         offset = min(offset, self.log_end_offset)
         start = self.recovery_point
-        if offset <= start and not include_empty:
+        if self.is_deleted or (offset <= start and not include_empty):
             return
         for attempt in range(_SYNC_ATTEMPTS, -1, -1):
             try:
                 self._sync(start, offset + include_empty)
                 break
             except OSError as error:
-                if isinstance(error, FileNotFoundError) and not directory.exists():
+                if isinstance(error, FileNotFoundError) and (self.is_deleted or not directory.exists()):
                     # The partition is being deleted, or renamed for that: nothing of it needs to last.
                     return
                 if attempt and is_out_of_files(error) and running_loop() is None:

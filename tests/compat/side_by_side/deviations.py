@@ -135,7 +135,6 @@ KNOWN: dict[str, Deviation] = {
     "metadata.coordinator_of_odd_type[*]": _OTHER_WORDS,
     "connections.odd_bodies[string-not-utf8]": Deviation("strict-bytes", _CLOSED),
     "connections.odd_bodies[compact-array-huge]": Deviation("strict-bytes", _CLOSED),
-    "connections.sasl_without_sasl[*]": Deviation("not-yet", _CLOSED),
     "admin_topics.more_partitions[huge-*]": _TOO_MANY,
     "admin_configs.describe_odd_resource[client-metrics-empty]": _OTHER_RESOURCES,
     "admin_configs.describe_broker": _IDLE,

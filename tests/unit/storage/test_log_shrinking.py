@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import uuid_from_text
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.files import CLEANED_SUFFIX
-from tidelog.storage.log import Log
+from tidelog.storage.log import Isolation, Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment import Segment, WrittenBatch
 from tidelog.testing.clock import ManualClock
@@ -298,6 +298,25 @@ def test_a_flush_of_a_log_that_is_gone_is_no_error(open_log: OpenLog) -> None:
     log = filled(open_log(), 3)
     log.delete()
     log.flush()
+
+
+def test_a_flush_of_a_log_that_waits_for_deletion_is_no_error(open_log: OpenLog) -> None:
+    """It was begun by a segment that rolled, and comes to its turn in a thread when the topic is deleted."""
+    log = filled(open_log(segment_bytes=2 * SIZE), 5)
+    log.recovery_point = 0
+    log.close_handles()
+    log.rename_for_delete()
+    log.flush()
+    log.flush_up_to(log.log_end_offset)
+
+
+def test_a_read_of_a_log_that_waits_for_deletion_takes_no_directory_offline(open_log: OpenLog) -> None:
+    log = filled(open_log(), 3)
+    log.close_handles()
+    log.rename_for_delete()
+    with pytest.raises(StorageError) as error:
+        log.read(0, 1000, isolation=Isolation.LOG_END, min_one_message=True)
+    assert not isinstance(error.value, LogDirOfflineError)
 
 
 def test_closing_leaves_files_without_slack_and_a_snapshot_at_the_end(open_log: OpenLog) -> None:
