@@ -9,7 +9,7 @@ gets through), and small frames, which live in the shared receive buffer, are no
 costs more page faults than receiving into it. Only a bounded number is kept; the rest goes back to the
 system. A frame's buffer grows with what has arrived, generously while few are lent, so that nothing is copied
 twice; when much is lent (a crowd of peers that send half a request and wait) to an eighth more than what has
-arrived.
+arrived, and for those of megabytes to twice as much, for every growth copies what is there.
 
 Used by ``broker/connection`` only; all of it runs on the loop.
 """
@@ -25,6 +25,7 @@ _KEPT_BYTES = 16 * 1024 * 1024
 _SMALLEST = 256 * 1024
 _GROWTH = 4
 _SPARE_SHARE = 8
+_LARGE = 1024 * 1024
 
 
 class RequestMemory:
@@ -81,7 +82,8 @@ class FrameBuffers:
     def take(self, size: int, have: int) -> bytearray:
         """A buffer for a frame of ``size`` bytes of which ``have`` have arrived; its content is arbitrary."""
         if self.are_many:
-            buffer = bytearray(min(size, max(have + have // _SPARE_SHARE, _SMALLEST // 4)))
+            spare = have // _SPARE_SHARE if have < _LARGE else have
+            buffer = bytearray(min(size, max(have + spare, _SMALLEST // 4)))
         else:
             buffer = self._of_class(min(size, max(_GROWTH * have, _SMALLEST)))
         self._lent += len(buffer)

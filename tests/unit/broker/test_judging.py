@@ -157,6 +157,7 @@ def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition
                 threads.judge(RequestJudging([(0, partition, light_batch)]), light_done)
 
         def light_done(failure: Exception | None) -> None:
+            assert failure is None
             order.append("light")
             send()
             send()
@@ -164,6 +165,7 @@ def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition
                 done.set()
 
         def heavy_done(failure: Exception | None) -> None:
+            assert failure is None
             order.append("heavy")
             if len(order) > most:
                 done.set()

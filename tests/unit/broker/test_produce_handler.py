@@ -9,6 +9,8 @@ from types import GeneratorType
 
 import pytest
 
+from tidelog.broker.app import Broker
+from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.judging import RequestJudging
 from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.errors import ErrorCode
@@ -17,6 +19,7 @@ from tidelog.metadata.image import PartitionImage
 from tidelog.records.batch import write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
+from tidelog.replication.append_group import AppendGroup
 from tidelog.storage.log_config import LogConfig
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.testing.raw_client import RawClient
@@ -619,3 +622,26 @@ def test_a_wide_request_that_is_cut_short_closes_the_connection(
         client.send_frame(frame[4:-4])
         assert client.is_closed()
     assert topic.produce(batch(b"w")).base_offset == 0
+
+
+def test_a_look_at_very_many_partitions_is_taken_in_slices(
+    broker: BrokerThread, new_topic: Callable[..., RawTopic]
+) -> None:
+    """Whether they take records just now is asked before a wide request is written."""
+    topic = new_topic()
+
+    def look(inner: Broker, index: int) -> tuple[int, bool]:
+        handler = ProduceHandler(inner, AppendGroup(inner.log_dir_failed))
+        work = handler._takes_writes_in_slices((None, 1, 0, [(topic.name, None, [(index, None)] * 10_000)]))
+        slices = 0
+        while True:
+            try:
+                next(work)
+                slices += 1
+            except StopIteration as end:
+                return slices, end.value
+
+    slices, all_take = broker.call(lambda inner: look(inner, 0))
+    assert all_take
+    assert slices >= 10
+    assert broker.call(lambda inner: look(inner, 7)) == (0, False)

@@ -193,6 +193,17 @@ class ProduceHandler:
                     return False
         return True
 
+    def _takes_writes_in_slices(self, request: ParsedProduce) -> Work[bool]:
+        """The same, slowly."""
+        transactional_id, acks, timeout_ms, topics = request
+        for name, topic_id, partitions in topics:
+            for start in range(0, len(partitions), SLICE):
+                some = [(name, topic_id, partitions[start : start + SLICE])]
+                if not self._takes_writes((transactional_id, acks, timeout_ms, some)):
+                    return False
+                yield
+        return True
+
     def _keep(self, call: ProduceCall) -> tuple[ProduceCall, Callable[[], None]]:
         """The same request in memory of its own, and what gives that back."""
         frame = call.connection.keep(call.frame)
@@ -337,7 +348,7 @@ class ProduceHandler:
     ) -> None:
         # A group of its own: in that of the connections somebody else's batches may be staged.
         apart = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed), self._lane)
-        if not self._takes_writes(call.request):
+        if not await self._lane.run(self._takes_writes_in_slices(call.request)):
             # What would be refused waits for its turn: see ``broker/pending``.
             await call.connection.turn_of(pending)
         try:

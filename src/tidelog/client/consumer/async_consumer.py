@@ -130,7 +130,7 @@ class AsyncConsumer(Polling):
             records = self._take_rest() or await self._poll_records(timeout, None)
             if not records and timeout is not None:
                 return
-            for record in self._begin_hand_out(records):
+            for record in self._begin_delivery(records):
                 yield record
 
     def wakeup(self) -> None:

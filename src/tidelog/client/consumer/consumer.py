@@ -136,7 +136,7 @@ class Consumer:
             records = self.poll(_A_YEAR_S if timeout is None else timeout)
             if not records and timeout is not None:
                 return
-            yield from core._begin_hand_out(records)
+            yield from core._begin_delivery(records)
 
     def wakeup(self) -> None:
         """See :meth:`AsyncConsumer.wakeup`."""

@@ -82,21 +82,21 @@ class Polling:
         self._loop = asyncio.get_running_loop()
         self._wake_flag = WakeFlag(self._loop)
         self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
-        subscription, news = self._subscription, self._wake_flag.tell
+        subscription, wake = self._subscription, self._wake_flag.tell
         self._ongoing_errors = OngoingErrors()
-        self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, news, self._ongoing_errors)
+        self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, wake, self._ongoing_errors)
         isolation = self._fetch_config.isolation_level
         consumer_metrics(self._cluster.metrics, self._fetcher, subscription, isolation)
         has_group = not isinstance(self._membership, NoGroup)
         committed = self._membership.fetch_committed if has_group else None
         self._positions = Positions(
-            self._cluster, subscription, self._fetch_config, committed, news, self._ongoing_errors
+            self._cluster, subscription, self._fetch_config, committed, wake, self._ongoing_errors
         )
-        self._commits = Commits(self._membership, subscription, self._interceptors, self._call_back, news)
+        self._commits = Commits(self._membership, subscription, self._interceptors, self._call_back, wake)
         self._membership.start(
             subscription, self._cluster, self.config, RebalanceCallbacks(subscription, self._call_back)
         )
-        self._membership.subscribe_wakeups(news)
+        self._membership.subscribe_wakeups(wake)
         self._membership.subscribe_commits(self._interceptors.on_commit)
         subscription.on_position_change = self._positions_changed
         self._cluster.subscribe_updates(self._metadata_changed)
@@ -261,7 +261,7 @@ class Polling:
 
     # Iteration
 
-    def _begin_hand_out(self, records: list[ConsumerRecord]) -> Iterable[ConsumerRecord]:
+    def _begin_delivery(self, records: list[ConsumerRecord]) -> Iterable[ConsumerRecord]:
         before = self._fetcher.collector.collected
         self._subscription.held_back = dict(before)
         return self._delivered.start(records, before)
