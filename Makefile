@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml hatch_build.py $(CODEC)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	$(BIN)/python -m compileall -q src
+	-$(BIN)/python -m tidelog.spark.class_archive
 	@touch $@
 
 run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it)
@@ -43,27 +44,29 @@ cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 
 	@$(BIN)/python scripts/run_cassandra.py
 
 test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(LAST_RESORT) -m 'not spark and not long' $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(LAST_RESORT) -m 'not spark and not long' $(TESTS)
 	$(BIN)/python -m pytest -m 'spark and not long' $(TESTS)
 
-chaos: $(STAMP) ## the crash tests that take minutes
-	TIDELOG_LOOP_LIMIT_MS=20 $(BIN)/python -m pytest -m long tests/chaos
+chaos: $(STAMP) ## the crash tests in full, of which `make test` runs a sample
+	TIDELOG_CHAOS=whole TIDELOG_LOOP_LIMIT_MS=20 $(BIN)/python -m pytest tests/chaos
 
-lint: $(STAMP) ## format, lint, types, import contracts
+lint: $(STAMP) ## format, lint, generated clients, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/generate_sync_clients.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 check: lint ## the two-minute loop: what `make lint` does, and unit tests
 	$(BIN)/python -m pytest -q -n 2 -m 'not slow and not spark' tests/unit tests/contract
 
-format: $(STAMP) ## format the code and mend what the linter can mend
+format: $(STAMP) ## format the code, generate the synchronous clients, mend what the linter can mend
 	$(BIN)/ruff format .
+	$(BIN)/python scripts/generate_sync_clients.py
 	$(BIN)/ruff check --fix .
 
 compat: $(STAMP) ## foreign clients and Kafka's own tools (needs Java, Go, Node and their registries)
-	$(BIN)/python -m pytest -q tests/compat
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat
 
 bench: $(STAMP) ## measure against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks

@@ -28,7 +28,8 @@ MODULES = (
     "tidelog.coordinator.group.offsets.committed_offset",
     "tidelog.coordinator.group.offsets.offset_fold",
     "tidelog.coordinator.log_walker",
-    "tidelog.storage.batch_search",
+    "tidelog.metrics.request_times",
+    "tidelog.storage.segment.batch_search",
 )
 
 
@@ -97,6 +98,7 @@ def compile_modules(package_root: Path, work: Path) -> dict[str, Path]:
         language_level=3,
     )
     command = build_ext(Distribution({"name": "tidelog", "ext_modules": modules}))
+    command.parallel = os.cpu_count()
     command.build_lib = str(work / "lib")
     command.build_temp = str(work / "objects")
     command.ensure_finalized()

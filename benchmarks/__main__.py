@@ -1,4 +1,7 @@
-"""`python -m benchmarks`: choose benchmarks, run them in rounds, show and write what came out."""
+"""`python -m benchmarks`: choose benchmarks, run them in rounds, show and write what came out.
+
+`python -m benchmarks soak` is no race: it watches one broker for a while (`benchmarks/soak.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from foreign.toolchain import CACHE, ROOT
 from rich.console import Console
-from tests.compat.toolchain import CACHE, ROOT
 
-from benchmarks import contestants, quiet, report
+from benchmarks import contestants, quiet, report, soak
 from benchmarks.figures import Figures
 from benchmarks.page import MIN_ROUNDS, Results, Run
 from benchmarks.registry import BENCHMARKS, Benchmark
@@ -144,6 +147,8 @@ class Session:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["soak"]:
+        return soak.main(sys.argv[2:])
     arguments = parse()
     console = Console()
     console.width = max(console.width, 180)  # a table in a file or a pipe need not be narrow

@@ -20,8 +20,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.compat import toolchain
-from tests.compat.broker_process import BrokerProcess, free_port
+from foreign import toolchain
+from foreign.broker_process import BrokerProcess, free_port
 
 KRAFT_JARS, ZOOKEEPER_JARS = "kafka-4", "kafka-3.9"
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from confluent_kafka import Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import wire
 from benchmarks.contestants import create_topic, started

@@ -19,8 +19,8 @@ from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
-from tests.unit.records.codec_modules import CodecModules
 
+from benchmarks.codec_modules import CodecModules
 from benchmarks.figures import OURS, Figures
 
 NAME = "codec"

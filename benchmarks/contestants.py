@@ -16,12 +16,12 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.compat import toolchain
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign import toolchain
+from foreign.broker_process import BrokerProcess, Tidelog
 
 from benchmarks import apache, wire
 from benchmarks.figures import OLD_PEER, OURS, PEER
-from tidelog.testing.zookeeper import ZooKeeperEnsemble
+from tidelog.processes.zookeeper import ZooKeeperEnsemble
 
 BROKERS = 3
 VERSIONS = {PEER: "Apache Kafka 4.3.1 (KRaft)", OLD_PEER: "Apache Kafka 3.9.2 (ZooKeeper)"}

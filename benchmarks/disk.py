@@ -14,7 +14,7 @@ import statistics
 import time
 from pathlib import Path
 
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import acknowledgements, pipeline, rdkafka_load, wire
 from benchmarks.contestants import create_topic, scratch, started

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from foreign.broker_process import BrokerProcess
 from kazoo.client import KazooClient
 from kazoo.protocol.states import WatchedEvent
-from tests.compat.broker_process import BrokerProcess
 
 from benchmarks import failover_probe
 from benchmarks.contestants import BROKERS, cluster

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from tests.compat.broker_process import BrokerProcess
-from tests.compat.toolchain import ROOT
+from foreign.broker_process import BrokerProcess
+from foreign.toolchain import ROOT
 
 from benchmarks import wire
 from benchmarks.contestants import create_topic, started

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import wire
 from benchmarks.contestants import create_topic, started
@@ -27,7 +28,7 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
     with started(contestant, root) as broker:
         warm_up(broker)
         for client, samples in (
-            ("librdkafka", _librdkafka(broker, count)),
+            ("librdkafka", librdkafka(broker, count)),
             ("bare socket", _bare(broker, count)),
         ):
             cuts = statistics.quantiles(samples, n=100)
@@ -35,12 +36,16 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
             figures.add(NAME, contestant, f"end to end, {client}, p99", cuts[98] * 1e3, "ms", "lower")
 
 
-def _librdkafka(broker: BrokerProcess, count: int) -> list[float]:
+def librdkafka(
+    broker: BrokerProcess, count: int, address: str = "", security: Mapping[str, str] | None = None
+) -> list[float]:
+    """Seconds from producer to consumer; ``address`` and ``security`` where it is not the plain listener."""
     create_topic(broker, "latency")
-    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0, "acks": "all"})
+    known = {"bootstrap.servers": address or broker.address, **(security or {})}
+    producer = Producer({**known, "linger.ms": 0, "acks": "all"})
     consumer = Consumer(
         {
-            "bootstrap.servers": broker.address,
+            **known,
             "group.id": "never-joined",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 1,

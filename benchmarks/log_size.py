@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import big_log, pipeline, request_cost, wire
 from benchmarks.contestants import create_topic, make, scratch

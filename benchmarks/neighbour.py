@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.compat.broker_process import BrokerProcess
-from tests.compat.toolchain import ROOT
+from foreign.broker_process import BrokerProcess
+from foreign.toolchain import ROOT
 
 from benchmarks import attacks, heavy_batches, neighbour_probe, wire
 from benchmarks.attacks import Attack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -14,7 +15,13 @@ SINGLE: dict[str, int] = {"linger.ms": 0, "batch.num.messages": 1}
 
 
 def produce(
-    addresses: str, topic: str, partitions: int, size: int, count: int, batching: dict[str, int] = BATCHED
+    addresses: str,
+    topic: str,
+    partitions: int,
+    size: int,
+    count: int,
+    batching: dict[str, int] = BATCHED,
+    security: Mapping[str, str] | None = None,
 ) -> tuple[int, float]:
     """Send at least `count` records with acks=all; gives how many it were and the seconds they took."""
     refused: list[KafkaError] = []
@@ -33,6 +40,7 @@ def produce(
             "delivery.report.only.error": True,
             "on_delivery": delivered,
             **batching,
+            **(security or {}),
         }
     )
     chunks = [
@@ -53,7 +61,9 @@ def produce(
     return sent, seconds
 
 
-def consume(addresses: str, topic: str, partitions: int, count: int) -> tuple[int, float]:
+def consume(
+    addresses: str, topic: str, partitions: int, count: int, security: Mapping[str, str] | None = None
+) -> tuple[int, float]:
     """Read at least `count` records from the beginning; gives how many it were and the seconds they took."""
     consumer = Consumer(
         {
@@ -64,6 +74,7 @@ def consume(addresses: str, topic: str, partitions: int, count: int) -> tuple[in
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_000_000,
             "fetch.message.max.bytes": 4 << 20,
+            **(security or {}),
         }
     )
     began = time.perf_counter()

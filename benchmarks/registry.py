@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 from benchmarks import (
+    authorizer,
     client_consumer,
     client_producer,
     codec,
@@ -17,14 +18,17 @@ from benchmarks import (
     latency,
     log_size,
     neighbour,
+    quotas,
     replay,
     replication,
     report,
     request_cost,
+    spark_alone,
     spark_partitions,
     spark_pipelines,
     spark_source,
     throughput,
+    tls,
 )
 from benchmarks.figures import OLD_PEER, OURS, PEER, Figure
 from benchmarks.report import LABELS, Cells
@@ -51,6 +55,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "cost": Benchmark(request_cost),
     "throughput": Benchmark(throughput),
     "latency": Benchmark(latency),
+    "tls": Benchmark(tls),
+    "authorizer": Benchmark(authorizer, (OURS,)),
     "replication": Benchmark(replication, (OURS, PEER, OLD_PEER)),
     "disk": Benchmark(disk, on_disk=True),
     "footprint": Benchmark(footprint),
@@ -59,10 +65,12 @@ BENCHMARKS: dict[str, Benchmark] = {
     "groups": Benchmark(heartbeats),
     "failover": Benchmark(failover, (OURS, OLD_PEER)),
     "neighbour": Benchmark(neighbour, on_request=True, show=report.matrix),
+    "quotas": Benchmark(quotas, on_request=True),
     "codec": Benchmark(codec, (OURS,)),
     "client-consumer": Benchmark(client_consumer),
     "client-producer": Benchmark(client_producer),
     "spark-source": Benchmark(spark_source, labels=SPARK_LABELS),
     "spark-partitions": Benchmark(spark_partitions, labels=SPARK_LABELS),
     "spark-pipelines": Benchmark(spark_pipelines, labels=SPARK_LABELS),
+    "spark-alone": Benchmark(spark_alone, (OURS,), labels=SPARK_LABELS, on_request=True),
 }

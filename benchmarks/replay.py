@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import offset_log, wire
 from benchmarks.contestants import make, scratch

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import confluent_kafka
+from foreign.toolchain import ROOT
 from rich.console import Console
 from rich.table import Table
-from tests.compat.toolchain import ROOT
 
 from benchmarks.contestants import VERSIONS
 from benchmarks.figures import OLD_PEER, OURS, PEER, Figure

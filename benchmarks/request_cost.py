@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import pipeline, wire
 from benchmarks.contestants import create_topic, started
@@ -34,28 +34,27 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
         scale = 1 if quick else 4
         warm_up(broker)
         for depth in DEPTHS:
-            small = _produce_lanes(broker, f"small-{depth}", (1, 100), 5000 * scale)
+            small = produce_lanes(broker, f"small-{depth}", (1, 100), 5000 * scale)
             _run(broker, figures, "1x100 B produce", small, depth, wire.PRODUCE_ERROR_AT)
-            large = _produce_lanes(broker, f"large-{depth}", (RECORDS, RECORD_BYTES), 1000 * scale)
+            large = produce_lanes(broker, f"large-{depth}", (RECORDS, RECORD_BYTES), 1000 * scale)
             _run(broker, figures, "16 KB produce", large, depth, wire.PRODUCE_ERROR_AT)
-        topic_id, batches = _fill(broker, "fetched", LOG_BYTES)
+        topic_id, batches = fill(broker, "fetched", LOG_BYTES)
         for depth in DEPTHS:
             for name, size, count in (("16 KB fetch", BATCH_BYTES, 4000), ("1 MB fetch", 1 << 20, 250)):
-                lanes = _fetch_lanes(topic_id, batches, size, count * scale)
+                lanes = fetch_lanes(topic_id, batches, size, count * scale)
                 _run(broker, figures, name, lanes, depth, wire.FETCH_ERROR_AT)
 
 
 def warm_up(broker: BrokerProcess) -> None:
     """Some 60,000 requests of all kinds, which a JVM needs before it has compiled its hot paths."""
-    pipeline.run(broker.port, _produce_lanes(broker, "warm-up", (1, 100), 10_000), 16, wire.PRODUCE_ERROR_AT)
-    pipeline.run(broker.port, _produce_lanes(broker, "warm-up-too", (4, 100), 2000), 1, wire.PRODUCE_ERROR_AT)
-    topic_id, batches = _fill(broker, "warm-up-fetched", 8 << 20)
-    pipeline.run(broker.port, _fetch_lanes(topic_id, batches, BATCH_BYTES, 3000), 4, wire.FETCH_ERROR_AT)
+    pipeline.run(broker.port, produce_lanes(broker, "warm-up", (1, 100), 10_000), 16, wire.PRODUCE_ERROR_AT)
+    pipeline.run(broker.port, produce_lanes(broker, "warm-up-too", (4, 100), 2000), 1, wire.PRODUCE_ERROR_AT)
+    topic_id, batches = fill(broker, "warm-up-fetched", 8 << 20)
+    pipeline.run(broker.port, fetch_lanes(topic_id, batches, BATCH_BYTES, 3000), 4, wire.FETCH_ERROR_AT)
 
 
-def _produce_lanes(
-    broker: BrokerProcess, topic: str, shape: tuple[int, int], count: int
-) -> list[list[bytes]]:
+def produce_lanes(broker: BrokerProcess, topic: str, shape: tuple[int, int], count: int) -> list[list[bytes]]:
+    """Requests of idempotent producers, one for each connection, to a new topic."""
     topic_id = create_topic(broker, topic, CONNECTIONS)
     lanes = []
     for partition in range(CONNECTIONS):
@@ -64,7 +63,7 @@ def _produce_lanes(
     return lanes
 
 
-def _fill(broker: BrokerProcess, topic: str, size_bytes: int) -> tuple[bytes, int]:
+def fill(broker: BrokerProcess, topic: str, size_bytes: int) -> tuple[bytes, int]:
     """A log of 16 KB batches to fetch from; returns its topic and how many batches there are."""
     topic_id = create_topic(broker, topic)
     template = wire.batch(RECORDS, RECORD_BYTES, producer_id=wire.new_producer_id(broker.port))
@@ -73,7 +72,7 @@ def _fill(broker: BrokerProcess, topic: str, size_bytes: int) -> tuple[bytes, in
     return topic_id, len(requests)
 
 
-def _fetch_lanes(topic_id: bytes, batches: int, size: int, count: int) -> list[list[bytes]]:
+def fetch_lanes(topic_id: bytes, batches: int, size: int, count: int) -> list[list[bytes]]:
     """Fetches at the starts of batches all over the log, far enough from its end to be answered in full."""
     span = batches - 2 * (size // BATCH_BYTES) - 1
     starts = [wire.fetch_request(topic_id, 0, RECORDS * (index * 7919 % span), size) for index in range(span)]

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.compat import toolchain
-from tests.compat.broker_process import BrokerProcess
+from foreign import toolchain
+from foreign.broker_process import BrokerProcess
 
 from benchmarks.contestants import started
 from benchmarks.figures import OURS
@@ -25,6 +25,7 @@ from benchmarks.figures import OURS
 JARS = "spark-kafka"
 TIMEOUT_S = 1200
 FORMATS = {"tidelog": "tidelog", "apache": "kafka"}
+CPU_PARTS = ("driver", "JVM", "workers")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -75,25 +76,46 @@ def fill(bootstrap: str, topic: str, size: int, count: int) -> None:
         producer.flush()
 
 
+class _Process(NamedTuple):
+    number: int
+    name: str
+    own_s: float
+    ended_s: float
+    """Of its children that have ended."""
+
+
 def cpu_seconds() -> float:
     """CPU that this process and everything below it have used."""
-    below: dict[int, list[int]] = {}
-    used: dict[int, float] = {}
+    return sum(cpu_parts().values())
+
+
+def cpu_parts() -> dict[str, float]:
+    """The same by what uses it: the driver's Python, the JVM, the Python processes that it has started."""
+    below: dict[int, list[_Process]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            head, _, tail = (entry / "stat").read_text().rpartition(")")
         except OSError:
             continue
-        below.setdefault(int(fields[1]), []).append(int(entry.name))
-        used[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS
-    total, waiting = 0.0, [os.getpid()]
+        fields = tail.split()
+        times = [int(field) / _TICKS for field in fields[11:15]]
+        process = _Process(int(entry.name), head.partition("(")[2], sum(times[:2]), sum(times[2:]))
+        below.setdefault(int(fields[1]), []).append(process)
+        if process.number == os.getpid():
+            used = {"driver": process.own_s + process.ended_s, "JVM": 0.0, "workers": 0.0}
+    waiting = [(each, "driver") for each in below.get(os.getpid(), [])]
     while waiting:
-        process = waiting.pop()
-        total += used.get(process, 0.0)
-        waiting += below.get(process, [])
-    return total
+        process, part = waiting.pop()
+        if process.name == "java":
+            used["JVM"] += process.own_s
+            used["workers"] += process.ended_s
+            part = "workers"
+        else:
+            used[part] += process.own_s + process.ended_s
+        waiting += [(each, part) for each in below.get(process.number, [])]
+    return used
 
 
 def session(arguments: dict[str, Any], **options: str) -> Any:

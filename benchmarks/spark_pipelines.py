@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import spark_driver
 from benchmarks.contestants import scratch
@@ -59,8 +59,8 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
 
 
 def _prepare(broker: BrokerProcess, directory: Path) -> None:
+    from tidelog.pipelines.framework.topics import ensure_topics
     from tidelog.pipelines.pipeline import PipelineSettings
-    from tidelog.pipelines.topics import ensure_topics
 
     ensure_topics(PipelineSettings(broker.address, directory), partitions=PARTITIONS)
 
@@ -154,7 +154,7 @@ def _sent(admin: Any) -> int:
     """Events in the log."""
     from tidelog import OffsetSpec
     from tidelog.ids import TopicPartition
-    from tidelog.pipelines import events
+    from tidelog.pipelines.framework import events
 
     wanted = [TopicPartition(kind.topic, number) for kind in events.KINDS for number in range(PARTITIONS)]
     found = admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 
 from benchmarks import rdkafka_load
 from benchmarks.contestants import create_topic, started

@@ -1,6 +1,7 @@
-"""Write the pages of ``docs/reference/`` from the option tables (``make docs``).
+"""Write the pages of ``docs/reference/`` from the option tables and the table of access (``make docs``).
 
-Unit tests call :func:`render` and :func:`render_clients` and fail when the committed pages say otherwise.
+Unit tests call :func:`render`, :func:`render_clients`, :func:`render_access`, :func:`render_metrics` and
+:func:`render_client_metrics` and fail when the committed pages say otherwise.
 """
 
 from __future__ import annotations
@@ -8,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tidelog.broker.required_access import REQUIRED, Access, Need
+from tidelog.client.metric_catalog import FAMILIES as CLIENT_FAMILIES
+from tidelog.client.metric_catalog import WITHOUT_MEANING, is_kafkas
 from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options import unsupported as unsupported_by_clients
 from tidelog.metadata.broker_options import SUBJECTS
 from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS
 from tidelog.metadata.unsupported_options import UNSUPPORTED
+from tidelog.metrics.alerts import ALERTS
+from tidelog.metrics.catalog import SECTIONS
+from tidelog.metrics.dashboards import ALL as DASHBOARDS
+from tidelog.metrics.pipeline_catalog import FAMILIES as PIPELINE_FAMILIES
 from tidelog.options import MAX_INT, MAX_LONG, Option
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 PAGE = REFERENCE / "configuration.md"
 CLIENT_PAGE = REFERENCE / "client-configuration.md"
+ACCESS_PAGE = REFERENCE / "access.md"
+METRICS_PAGE = REFERENCE / "metrics.md"
+CLIENT_METRICS_PAGE = REFERENCE / "client-metrics.md"
 
 _INTRODUCTION = """\
 # Configuration
@@ -33,8 +44,7 @@ suggestion, and bad values are refused at start.
   `tidelog start --set name=value`.
 - [Topic options](#topic-options): per topic, with `tidelog topics create --config name=value` or
   `tidelog configs alter`.
-- [Group options](#group-options): per consumer group, with `kafka-configs --entity-type groups` or any
-  admin client.
+- [Group options](#group-options): per consumer group, with `tidelog configs alter --group`.
 - [Options without effect](#options-without-effect): known to Kafka, not honoured here.
 
 **Changeable** says whether an option can be altered while the broker runs (`tidelog configs alter`):
@@ -63,6 +73,48 @@ that only Java needs are warned about once.
 
 - [Producer](#producer), [Consumer](#consumer), [Admin](#admin)
 - [Options without effect](#options-without-effect)
+"""
+
+_METRICS_INTRODUCTION = """\
+# Metrics
+
+<!-- Written by scripts/generate_reference.py from tidelog.metrics.catalog. Do not edit: run `make docs`. -->
+
+A broker tells of itself over HTTP where `metrics.listeners` names an address (`tidelog start --metrics
+127.0.0.1:9404`), and nowhere otherwise:
+
+- `/metrics`: everything below, as Prometheus' text, or as OpenMetrics where the `Accept` header asks for it.
+- `/telemetry`: what clients have pushed of their own figures (KIP-714), by client, as JSON.
+- `/live`: 200 while the process answers.
+- `/ready`: 200 while the broker serves, its replicas are in sync and no log directory has failed; else
+  503, and why.
+
+Nobody has to log in there, so let only those reach the address who may know. Names are those of the JMX
+exporter's example rules and of Strimzi's classic ones, so that dashboards and alerts made for Apache Kafka
+find what they ask for. `tidelog.metrics.names=reporter` gives the names of Strimzi's Metrics Reporter
+instead, where they differ: the column *reporter* says how.
+
+`tidelog metrics dashboards DIR` writes dashboards for Grafana ({dashboards}) and {alerts} alert rules for
+Prometheus.
+
+Counters begin at the start of the broker. Quantiles of request times are of the last two to five minutes,
+those of other times since the start; both are exact to an eighth of their value. Requests that came together
+on a connection are handled together, and each is said to have taken the same part of that time. Figures that
+have no meaning in Python (`jvm_...`) are left out; `process_...` is there. What clients push comes besides,
+under names that begin with `kafka_client_`. `tidelog.otlp.endpoint` sends all of it to an OpenTelemetry
+collector under the same names.
+"""
+
+_ACCESS_INTRODUCTION = """\
+# What is checked where
+
+<!-- Written by scripts/generate_reference.py from broker/required_access. Do not edit: run `make docs`. -->
+
+Every request, with the operations that its sender must be allowed where there is an
+[authorizer](../security.md#access-control). READ, WRITE, DELETE and ALTER bring DESCRIBE along, and
+ALTER_CONFIGS brings DESCRIBE_CONFIGS. What is missing is answered with TOPIC_AUTHORIZATION_FAILED (29),
+GROUP_AUTHORIZATION_FAILED (30), CLUSTER_AUTHORIZATION_FAILED (31) or TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+(53), after the kind of the resource, for the whole request unless the last column says otherwise.
 """
 
 _CHANGEABLE = {"read-only": "no", "per-broker": "per broker", "cluster-wide": "cluster"}
@@ -112,6 +164,80 @@ def render_clients() -> str:
         parts.append(group.reason + "\n")
         parts.append(", ".join(f"`{name}`" for name in group.names) + "\n")
     return "\n".join(parts)
+
+
+def render_metrics() -> str:
+    """The page of figures."""
+    dashboards = ", ".join(each.name for each in DASHBOARDS)
+    lines = [_METRICS_INTRODUCTION.format(dashboards=dashboards, alerts=len(ALERTS))]
+    pipelines = ("Pipelines (`tidelog pipeline run --metrics`)", PIPELINE_FAMILIES)
+    for title, section in (*SECTIONS, pipelines):
+        lines += [
+            f"## {title}",
+            "",
+            "| Name | Kind | Labels | What it tells | reporter |",
+            "|---|---|---|---|---|",
+        ]
+        for metric in section:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            newer = "" if metric.newer_name == metric.name else f"`{metric.newer_name}`"
+            lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {newer} |")
+        lines.append("")
+    lines += ["## Alerts", "", "| Alert | Fires when | For | Severity |", "|---|---|---|---|"]
+    for alert in ALERTS:
+        expr = alert.expr.replace("|", "\\|")
+        lines.append(f"| {alert.name} | `{expr}` | {alert.for_s} s | {alert.severity} |")
+    return "\n".join(lines) + "\n"
+
+
+_CLIENT_METRICS_INTRODUCTION = """# Figures of the clients
+
+Printed by `scripts/generate_reference.py` from `client/metric_catalog.py`; do not edit. What `metrics()` of a
+client returns and its reporters get, by Kafka's groups and names; how, is said in
+[the Python client](../client.md#metrics-and-logs). Every figure has the tag `client-id`, too. Figures without
+a counterpart in Java's clients are marked with a star.
+"""
+
+
+def render_client_metrics() -> str:
+    """The page of the clients' figures."""
+    parts = [_CLIENT_METRICS_INTRODUCTION]
+    for title, families in CLIENT_FAMILIES:
+        parts.append(f"## {title}\n")
+        for family in families:
+            tags = f", by {', '.join(f'`{tag}`' for tag in family.tags)}" if family.tags else ""
+            group = family.group.replace("{client}", "…")
+            parts.append(f"### `{group}`{tags}\n")
+            parts.append("| Name | What it tells |\n|---|---|")
+            for figure in family.figures:
+                star = "" if is_kafkas(family, figure) else " *"
+                parts.append(_row((f"`{figure.name}`{star}", figure.doc)))
+            parts.append("")
+    parts.append("## Figures of Java's clients that are not here\n")
+    parts.append("| Figures | Why |\n|---|---|")
+    parts += [_row((", ".join(f"`{name}`" for name in names), why)) for names, why in WITHOUT_MEANING]
+    return "\n".join(parts) + "\n"
+
+
+def render_access() -> str:
+    """The whole page about access, by the number of the API."""
+    lines = ["| | API | Needs | Otherwise |", "|---|---|---|---|"]
+    for key in sorted(REQUIRED):
+        access = REQUIRED[key]
+        name = "".join(word.capitalize() for word in key.name.split("_"))
+        lines.append(_row((str(int(key)), name, _needs(access), access.note)))
+    return "\n".join((_ACCESS_INTRODUCTION, *lines)) + "\n"
+
+
+def _needs(access: Access) -> str:
+    return "; ".join(map(_need, access.needs)) or "nothing"
+
+
+def _need(need: Need) -> str:
+    operation = (
+        need.operation.name if need.instead is None else f"{need.operation.name} or {need.instead.name}"
+    )
+    return f"{operation} {need.kind.label}"
 
 
 def _client_tables(title: str, subjects: Mapping[str, Iterable[Option]]) -> Iterable[str]:
@@ -192,6 +318,13 @@ def _row(cells: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for page, text in ((PAGE, render()), (CLIENT_PAGE, render_clients())):
+    pages = (
+        (PAGE, render()),
+        (CLIENT_PAGE, render_clients()),
+        (ACCESS_PAGE, render_access()),
+        (METRICS_PAGE, render_metrics()),
+        (CLIENT_METRICS_PAGE, render_client_metrics()),
+    )
+    for page, text in pages:
         page.write_text(text, encoding="utf-8")
         print(f"wrote {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")

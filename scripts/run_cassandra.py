@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.compat import toolchain  # noqa: E402
-from tests.compat.cassandra import Cassandra  # noqa: E402
+from foreign import toolchain  # noqa: E402
+from foreign.cassandra import Cassandra  # noqa: E402
 
 
 def main() -> int:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client import Consumer, Producer, TopicPartition
-from tidelog.pipelines import events
-from tidelog.pipelines.events import EventKind
-from tidelog.pipelines.topics import ensure_topics
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.events import EventKind
+from tidelog.pipelines.framework.topics import ensure_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,18 +5,31 @@ A search that draws anew each time belongs into a session of its own (``TIDELOG_
 somebody looks at what it finds, not into a check that others wait for. Spark's tests are run one after the
 other: two Javas and their Python workers on two cores starve each other, and Spark gives a worker ten
 seconds to start.
+
+Files of tests lie in memory where there is room: a broker that stops syncs seven files per partition, and no
+test is about how long a disk takes for that.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
+# How long it takes to draw examples depends on what else the machine does.
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 if os.environ.get("TIDELOG_HYPOTHESIS") != "random":
     settings.load_profile("repeatable")
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 SPARK_MODULES = (
     "test_spark_cluster",

@@ -1,17 +1,18 @@
 """Tidelog: a Kafka-compatible commit log in Python.
 
-The clients are importable from here (``from tidelog import Producer``) and are loaded when they are first
-named, so that a broker does not pay for them; ``tidelog.client`` has the table.
+What most programs need is importable from here (``from tidelog import Producer``): the clients, their
+records and specs, the errors that programs catch. It is loaded when it is first named, so that a broker does
+not pay for it; ``tidelog.client`` has the table. The rest is imported from its module.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tidelog.client import *  # noqa: F403 (the names are listed in one place)
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
 """Time, handed in and never reached for.
 
 ``time_ms`` is the wall clock that goes into records and retention; ``monotonic_ms`` measures waits.
-Timers belong to the asyncio loop. ``tidelog.testing`` has the clock that tests move by hand.
+Timers belong to the asyncio loop. ``tests/rigs/clock`` is the one that tests move by hand.
 """
 
 from __future__ import annotations

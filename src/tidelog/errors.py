@@ -215,6 +215,12 @@ class KafkaError(TidelogError):
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
 
+    def without_history(self) -> KafkaError:
+        """The same, to be kept as an answer: without the stacks it came through, which would lead back to
+        whoever keeps it, a circle that only the garbage collector can free."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
 
 class ConfigError(TidelogError):
     """An option that cannot be used; the text names the option, its value and the mend."""

@@ -14,7 +14,8 @@ from typing import NamedTuple, NewType
 Uuid = NewType("Uuid", bytes)
 
 ZERO_UUID = Uuid(bytes(16))
-_RESERVED = frozenset({ZERO_UUID, Uuid(bytes(15) + b"\x01")})
+RESERVED_UUIDS = frozenset({ZERO_UUID, Uuid(bytes(15) + b"\x01")})
+"""Ids that nothing has but Kafka's own things."""
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -45,7 +46,7 @@ def random_uuid() -> Uuid:
         raw[6] = (raw[6] & 0x0F) | 0x40
         raw[8] = (raw[8] & 0x3F) | 0x80
         value = Uuid(bytes(raw))
-        if value not in _RESERVED and not uuid_to_text(value).startswith("-"):
+        if value not in RESERVED_UUIDS and not uuid_to_text(value).startswith("-"):
             return value
 
 

@@ -19,8 +19,17 @@ FORMATS = ("text", "json")
 _ESCAPED = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 
+_broker_id: int | None = None
+
+
+def tell_broker_id(broker_id: int) -> None:
+    """Every line from now on says whose it is."""
+    global _broker_id
+    _broker_id = broker_id
+
+
 class TextFormatter(logging.Formatter):
-    """``2026-11-15 10:20:30,123 INFO  the message (tidelog.broker.app)``."""
+    """``2026-11-15 10:20:30,123 INFO    [broker 1] the message (tidelog.broker.app)``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s (%(name)s)")
@@ -28,6 +37,8 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, which is one line whatever the message holds; a traceback comes behind it."""
         record.message = record.message.translate(_ESCAPED)
+        if _broker_id is not None:
+            record.message = f"[broker {_broker_id}] {record.message}"
         return super().formatMessage(record)
 
 
@@ -40,12 +51,16 @@ class JsonFormatter(logging.Formatter):
         import json
 
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line = {
+        line: dict[str, object] = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if _broker_id is not None:
+            line["broker"] = _broker_id
+        # What a line is about, where whoever logs it says so field by field.
+        line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)

@@ -396,6 +396,10 @@ class TypedValues:
         """A string option that may be unset."""
         return None if self._values[name] is None else self.str(name)
 
+    def optional_list(self, name: builtins.str) -> tuple[builtins.str, ...] | None:
+        """A list option that may be unset."""
+        return None if self._values[name] is None else self.list(name)
+
     def list(self, name: builtins.str) -> tuple[Any, ...]:
         """A list option; its items are text, or objects where the option takes them."""
         value = self._values[name]

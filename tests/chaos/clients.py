@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from tests.rigs.raw_client import RawClient
+
 from tidelog.errors import ErrorCode
 from tidelog.records.batch import check_crc, iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages import (
     alter_replica_log_dirs,
     create_partitions,

@@ -16,11 +16,11 @@ import pytest
 from tests.chaos.clients import Admin, Writer, assert_kept, wait_until
 from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
+from tests.rigs.raw_client import RawClient
 
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.testing.broker_process import BrokerProcess
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import RequestHeader, encode_request, parse_response_header
@@ -176,7 +176,7 @@ def test_peers_that_reset_anywhere_in_a_request_or_an_answer_leave_nothing_behin
     ]
     files, memory = broker.open_files, broker.rss_bytes
     for _ in range(600):
-        sock = socket.create_connection((broker.host, broker.port), timeout=10)
+        sock = socket.create_connection((broker.host, broker.port), timeout=60)
         frame = chance.choice(frames)
         sock.sendall(frame[: chance.randrange(len(frame) + 1)])
         if chance.random() < 0.3:
@@ -199,7 +199,7 @@ def test_thousands_of_connections_opened_and_dropped_leave_nothing_behind(broker
     with Crew([numbered(writer)]) as crew:
         held: list[socket.socket] = []
         for number in range(2000):
-            held.append(socket.create_connection((broker.host, broker.port), timeout=10))
+            held.append(socket.create_connection((broker.host, broker.port), timeout=60))
             if len(held) == 500:
                 for sock in held:
                     (reset if number % 2 else socket.socket.close)(sock)
@@ -218,7 +218,7 @@ def test_a_crowd_of_connections_leaves_enough_file_descriptors_for_the_logs(tmp_
         Admin(broker.bootstrap).create_topic("busy")
         writer = Writer(broker.bootstrap, "busy")
         writer.write([b"before"])
-        crowd = [socket.create_connection((broker.host, broker.port), timeout=10) for _ in range(300)]
+        crowd = [socket.create_connection((broker.host, broker.port), timeout=60) for _ in range(300)]
         wait_until("the crowd to be too large", lambda: "accepts no connections until" in broker.log)
         for number in range(200):
             writer.write([b"%d" % number] * 3)
@@ -241,7 +241,7 @@ def test_half_open_connections_are_closed_when_idle(broker_at: StartBroker) -> N
     frame = encode_request(
         RequestHeader(ApiKey.API_VERSIONS, 0, 1, "peer"), api_versions.ApiVersionsRequest()
     )
-    peers = [socket.create_connection((broker.host, broker.port), timeout=10) for _ in range(50)]
+    peers = [socket.create_connection((broker.host, broker.port), timeout=60) for _ in range(50)]
     for number, peer in enumerate(peers):
         peer.sendall(frame[: number % len(frame)])
     for peer in peers:
@@ -322,7 +322,7 @@ def test_requests_too_large_for_the_request_memory_wait_their_turn(broker_at: St
     admin.create_topic("large", 4, max_message_bytes=str(4 * MB))
     memory = broker.rss_bytes
     # Half-sent large requests hold the memory; they get nowhere and go.
-    stuck = [socket.create_connection((broker.host, broker.port), timeout=10) for _ in range(20)]
+    stuck = [socket.create_connection((broker.host, broker.port), timeout=60) for _ in range(20)]
     for sock in stuck:
         sock.sendall(struct.pack(">i", 7 * MB) + bytes(100_000))
     for sock in stuck:

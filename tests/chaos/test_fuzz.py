@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+from tests.chaos.amount import times
 from tests.chaos.clients import Admin, Session, Writer, read_from, values, wait_until
 from tests.chaos.conftest import StartBroker
 
-from tidelog.broker.dispatch import SERVED
+from tidelog.broker.served import SERVED
 from tidelog.records.batch import HEADER_SIZE, write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
@@ -29,7 +30,7 @@ from tidelog.wire.schema import Field, Message, Payload
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 MB = 1024 * 1024
-FRAMES = 3000
+FRAMES = times(1000, 3000)
 PER_CONNECTION = 15
 SLACK_BYTES = 80 * MB
 
@@ -182,7 +183,7 @@ def throw(broker: BrokerProcess, frames: Iterator[bytes]) -> int:
     answers = 0
     done = False
     while not done:
-        sock = socket.create_connection((broker.host, broker.port), timeout=10)
+        sock = socket.create_connection((broker.host, broker.port), timeout=60)
         try:
             for _ in range(PER_CONNECTION):
                 frame = next(frames, None)

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.chaos.amount import times
 from tests.delivered import partition_of, value_of
 
 from tidelog.testing.broker_process import BrokerProcess
 
 PARTITIONS = 3
-KILLS = 4
+KILLS = times(2, 4)
 WAIT_S = 60.0
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.chaos.amount import times
 from tests.chaos.clients import EARLIEST, Admin, Writer, assert_kept, read_from, values, wait_until
 from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
@@ -18,7 +19,7 @@ from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-KILLS = 8
+KILLS = times(3, 8)
 
 
 class Topics:

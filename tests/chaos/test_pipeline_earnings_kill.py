@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send, table_totals
+from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, ledger_totals, read_all, send
 
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.status import last_commit
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.status import last_commit
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
@@ -28,9 +28,11 @@ WAIT_S = 240.0
 
 
 @contextmanager
-def running(bootstrap: str, directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`tidelog pipeline run earnings` in a process group of its own."""
-    command = [sys.executable, "-m", "tidelog", "pipeline", "run", "earnings", "--master", "local[2]"]
+def running(
+    bootstrap: str, directory: Path, *options: str, pipeline: str = "earnings", cores: int = 2
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`tidelog pipeline run` in a process group of its own."""
+    command = [sys.executable, "-m", "tidelog", "pipeline", "run", pipeline, "--master", f"local[{cores}]"]
     command += ["--bootstrap-server", bootstrap, "--directory", str(directory), *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -76,7 +78,7 @@ def test_totals_are_exact_after_kill_nine(tmp_path: Path) -> None:
             done = found[0]
         with running(broker.bootstrap, directory, "--once") as process:
             assert process.wait(WAIT_S) == 0
-        assert table_totals(settings.tables) == dict(traffic.cents)
+        assert ledger_totals(settings) == dict(traffic.cents)
         states = latest_states(broker.bootstrap)
         assert {user: state["total_cents"] for user, state in states.items()} == dict(traffic.cents)
         letters = [dict(letter.headers) for letter in read_all(broker.bootstrap, events.DEAD_LETTERS)]

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import lz4.frame
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.chaos.amount import WHOLE, times
 from tests.chaos.clients import Admin, Session, Writer
 from tests.chaos.conftest import StartBroker
 from tests.delivered import offset_of
@@ -290,6 +291,12 @@ def _with_payload(payload: bytes, count: int, codec: Codec) -> bytes:
     return bytes(join_batch(header, payload))
 
 
+def targets(number: int) -> list[str]:
+    """The topics that a batch is sent to: all of them, or two and, by its number, others each time."""
+    names = list(TOPICS)
+    return names if WHOLE else [names[(2 * number + each) % len(names)] for each in range(2)]
+
+
 @pytest.mark.parametrize("codec", CODECS[1:], ids=lambda each: each.label)
 def test_small_batches_that_hold_much_harm_nobody(broker: BrokerProcess, codec: Codec) -> None:
     """The broker's loop is watched as well: no step of it may take longer than 20 ms (see conftest)."""
@@ -297,12 +304,12 @@ def test_small_batches_that_hold_much_harm_nobody(broker: BrokerProcess, codec: 
     session = Session(broker.bootstrap, timeout_s=WAIT_S)
     sent: list[str] = []
     with neighbour(broker):
-        for name, batch in bombs.items():
+        for number, (name, batch) in enumerate(bombs.items()):
             if len(batch) > MB:
                 # Snappy packs at most 21 to 1, and numbers that rise are hard to pack for all.
                 continue
             sent.append(name)
-            for topic in TOPICS:
+            for topic in targets(number):
                 code = send(session, topic, batch)
                 assert code in (
                     ErrorCode.NONE,
@@ -313,7 +320,7 @@ def test_small_batches_that_hold_much_harm_nobody(broker: BrokerProcess, codec: 
                 if "allowed" in name or "200 MB" in name:
                     assert code is ErrorCode.MESSAGE_TOO_LARGE
         for topic in TOPICS:
-            for _ in range(3):
+            for _ in range(times(1, 3)):
                 list_by_time(session, topic, now_ms() + 100)
                 list_by_time(session, topic, -3)
     assert len(sent) >= 2, sent
@@ -321,12 +328,13 @@ def test_small_batches_that_hold_much_harm_nobody(broker: BrokerProcess, codec: 
     assert "Traceback" not in broker.log
 
 
+@pytest.mark.long
 def test_a_record_of_a_gigabyte_in_a_megabyte_is_too_large(broker: BrokerProcess) -> None:
     payload = one_huge_record(1_000_000_000, Codec.GZIP)
     assert HEADER_SIZE + len(payload) < MB
     session = Session(broker.bootstrap, timeout_s=WAIT_S)
     with neighbour(broker):
-        for topic in TOPICS:
+        for topic in targets(0):
             assert send(session, topic, _with_payload(payload, 1, Codec.GZIP)) is ErrorCode.MESSAGE_TOO_LARGE
     assert broker.peak_rss_bytes < PEAK_BYTES
 

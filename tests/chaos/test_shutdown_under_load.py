@@ -10,19 +10,20 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.chaos.amount import times
 from tests.chaos.clients import Admin, Session, Writer, assert_kept, fetch_once, wait_until
 from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, Work, numbered, wait_for_more
+from tests.rigs.raw_client import RawClient
 
 from tidelog.records.record import Record, encode_batch
 from tidelog.testing.broker_process import BrokerProcess
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages import fetch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-BOUND_S = 10.0
+BOUND_S = 20.0
 CLEAN_MARK = ".kafka_cleanshutdown"
 
 
@@ -59,7 +60,7 @@ def test_a_clean_stop_under_load_loses_nothing_and_needs_no_recovery(
     works = [numbered(writer, 20, 500) for writer in writers]
     works += [long_poll(broker.bootstrap, "loaded", partition) for partition in range(4)]
     with Crew(works) as crew:
-        for _ in range(4):
+        for _ in range(times(2, 4)):
             wait_for_more(crew, writers, chance.randrange(100, 3000))
             stop_within_bounds(broker)
             broker.start()
@@ -110,7 +111,7 @@ def test_a_second_sigterm_loses_nothing(broker_at: StartBroker, chance: random.R
     Admin(broker.bootstrap).create_topic("loaded", 2)
     writers = [Writer(broker.bootstrap, "loaded", partition) for partition in range(2)]
     with Crew([numbered(writer, 20, 500) for writer in writers]) as crew:
-        for _ in range(6):
+        for _ in range(times(3, 6)):
             wait_for_more(crew, writers, chance.randrange(1000))
             broker.send_signal(signal.SIGTERM)
             threading.Event().wait(chance.choice([0, 0.001, 0.01]))
@@ -157,7 +158,7 @@ def test_a_signal_at_any_moment_of_a_start_harms_nothing(
     for writer in writers:
         for value in range(300):
             writer.write([b"%d" % value])
-    for attempt in range(8):
+    for attempt in range(times(4, 8)):
         if attempt % 2:
             broker.kill()
         else:

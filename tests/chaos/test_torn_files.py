@@ -7,13 +7,13 @@ sequence.
 
 from __future__ import annotations
 
-import itertools
 import random
 import shutil
 from pathlib import Path
 
 import pytest
 from tests.chaos import damage
+from tests.chaos.amount import pairs
 from tests.chaos.clients import EARLIEST, LATEST, Admin, Writer, assert_kept
 from tests.chaos.conftest import StartBroker
 
@@ -97,7 +97,7 @@ def assert_refused(broker: BrokerProcess, path: Path) -> None:
 def test_indexes_and_snapshots_can_be_made_anew(
     broker: BrokerProcess, writer: Writer, chance: random.Random, suffix: str
 ) -> None:
-    for way, how in itertools.product(damage.WAYS, ENDS):
+    for way, how in pairs(damage.WAYS, ENDS):
         print(way, how)
         partition = end(broker, how)
         files = sorted(partition.glob("*" + suffix))
@@ -141,7 +141,7 @@ def test_a_transaction_index_that_makes_no_sense_is_made_anew(
 def test_checkpoints_can_be_done_without(
     broker: BrokerProcess, writer: Writer, chance: random.Random
 ) -> None:
-    for way, how in itertools.product(damage.WAYS, ENDS):
+    for way, how in pairs(damage.WAYS, ENDS):
         print(way, how)
         end(broker, how)
         for name in CHECKPOINTS:
@@ -161,7 +161,7 @@ def test_damaged_small_files_are_made_anew_or_named(
 ) -> None:
     # A topic id with one wrong bit is another topic's: see the next test.
     ways = [way for way in damage.WAYS if (name, way) != ("partition.metadata", "flipped")]
-    for way, how in itertools.product(ways, ENDS):
+    for way, how in pairs(ways, ENDS):
         print(way, how)
         partition = end(broker, how)
         path = broker.data_dir / name if name == "meta.properties" else partition / name

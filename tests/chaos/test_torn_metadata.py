@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos import damage
+from tests.chaos.amount import times
 from tests.chaos.clients import Admin, Writer, assert_kept
 from tests.chaos.conftest import StartBroker
 from tests.chaos.test_torn_files import assert_refused
@@ -35,7 +36,8 @@ def test_an_unfinished_write_at_the_end_of_the_journal_is_cut_off(
 ) -> None:
     """A crash leaves a beginning of a record that nobody was told of, and perhaps zeros behind it."""
     known = Admin(broker.bootstrap).topics()
-    for attempt in range(6):
+    attempts = times(3, 6)
+    for attempt in range(attempts):
         broker.kill()
         raw = journal_of(broker).read_bytes()
         size = int.from_bytes(raw[8:12], "big") + 8
@@ -45,12 +47,12 @@ def test_an_unfinished_write_at_the_end_of_the_journal_is_cut_off(
         assert Admin(broker.bootstrap).topics() == known
         Admin(broker.bootstrap).create_topic(f"more-{attempt}")
         known = Admin(broker.bootstrap).topics()
-    assert len(known) == 5 + 6
+    assert len(known) == 5 + attempts
 
 
 def test_garbage_behind_the_journal_is_cut_off(broker: BrokerProcess, chance: random.Random) -> None:
     known = Admin(broker.bootstrap).topics()
-    for _ in range(4):
+    for _ in range(times(2, 4)):
         broker.kill()
         damage.append(journal_of(broker), chance.randbytes(chance.randrange(1, 3000)))
         broker.start()

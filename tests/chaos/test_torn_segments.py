@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos import damage
+from tests.chaos.amount import times
 from tests.chaos.clients import Admin, Refused, Writer, assert_kept, fetch_once, read_from, values, wait_until
 from tests.chaos.conftest import StartBroker
 
@@ -19,7 +20,8 @@ from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-ROUNDS = 4
+ROUNDS = times(2, 4)
+TAILS = times(1, 2)
 TORN = "torn"
 
 
@@ -120,7 +122,7 @@ def test_a_cut_segment_ends_at_its_last_whole_batch(
 def test_whatever_follows_the_last_whole_batch_is_cut_off(
     broker: BrokerProcess, writers: tuple[Writer, Writer], chance: random.Random, how: str, tail: str
 ) -> None:
-    for _ in range(ROUNDS - 2):
+    for _ in range(TAILS):
         partition = end(broker, how)
         last = damage.segments(partition)[-1]
         first = damage.segments(partition)[0].read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 from kazoo.client import KazooClient
 from tests.cluster.cluster_process import ForegroundCommand
 from tests.integration.command_line import CommandLine
+from tests.rigs.raw_client import RawClient
 
 from tidelog import Consumer, Producer
 from tidelog.records.record_codec import ConsumerRecord
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 Names = Callable[[], str]
 
@@ -27,6 +30,24 @@ def zookeeper_session(cluster: ForegroundCommand) -> Iterator[KazooClient]:
     finally:
         client.stop()
         client.close()
+
+
+def create(tidelog: CommandLine, topic: str, partitions: int) -> None:
+    """Create a topic, and wait until all brokers know it: a command may ask any of them."""
+    tidelog.ok("topics", "create", topic, "--partitions", str(partitions))
+    for broker in tidelog.json("cluster", "describe")["brokers"]:
+        deadline = time.monotonic() + 60
+        host, _, port = broker["address"].rpartition(":")
+        with RawClient(host, int(port)) as client:
+            while not _knows(client, topic):
+                assert time.monotonic() < deadline, f"broker {broker['id']} does not learn of {topic}"
+                time.sleep(0.05)
+
+
+def _knows(client: RawClient, topic: str) -> bool:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    (found,) = client.ask(12, request, MetadataResponse).topics
+    return found.error_code == 0
 
 
 def replicas_of(tidelog: CommandLine, topic: str) -> list[list[int]]:
@@ -44,7 +65,7 @@ def test_describe_shows_three_brokers_a_controller_and_who_leads_what(
     tidelog: CommandLine, topic_name: Names
 ) -> None:
     topic = topic_name()
-    tidelog.ok("topics", "create", topic, "--partitions", "6")
+    create(tidelog, topic, 6)
     state = tidelog.wait_for(
         lambda state: state["partitions"] >= 6 and not state["troubled"], "cluster", "describe"
     )
@@ -58,7 +79,7 @@ def test_a_plan_is_shown_carried_out_and_taken_back_with_its_backup(
     tidelog: CommandLine, topic_name: Names, tmp_path: Path
 ) -> None:
     topic = topic_name()
-    tidelog.ok("topics", "create", topic, "--partitions", "3")
+    create(tidelog, topic, 3)
     before = replicas_of(tidelog, topic)
     plan = ("partitions", "reassign", "--topics", topic, "--to", "1,2", "--replication-factor", "2")
     shown = tidelog(*plan, "--json")
@@ -85,7 +106,7 @@ def test_brokers_and_partitions_that_do_not_exist_are_named(
     tidelog: CommandLine, topic_name: Names, tmp_path: Path
 ) -> None:
     topic = topic_name()
-    tidelog.ok("topics", "create", topic, "--partitions", "1")
+    create(tidelog, topic, 1)
     assert "the brokers are 1, 2, 3" in tidelog.refusal(
         "partitions", "reassign", "--topics", topic, "--to", "1,9"
     )
@@ -98,7 +119,7 @@ def test_the_preferred_replica_is_elected_after_the_order_was_changed(
     tidelog: CommandLine, topic_name: Names, tmp_path: Path
 ) -> None:
     topic = topic_name()
-    tidelog.ok("topics", "create", topic, "--partitions", "1")
+    create(tidelog, topic, 1)
     (first, *others) = replicas_of(tidelog, topic)[0]
     plan = tmp_path / "plan.json"
     plan.write_text(
@@ -117,7 +138,7 @@ def test_offsets_of_old_consumers_are_carried_over_once(
 ) -> None:
     topic, group = topic_name(), topic_name()
     bootstrap = cluster.value("bootstrap.servers")
-    tidelog.ok("topics", "create", topic, "--partitions", "2")
+    create(tidelog, topic, 2)
     produce(bootstrap, topic, 10)
     root = f"/consumers/{group}/offsets/{topic}"
     with zookeeper_session(cluster) as zookeeper:

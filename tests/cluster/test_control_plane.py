@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
+from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import alter_partition, leader_and_isr, update_metadata
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.testing.cluster_thread import ClusterThread
 from tidelog.wire.schema import Payload
 
 Response = Payload | Awaitable[Payload]
@@ -31,16 +31,17 @@ WAIT_S = 60
 def heard(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The listeners by which the requests of the controller, and those to it, have come."""
     listeners: set[str] = set()
-    for module in (leader_and_isr, update_metadata, alter_partition):
-        handle: Callable[[RequestContext, Any], Response] = module.handle
 
-        def noted(
-            context: RequestContext, request: Payload, handle: Callable[..., Response] = handle
-        ) -> Response:
+    def noting(handle: Callable[..., Response]) -> Callable[..., Response]:
+        @functools.wraps(handle)
+        def noted(context: RequestContext, request: Payload, *services: object) -> Response:
             listeners.add(context.connection.listener)
-            return handle(context, request)
+            return handle(context, request, *services)
 
-        monkeypatch.setattr(module, "handle", noted)
+        return noted
+
+    for module in (leader_and_isr, update_metadata, alter_partition):
+        monkeypatch.setattr(module, "handle", noting(module.handle))
     return listeners
 
 

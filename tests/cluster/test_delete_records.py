@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.rigs.cluster_thread import ClusterThread
+from tests.rigs.raw_client import RawClient
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.testing.cluster_thread import ClusterThread
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -76,7 +76,7 @@ def test_the_answer_says_that_a_live_follower_has_not_deleted_in_time(
     cluster: ClusterThread, topic: str
 ) -> None:
     name = TopicPartition(topic, 0)
-    loops = cluster.brokers[3].membership.loops
+    loops = cluster.brokers[3].cluster.loops
     cluster.call(lambda: loops.stop(name))
     result = delete(cluster, topic, 4, timeout_ms=300)
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -89,7 +89,7 @@ def test_the_answer_says_that_a_live_follower_has_not_deleted_in_time(
 
 
 def test_a_leader_that_is_one_no_more_says_so_to_those_who_wait(cluster: ClusterThread, topic: str) -> None:
-    loops = cluster.brokers[3].membership.loops
+    loops = cluster.brokers[3].cluster.loops
     cluster.call(lambda: loops.stop(TopicPartition(topic, 0)))
     answers: list[DeleteRecordsPartitionResult] = []
     waiting = threading.Thread(target=lambda: answers.append(delete(cluster, topic, 4)))

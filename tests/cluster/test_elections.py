@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.client.resources import AlterConfigOp, ConfigResource, ResourceType
 from tidelog.ids import TopicPartition
-from tidelog.storage.log import Isolation
-from tidelog.testing.cluster_thread import ClusterThread
+from tidelog.storage.log.log import Isolation
 
 WAIT_S = 60
 UNCLEAN = "unclean.leader.election.enable"

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tests.rigs.raw_client import RawClient
 
 from tidelog import Producer
+from tidelog.processes.zookeeper import ZooKeeperEnsemble
 from tidelog.testing.broker_process import BrokerProcess
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.zookeeper import ZooKeeperEnsemble
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.ids import TopicPartition
-from tidelog.testing.cluster_thread import ClusterThread
 
 WAIT_S = 60
 PARTITIONS = 6
@@ -98,9 +98,7 @@ def test_partitions_of_a_failed_directory_move_and_the_others_stay(
     cluster.wait_for(
         lambda: sorted(in_sync(cluster)), lambda seen: seen == sorted([2] * len(lost) + [3] * len(kept))
     )
-    assert all(
-        TopicPartition(TOPIC, each) not in cluster.brokers[1].membership.loops.leaders() for each in lost
-    )
+    assert all(TopicPartition(TOPIC, each) not in cluster.brokers[1].cluster.loops.leaders() for each in lost)
     write(cluster, 1)
 
     cluster.stop(1)

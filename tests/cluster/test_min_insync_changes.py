@@ -10,10 +10,10 @@ from functools import partial
 
 import confluent_kafka
 import pytest
+from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.client.resources import AlterConfigOp, ConfigResource, ResourceType
-from tidelog.testing.cluster_thread import ClusterThread
 
 PARTITIONS = 3
 FLIPS = 40

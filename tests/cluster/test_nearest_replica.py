@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
+from tests.rigs.cluster_thread import ClusterThread
+from tests.rigs.raw_client import RawClient
 
 from tidelog import Admin, Consumer, NewTopic, Producer
 from tidelog.broker.delayed_fetch import Fetch
@@ -14,8 +16,6 @@ from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.metadata.image import PartitionImage
 from tidelog.records.record_codec import ConsumerRecord
-from tidelog.testing.cluster_thread import ClusterThread
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -32,13 +32,14 @@ WAIT_S = 60
 class Served:
     """Which broker has sent how many records' bytes to consumers."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, cluster: ClusterThread, monkeypatch: pytest.MonkeyPatch) -> None:
+        brokers = {id(broker.image): broker_id for broker_id, broker in cluster.brokers.items()}
         self.bytes: dict[int, int] = dict.fromkeys(RACKS, 0)
         respond = Fetch._respond
 
         def counted(fetch: Fetch, answers: dict) -> object:  # type: ignore[type-arg]
             if fetch._request.replica_id < 0:
-                broker = fetch._handler.broker.broker_id
+                broker = brokers[id(fetch._services.image)]
                 self.bytes[broker] += sum(getattr(each[7], "length", 0) for each in answers.values())
             return respond(fetch, answers)
 
@@ -77,7 +78,7 @@ def write(cluster: ClusterThread, topic: str, count: int) -> None:
 def test_our_consumer_reads_from_the_follower_in_its_rack(
     cluster: ClusterThread, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = Served(monkeypatch)
+    served = Served(cluster, monkeypatch)
     with Consumer(bootstrap_servers=cluster.bootstrap, client_rack="b") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning([TopicPartition(topic, 0)])
@@ -95,7 +96,7 @@ def test_our_consumer_reads_from_the_follower_in_its_rack(
 def test_librdkafka_reads_from_the_follower_in_its_rack(
     cluster: ClusterThread, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = Served(monkeypatch)
+    served = Served(cluster, monkeypatch)
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": cluster.bootstrap, "client.rack": "c", "group.id": topic}
     )
@@ -116,7 +117,7 @@ def test_librdkafka_reads_from_the_follower_in_its_rack(
 def test_the_leader_serves_its_own_rack_and_racks_without_a_replica(
     cluster: ClusterThread, topic: str, monkeypatch: pytest.MonkeyPatch, rack: str
 ) -> None:
-    served = Served(monkeypatch)
+    served = Served(cluster, monkeypatch)
     with Consumer(bootstrap_servers=cluster.bootstrap, client_rack=rack) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning([TopicPartition(topic, 0)])
@@ -181,7 +182,7 @@ def test_a_new_leader_tells_no_end_before_its_high_watermark_is_where_its_epoch_
         admin.create_topics([NewTopic(topic, assignments={0: [1, 2, 3]})])
     cluster.leader_of(topic)
     for follower in (2, 3):
-        loops = cluster.brokers[follower].membership.loops
+        loops = cluster.brokers[follower].cluster.loops
         cluster.call(lambda loops=loops: loops.stop(TopicPartition(topic, 0)))  # type: ignore[misc]
     with Producer(bootstrap_servers=cluster.bootstrap, acks=1, enable_idempotence=False) as producer:
         producer.send(topic, b"uncommitted", partition=0).result(timeout=WAIT_S)

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, Consumer, NewTopic, Producer
 from tidelog.ids import TopicPartition
-from tidelog.testing.cluster_thread import ClusterThread
 
 WAIT_S = 60
 TOPIC = "orders"
@@ -67,7 +67,7 @@ def wait_until_well(cluster: ClusterThread) -> None:
 
 
 def test_an_expired_broker_leads_nothing_at_once_and_comes_back_by_itself(cluster: ClusterThread) -> None:
-    epoch = cluster.brokers[1].membership.broker_epoch
+    epoch = cluster.brokers[1].cluster.broker_epoch
 
     def expire() -> bool:
         cluster.zookeeper.expire(cluster.sessions[1])
@@ -80,7 +80,7 @@ def test_an_expired_broker_leads_nothing_at_once_and_comes_back_by_itself(cluste
     assert cluster.call(lambda: registered(cluster)) == ["2", "3"]
     cluster.zookeeper_back(1)
     wait_until_well(cluster)
-    assert cluster.brokers[1].membership.broker_epoch > epoch + 1
+    assert cluster.brokers[1].cluster.broker_epoch > epoch + 1
     assert records(cluster) == 6
 
 
@@ -88,7 +88,7 @@ def test_a_controller_that_expires_is_succeeded(cluster: ClusterThread) -> None:
     first = cluster.call(lambda: cluster.controller.broker_id)
     cluster.expire_and_keep_away(first)
     second = cluster.wait_for(
-        lambda: [each for each in cluster.brokers if cluster.brokers[each].membership.controller.is_active]
+        lambda: [each for each in cluster.brokers if cluster.brokers[each].cluster.controller.is_active]
     )
     assert second != [first]
     cluster.zookeeper_back(first)
@@ -121,7 +121,7 @@ def test_a_broker_registers_as_soon_as_another_with_its_id_is_gone(cluster: Clus
 
     other = cluster.run(impersonate())
     cluster.zookeeper_back(1)
-    cluster.wait_for(lambda: cluster.brokers[1].membership.controller._retry is not None, what="a failed try")
+    cluster.wait_for(lambda: cluster.brokers[1].cluster.controller._retry is not None, what="a failed try")
     cluster.run(other.close())  # type: ignore[attr-defined]
     wait_until_well(cluster)
     write(cluster, 1)
@@ -133,7 +133,7 @@ def test_without_zookeeper_acknowledgements_go_on_but_nothing_changes(cluster: C
         cluster.zookeeper_away(broker)
     write(cluster, 3)
     # A follower stops: nobody can put it out of the in-sync replicas, so nothing more is acknowledged.
-    cluster.call(lambda: cluster.brokers[3].membership.loops.stop(TopicPartition(TOPIC, 0)))
+    cluster.call(lambda: cluster.brokers[3].cluster.loops.stop(TopicPartition(TOPIC, 0)))
     leader = cluster.partition(cluster.leader_of(TOPIC), TOPIC)
     with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
         waiting = producer.send(TOPIC, b"later", partition=0)

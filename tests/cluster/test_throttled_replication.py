@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, NewTopic, Producer
 from tidelog.client.resources import AlterConfigOp, AlterConfigOpType, ConfigResource, ResourceType
 from tidelog.ids import TopicPartition
 from tidelog.replication.throttle import UNLIMITED, ReplicationThrottle
-from tidelog.testing.cluster_thread import ClusterThread
 
 WAIT_S = 60
 RECORDS = 60
@@ -48,7 +48,7 @@ def topic(cluster: ClusterThread, admin: Admin, topic_name: Callable[[], str]) -
 
 
 def throttle_of(cluster: ClusterThread, side: str, broker: int) -> ReplicationThrottle:
-    throttles = cluster.brokers[broker].membership.throttles
+    throttles = cluster.brokers[broker].cluster.throttles
     return throttles.leader if side == "leader" else throttles.follower
 
 
@@ -82,6 +82,7 @@ def test_a_replica_that_is_not_in_sync_waits_until_the_throttle_is_gone(
             producer.send(topic, RECORD, partition=0).result(timeout=WAIT_S)
     assert cluster.call(lambda: cluster.partition(3, topic).log.log_end_offset) < RECORDS
     assert partition in admin.list_partition_reassignments()
+    assert cluster.call(lambda: cluster.partition(cluster_leader(cluster, topic), topic).is_reassigned)
 
     change(admin, broker, f"{side}.replication.throttled.rate", None)
     cluster.wait_for(lambda: throttle.bytes_per_second == UNLIMITED)
@@ -89,6 +90,15 @@ def test_a_replica_that_is_not_in_sync_waits_until_the_throttle_is_gone(
         lambda: cluster.partition(3, topic).log.log_end_offset, lambda end: end == RECORDS + 3, "the copy"
     )
     cluster.wait_for(lambda: 3 in cluster.partition(cluster_leader(cluster, topic), topic).isr)
+    leader = cluster_leader(cluster, topic)
+    cluster.wait_for(lambda: not cluster.partition(leader, topic).is_reassigned)
+    # What was copied for it is counted, at both ends; what goes to the replica afterwards is not.
+    out, into = (
+        cluster.call(partial(lambda each: cluster.partition(each, topic).counts, each))
+        for each in (leader, 3)
+    )
+    assert RECORDS * len(RECORD) <= into.reassignment_bytes_in <= into.replication_bytes_in
+    assert RECORDS * len(RECORD) <= out.reassignment_bytes_out < out.replication_bytes_out
 
 
 def cluster_leader(cluster: ClusterThread, topic: str) -> int:

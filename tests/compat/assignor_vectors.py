@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.compat import toolchain
+from foreign import toolchain
 
 from tidelog.client.group.assignors.sticky import encode_claim
 from tidelog.client.group.assignors.sticky_claims import Claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.compat import toolchain
+from foreign import toolchain
 from tests.compat.driver import Client
 
 FEATURES = {

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.compat import toolchain
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign import toolchain
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.clients import CLIENTS
 from tests.compat.driver import Client, Driver
 
@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def kafka_tool(request: pytest.FixtureRequest) -> Tool:
     """Runs a main class of Apache Kafka's tools, of either generation."""
     with available():
-        command = toolchain.java(request.param, "-Xmx256m", "-XX:TieredStopAtLevel=1")
+        command = toolchain.java(request.param, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
     def run(
         main: str, *arguments: str | Path, stdin: str = "", timeout: float = 60
@@ -138,5 +138,6 @@ def renamed_in_3_9(main: str) -> str:
         "org.apache.kafka.tools.DumpLogSegments": "kafka.tools.DumpLogSegments",
         "org.apache.kafka.tools.ConsoleProducer": "kafka.tools.ConsoleProducer",
         "org.apache.kafka.tools.BrokerApiVersionsCommand": "kafka.admin.BrokerApiVersionsCommand",
+        "org.apache.kafka.tools.AclCommand": "kafka.admin.AclCommand",
     }
     return moved.get(main, main)

@@ -16,6 +16,9 @@ are declared (clients.py), not found by chance. Bytes travel as base64, absent b
 | delete_records | topic, partition, before | low_watermark |
 | cluster, features, describe_log_dirs, describe_producers, elect_leaders, move_log_dir, epoch_end | | |
 
+A driver is started with the address of its broker, or with `each`: then every request has an `address` and a
+`security`, which says how one connects (test_secured_clients.py).
+
 A record is `{key, value, headers: [[name, value]], timestamp}`; consumed ones have `offset` too.
 """
 
@@ -30,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.compat import toolchain
+from foreign import toolchain
 
 from tidelog.errors import ErrorCode
 

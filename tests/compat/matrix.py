@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from foreign.toolchain import ROOT
 from tests.compat.clients import CLIENTS, FEATURES
-from tests.compat.toolchain import ROOT
 
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN = "<!-- printed by `python -m tests.compat.matrix`; do not edit by hand -->\n"

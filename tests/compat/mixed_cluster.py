@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -22,16 +23,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from foreign import toolchain
+from foreign.broker_process import BrokerProcess, Tidelog
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from tests.compat import toolchain
-from tests.compat.broker_process import BrokerProcess, Tidelog
 
 from tidelog import Admin
 from tidelog.client.admin.cluster_resources import FeatureUpdate, UpgradeType
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.testing.zookeeper import ZooKeeperEnsemble
+from tidelog.processes.zookeeper import ZooKeeperEnsemble
 
 WAIT_S = 60.0
 JARS = "kafka-3.9"
@@ -39,6 +40,8 @@ TOOLS = "org.apache.kafka.tools."
 
 Place = tuple[str, int]
 ProcessT = TypeVar("ProcessT", bound=BrokerProcess)
+OwnOptions = Mapping[str, str] | Callable[[str], Mapping[str, str]] | None
+"""Options of one broker, or what makes them of its address."""
 
 OPTIONS = {
     "offsets.topic.num.partitions": "3",
@@ -119,9 +122,16 @@ class TidelogInPlace(Tidelog):
 class MixedCluster:
     """ZooKeeper and the brokers on it, by their ids."""
 
-    def __init__(self, directory: Path, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: Mapping[str, str] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.directory = directory
         self.options = {**OPTIONS, **(options or {})}
+        self.tls = tls
         self.brokers: dict[int, BrokerProcess] = {}
         self._ensemble = ZooKeeperEnsemble(directory / "zookeeper")
 
@@ -142,20 +152,22 @@ class MixedCluster:
 
     # Brokers
 
-    def kafka(self, broker_id: int, options: Mapping[str, str] | None = None) -> ZooKeeperModeKafka:
+    def kafka(self, broker_id: int, options: OwnOptions = None) -> ZooKeeperModeKafka:
         """Start an Apache Kafka broker."""
-        return self._start(broker_id, ZooKeeperModeKafka(*self._settings(broker_id, options)))
+        return self._start(broker_id, ZooKeeperModeKafka(*self._settings(broker_id)), options)
 
-    def tidelog(self, broker_id: int, options: Mapping[str, str] | None = None) -> Tidelog:
+    def tidelog(self, broker_id: int, options: OwnOptions = None) -> Tidelog:
         """Start a Tidelog broker."""
-        return self._start(broker_id, Tidelog(*self._settings(broker_id, options)))
+        return self._start(broker_id, Tidelog(*self._settings(broker_id)), options)
 
-    def _settings(self, broker_id: int, options: Mapping[str, str] | None) -> tuple[Path, dict[str, str]]:
+    def _settings(self, broker_id: int) -> tuple[Path, dict[str, str]]:
         own = {"broker.id": str(broker_id), "zookeeper.connect": self._ensemble.connect}
-        return self.directory / f"broker-{broker_id}", {**self.options, **own, **(options or {})}
+        return self.directory / f"broker-{broker_id}", {**self.options, **own}
 
-    def _start(self, broker_id: int, broker: ProcessT) -> ProcessT:
+    def _start(self, broker_id: int, broker: ProcessT, options: OwnOptions = None) -> ProcessT:
         broker.node_id = broker_id
+        broker.tls = self.tls
+        broker.options.update((options(broker.address) if callable(options) else options) or {})
         self.brokers[broker_id] = broker
         broker.start()
         self.wait(lambda: self.store.exists(f"/brokers/ids/{broker_id}"), f"broker {broker_id} registers")
@@ -168,6 +180,11 @@ class MixedCluster:
         fresh = TidelogInPlace(old.directory, old.options)
         fresh.port = old.port
         return self._start(broker_id, fresh)
+
+    @property
+    def zookeeper(self) -> str:
+        """The address of ZooKeeper."""
+        return self._ensemble.connect
 
     @property
     def bootstrap(self) -> str:
@@ -342,9 +359,9 @@ def pair(
         yield cluster
 
 
-def without_features(address: str) -> None:
+def without_features(address: str, **options: Any) -> None:
     """Kafka 3.9 with ZooKeeper knows no features and does not start where some are finalized."""
-    with Admin(bootstrap_servers=address) as admin:
+    with Admin(bootstrap_servers=address, **options) as admin:
         finalized = admin.describe_features().finalized
         down = {name: FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE) for name in finalized}
         assert down

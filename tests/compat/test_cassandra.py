@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from foreign.cassandra import Cassandra
 from tests.collect_events import TODAY, event, letters, run, send
-from tests.compat.cassandra import Cassandra
 from tests.compat.conftest import available
 from tests.contract.table_sinks import CHANGING, FULL, SPARSE, ChangingTables, frame, kept
 from tests.pipelines_session import pipelines_session
 
-from tidelog.pipelines import events
-from tidelog.pipelines.collect.job import PIPELINE
-from tidelog.pipelines.collect.schema import table_of
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
+from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
+from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect
+from tidelog.pipelines.framework.sinks.table import Batch, TableError
+from tidelog.pipelines.jobs.collect.job import PIPELINE
+from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
-from tidelog.pipelines.sinks import open_event_tables, open_lake
-from tidelog.pipelines.sinks.cassandra import CassandraTables
-from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect
-from tidelog.pipelines.sinks.table import Batch, TableError
 from tidelog.testing import broker
 
 if TYPE_CHECKING:

@@ -15,22 +15,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from tests.compat.cassandra import Cassandra
+from foreign.cassandra import Cassandra
 from tests.compat.conftest import available
-from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, truth
+from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, credit, task_step, truth
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send
 
-from tidelog.pipelines import events
-from tidelog.pipelines.earnings import cassandra_ledger
-from tidelog.pipelines.earnings.cassandra_ledger import CassandraLedger
-from tidelog.pipelines.earnings.job import MicroBatches
-from tidelog.pipelines.earnings.publisher import StatePublisher
-from tidelog.pipelines.earnings.schema import Credit, TaskStep, UserEarnings
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.record_sink import NamedBatch, RecordSink
+from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect, write_rows
+from tidelog.pipelines.framework.status import last_commit
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.jobs.earnings import cassandra_ledger, part_work
+from tidelog.pipelines.jobs.earnings.cassandra_ledger import CassandraLedger
+from tidelog.pipelines.jobs.earnings.part_work import BatchWork, state_batches
+from tidelog.pipelines.jobs.earnings.parts import LedgerParts
+from tidelog.pipelines.jobs.earnings.publisher import StatePublisher
+from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect, write_rows
-from tidelog.pipelines.status import last_commit
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing import broker
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -59,6 +62,13 @@ def settings(cassandra: Cassandra, keyspace: str, tmp_path: Path) -> Iterator[Pi
     """Settings whose tables are empty, once a ledger has made them."""
     yield PipelineSettings("", tmp_path, cassandra=cassandra.contact_points, keyspace=keyspace)
     empty(cassandra, keyspace)
+
+
+def opened(settings: PipelineSettings) -> CassandraLedger:
+    """A ledger whose tables are there."""
+    ledger = CassandraLedger(settings)
+    ledger.ensure()
+    return ledger
 
 
 def empty(cassandra: Cassandra, keyspace: str) -> None:
@@ -92,23 +102,23 @@ def totals(settings: PipelineSettings) -> dict[str, int]:
 class TestCassandra(Ledgers):
     @pytest.fixture
     def fresh(self, cassandra: Cassandra, keyspace: str, settings: PipelineSettings) -> Fresh:
-        def opened() -> Opened:
-            ledger = CassandraLedger(settings)
+        def made() -> Opened:
+            ledger = opened(settings)
             empty(cassandra, keyspace)
             return Opened(ledger, lambda: derived(settings))
 
-        return opened
+        return made
 
 
 def drawn(seed: int, count: int, users: int = 4) -> tuple[list[Credit], list[TaskStep]]:
     draw = random.Random(seed)
     times = [f"2026-03-0{draw.randrange(1, 4)}T{draw.randrange(10, 24)}:00:00.000Z" for _ in range(count)]
     credits = [
-        Credit(f"user-{draw.randrange(users)}", time, f"event-{number}", "task", draw.randrange(500))
+        credit(f"user-{draw.randrange(users)}", time, f"event-{number}", "task", draw.randrange(500))
         for number, time in enumerate(times)
     ]
     steps = [
-        TaskStep(f"user-{draw.randrange(users)}", time, f"t{draw.randrange(2)}", draw.randrange(1, 4), 3)
+        task_step(f"user-{draw.randrange(users)}", time, f"t{draw.randrange(2)}", draw.randrange(1, 4), 3)
         for time in times[: count // 4]
     ]
     return credits, steps
@@ -122,13 +132,13 @@ def test_writers_side_by_side_leave_what_one_would_have_left(settings: PipelineS
 
     def work(share: int) -> None:
         try:
-            ledger = CassandraLedger(settings)
+            ledger = opened(settings)
             for first in range(share, len(credits), 12):
                 ledger.merge(credits[first : first + 4], steps[first // 4 : first // 4 + 1])
         except BaseException as error:
             failures.append(error)
 
-    CassandraLedger(settings)
+    opened(settings)
     threads = [threading.Thread(target=work, args=(share,)) for share in (0, 4, 8)]
     for thread in threads:
         thread.start()
@@ -136,7 +146,7 @@ def test_writers_side_by_side_leave_what_one_would_have_left(settings: PipelineS
         thread.join()
     assert failures == []
     assert totals(settings) == {user: state.total_cents for user, state in expected.items()}
-    ledger = CassandraLedger(settings)
+    ledger = opened(settings)
     rows = derived(settings)
     found = [state for chunk in ledger.recompute("2026-03-01", "2026-03-05") for state in chunk]
     assert {state.user_id: state for state in found} == expected
@@ -147,7 +157,7 @@ def test_a_row_derived_from_fewer_entries_never_replaces_one_from_more(
     settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that has read, and then slept while another went on, writes what is no longer true."""
-    slow, quick = CassandraLedger(settings), CassandraLedger(settings)
+    slow, quick = opened(settings), opened(settings)
     write = write_rows
     overtaken: list[list[UserEarnings]] = []
 
@@ -155,11 +165,11 @@ def test_a_row_derived_from_fewer_entries_never_replaces_one_from_more(
         listed = list(rows)
         if table is cassandra_ledger.DAILY and not overtaken:
             overtaken.append([])
-            overtaken[0] += quick.merge([Credit("ann", "2026-03-01T13:00:00.000Z", "2", "task", 7)], [])
+            overtaken[0] += quick.merge([credit("ann", "2026-03-01T13:00:00.000Z", "2", "task", 7)], [])
         write(points, keyspace, table, listed, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cassandra_ledger, "write_rows", write_late)
-    told = slow.merge([Credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
+    told = slow.merge([credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
     assert [state.total_cents for state in overtaken[0]] == [12]
     assert totals(settings) == {"ann": 12}
     # What the slow one publishes is put right by what it reads afterwards.
@@ -176,39 +186,21 @@ def test_a_state_that_was_overtaken_is_published_again(
             keyspace=settings.keyspace,
         )  # fmt: skip
         ensure_topics(own, [events.USER_EARNINGS, events.DEAD_LETTERS], partitions=1)
-        other = CassandraLedger(own)
-        publish = StatePublisher.publish
-        published: list[int] = []
+        other = opened(own)
 
-        def publish_late(self: StatePublisher, states: Sequence[UserEarnings]) -> None:
-            if not published:
-                fresh = other.merge([Credit("ann", "2026-03-01T13:00:00.000Z", "2", "task", 7)], [])
-                with StatePublisher(own, "other") as quick:
-                    publish(quick, fresh)
-            published.append(states[0].total_cents)
-            publish(self, states)
+        def publish_late(states: Sequence[UserEarnings]) -> Iterator[pa.RecordBatch]:
+            fresh = other.merge([credit("ann", "2026-03-01T13:00:00.000Z", "2", "task", 7)], [])
+            with StatePublisher(own, "other") as quick:
+                quick.publish(fresh)
+            yield from state_batches(states)
 
-        monkeypatch.setattr(StatePublisher, "publish", publish_late)
-        publisher = StatePublisher(own, "slow")
-        batches = MicroBatches(own, CassandraLedger(own), publisher)
-        entry = ("credit", None, "2026-03-01T12:00:00.000Z", "ann", "1", "task", 5, None, None, None)
-        batches.take(_Frame([(*entry, events.CREDIT.topic, 0, 0, None, None, None)]), 0)  # type: ignore[arg-type]
-        publisher.close()
-        assert published == [5, 12]
-        assert latest_states(running.bootstrap_servers)["ann"]["total_cents"] == 12
-
-
-class _Frame:
-    """A batch as the driver collects it."""
-
-    def __init__(self, rows: Sequence[tuple[object, ...]]) -> None:
-        self._rows = rows
-
-    def toArrow(self) -> object:
-        import pyarrow
-
-        return pyarrow.table([pyarrow.array(column) for column in zip(*self._rows, strict=True)], names=[
-            f"c{number}" for number in range(len(self._rows[0]))])  # fmt: skip
+        monkeypatch.setattr(part_work, "state_batches", publish_late)
+        sink = RecordSink(own, NamedBatch("slow", 0, "run", streaming=True), same_content=False)
+        work = BatchWork(own, LedgerParts(1, own.directory), sink, "slow")
+        written = work.take(0, [credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
+        sink.finish([sink.told(written)])
+        records = read_all(running.bootstrap_servers, events.USER_EARNINGS)
+        assert [json.loads(record.value)["total_cents"] for record in records] == [12, 5, 12]
 
 
 class Crash(Exception):
@@ -221,7 +213,7 @@ def test_a_crash_within_a_batch_is_made_good_by_its_replay(
 ) -> None:
     """The process ends when half of the rows of a table are written, and nothing after them."""
     credits, steps = drawn(seed=11, count=60)
-    ledger = CassandraLedger(settings)
+    ledger = opened(settings)
     ledger.merge(credits[:30], steps[:7])
     write = write_rows
 
@@ -236,7 +228,7 @@ def test_a_crash_within_a_batch_is_made_good_by_its_replay(
         patch.setattr(cassandra_ledger, "write_rows", cut)
         with pytest.raises(Crash):
             ledger.merge(credits[30:], steps[7:])
-    states = CassandraLedger(settings).merge(credits[30:], steps[7:])
+    states = opened(settings).merge(credits[30:], steps[7:])
     expected = truth(credits, list(set(steps)))
     assert totals(settings) == {user: state.total_cents for user, state in expected.items()}
     assert {state.user_id: state for state in states} == {
@@ -274,7 +266,7 @@ def test_totals_are_exact_after_kill_nine_in_the_middle_of_a_batch(
 ) -> None:
     traffic = EarningsTraffic(seed=9, users=200)
     session = connect(ContactPoints.parse(settings.cassandra or "")).session
-    CassandraLedger(settings)
+    opened(settings)
     with BrokerProcess(tmp_path / "broker") as server:
         own = PipelineSettings(
             server.bootstrap, tmp_path / "pipelines", cassandra=settings.cassandra, keyspace=settings.keyspace

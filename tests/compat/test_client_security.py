@@ -12,16 +12,20 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import free_port
 from tests.certificates import Certificates
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import free_port
 from tests.compat.conftest import available
+from tests.waiting import wait_until
 
-from tidelog import Consumer, Producer, TopicPartition
+from tidelog import Admin, Consumer, Producer, TopicPartition
+from tidelog.client.address import Address
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError
 from tidelog.client.options import ADMIN, ClientConfig
 from tidelog.client.options.network import network_settings
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.spark.executor_login import DriverLogin
 from tidelog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -75,6 +79,7 @@ def broker_options(ports: dict[str, int], plain: str, controller: int, pem: Cert
         "listener.name.foreign.ssl.keystore.location": str(pem.foreign_broker),
         "listener.name.limited.plain.connections.max.reauth.ms": str(_SESSION_MS),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "delegation.token.secret.key": "brokers-only",
     }
     for listener, protocol in _LISTENERS.items():
         if protocol.startswith("SASL"):
@@ -265,7 +270,7 @@ def test_a_mechanism_that_the_broker_lacks_is_an_error_that_lists_those_it_has(s
     from tidelog.client.security.mechanisms import Dialogue, plain
     from tidelog.client.security.sasl import SaslLogin
 
-    async def begin() -> Dialogue:
+    async def begin(_: Address) -> Dialogue:
         return plain("alice", "x")
 
     async def main() -> None:
@@ -323,3 +328,56 @@ def test_a_producer_and_a_consumer_work_over_tls_with_a_login(secured: Secured, 
         while len(received) < len(sent) and time.monotonic() < end:
             received += [record.value for record in consumer.poll(1.0)]
     assert received == sent
+
+
+def of_alice(secured: Secured) -> dict[str, str]:
+    return {
+        "bootstrap.servers": secured.address("TLSLOGIN"),
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": str(secured.certificates.authority),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "alice, secret",
+    }
+
+
+def logs_in(options: dict[str, str]) -> bool:
+    try:
+        with Admin(options) as admin:
+            admin.describe_cluster()
+    except AuthenticationError:
+        return False
+    return True
+
+
+def test_tokens_of_apache_kafka_are_made_used_renewed_and_ended(secured: Secured) -> None:
+    with Admin(of_alice(secured)) as admin:
+        token = admin.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
+        wait_until(lambda: token in admin.describe_delegation_tokens(["User:bob"]))
+        assert admin.describe_delegation_tokens([]) == []
+        login = of_alice(secured) | {
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": token.token_id,
+            "sasl.password": token.password,
+            "sasl.tokenauth": "true",
+        }
+        wait_until(lambda: logs_in(login))
+        assert not logs_in(login | {"sasl.password": token.password[:-4] + "AA=="})
+        assert not logs_in(login | {"sasl.tokenauth": "false"})
+        with Admin(login) as by_token, pytest.raises(KafkaError) as told:
+            by_token.create_delegation_token()
+        assert told.value.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert admin.renew_delegation_token(token.hmac, period_ms=10**12) == token.max_ms
+        with pytest.raises(KafkaError) as told:
+            admin.renew_delegation_token(b"x" * 64)
+        assert told.value.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        admin.expire_delegation_token(token.hmac)
+        wait_until(lambda: not logs_in(login))
+
+
+def test_sparks_driver_gets_a_token_of_apache_kafka_for_its_executors(secured: Secured) -> None:
+    options = of_alice(secured)
+    given = {name: text for name, text in options.items() if name.startswith("sasl.")}
+    client = {name: text for name, text in options.items() if name not in given}
+    token = DriverLogin(client, given, "SCRAM-SHA-512").for_tasks()
+    assert logs_in({**client, **token.options()})

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.compat import toolchain
-from tests.compat.apache_kafka import ApacheKafka
+from foreign import toolchain
+from foreign.apache_kafka import ApacheKafka
 from tests.compat.conftest import available
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +28,14 @@ SUITES = [
     "test_stream_consumer.py",
     "test_cli_records.py",
 ]
+# Of the suites that all clients run the part that is ours.
+OURS = ("-k", "tidelog")
 GROUP_SUITES = [
-    "test_consumer_groups.py",
-    "test_consumer_groups_consumer_protocol.py",
-    "test_consumer_groups_transactions.py",
+    ("test_consumer_groups.py",),
+    ("test_consumer_groups_consumer_protocol.py",),
+    ("test_consumer_groups_transactions.py",),
+    ("test_groups_classic.py", *OURS),
+    ("test_groups_consumer_protocol.py", *OURS),
 ]
 
 
@@ -44,9 +48,9 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     kafka.stop()
 
 
-def run(suite: str, environment: Mapping[str, str]) -> None:
+def run(suite: str, environment: Mapping[str, str], *options: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=short", f"tests/integration/{suite}"],
+        [sys.executable, "-m", "pytest", "-q", "--tb=short", f"tests/integration/{suite}", *options],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
@@ -63,8 +67,9 @@ def test_the_suite_holds_against_apache_kafka(suite: str, apache: str) -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S + 60)
-@pytest.mark.parametrize("suite", GROUP_SUITES)
-def test_the_group_suite_holds_against_apache_kafka(suite: str) -> None:
+@pytest.mark.parametrize("suite", GROUP_SUITES, ids=lambda suite: suite[0])
+def test_the_group_suite_holds_against_apache_kafka(suite: tuple[str, ...]) -> None:
     with available():
         toolchain.java("kafka-4")
-    run(suite, {"TIDELOG_TEST_ORACLE": "1"})
+    name, *options = suite
+    run(name, {"TIDELOG_TEST_ORACLE": "1"}, *options)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 from tests.compat.clients import CLIENTS
 from tests.compat.driver import Client, Driver, OperationFailed, b64
 

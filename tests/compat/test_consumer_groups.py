@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import BROKERS, available
 from tests.compat.test_groups import join as join_foreign
 from tests.compat.test_groups import wait_for_shares

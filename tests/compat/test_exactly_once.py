@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.compat import toolchain
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import Tidelog
+from foreign import toolchain
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import Tidelog
 from tests.compat.conftest import BROKERS
 from tests.exactly_once.brokers import TRANSACTION_OPTIONS
 from tests.exactly_once.loop import Command, Loop, librdkafka

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog, read_exactly
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog, read_exactly
 from tests.compat.conftest import available
 from tests.compat.workload import CODECS, SEGMENT_BYTES
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import BROKERS, available
 from tests.group_members.brokers import GROUP_OPTIONS
 from tests.group_members.team import Team

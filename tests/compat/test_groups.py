@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, ConsumerGroupType
 from confluent_kafka.admin import AdminClient
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.clients import CLIENTS
 from tests.compat.conftest import BROKERS, available
 from tests.compat.driver import Client

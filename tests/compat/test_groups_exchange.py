@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import available
 from tests.group_members.member import Place
 from tests.group_members.team import Team

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.compat import toolchain
-from tests.compat.broker_process import BrokerProcess
+from foreign import toolchain
+from foreign.broker_process import BrokerProcess
 from tests.compat.conftest import available
 
 Kcat = Callable[..., str]

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from foreign import toolchain
+from foreign.broker_process import free_port
 from tests.chaos.process_tree import descendants
-from tests.compat import toolchain
-from tests.compat.broker_process import free_port
 from tests.compat.conftest import available
 
-from tidelog.pipelines.sinks.cassandra_writer import ContactPoints, connect, disconnect
+from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect, disconnect
 
 SCRIPT = toolchain.ROOT / "scripts" / "run_cassandra.py"
 WAIT_S = 240.0

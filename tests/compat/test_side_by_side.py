@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.compat import toolchain
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import Tidelog
+from foreign import toolchain
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import Tidelog
 from tests.compat.side_by_side.cases import Case
 from tests.compat.side_by_side.deviations import KNOWN, matches
 from tests.compat.side_by_side.side import Side
@@ -54,8 +54,14 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
         yield Side("apache", host, int(port)).prepare(coordinators=True)
         return
     try:
-        # InitProducerId 6 is Kafka's too, but behind a switch until its other half (KIP-939) is done.
-        options = {**OPTIONS, "log.initial.task.delay.ms": "500", "unstable.api.versions.enable": "true"}
+        options = {
+            **OPTIONS,
+            "log.initial.task.delay.ms": "500",
+            # InitProducerId 6 is Kafka's too, but behind a switch until its other half (KIP-939) is done.
+            "unstable.api.versions.enable": "true",
+            # A machine that stands still for a while elects no leaders anew: epochs are compared.
+            "broker.session.timeout.ms": "600000",
+        }
         running = ApacheKafka(tmp_path_factory.mktemp("apache"), options)
         running.start()
     except toolchain.Missing as missing:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.compat.apache_kafka import ApacheKafka
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.apache_kafka import ApacheKafka
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import available
 from tests.compat.side_by_side.side import Side
 from tests.compat.side_by_side.transaction_requests import Producer, log_of, transactions

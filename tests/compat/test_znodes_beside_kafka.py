@@ -20,6 +20,7 @@ from tests.compat.conftest import available
 from tests.compat.mixed_cluster import MixedCluster
 
 from tidelog import Admin
+from tidelog.client.admin.quotas import QuotaAlteration
 from tidelog.client.resources import AlterConfigOp, AlterConfigOpType, ConfigResource, ResourceType
 
 Tree = dict[str, Any]
@@ -61,6 +62,7 @@ def steps(cluster: MixedCluster) -> Iterator[Tree]:
     alter(cluster, ResourceType.TOPIC, "configured", "retention.ms", None)
     alter(cluster, ResourceType.BROKER, "1", "message.max.bytes", "2000000")
     alter(cluster, ResourceType.BROKER, "", "message.max.bytes", "3000000")
+    quotas(cluster)
     yield tree(cluster)
 
     cluster.reassign({("configured", 0): [1, 2], ("plain", 0): [2, 1]})
@@ -104,6 +106,25 @@ def alter(cluster: MixedCluster, kind: ResourceType, name: str, option: str, val
     change = {ConfigResource(kind, name): [AlterConfigOp(option, value, operation)]}
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         assert [each.error for each in admin.alter_configs(change)] == [None]
+
+
+def quotas(cluster: MixedCluster) -> None:
+    """Quotas of everybody whom there can be quotas for; one is removed again."""
+    rates = {"producer_byte_rate": 1e7, "request_percentage": 12.5}
+    alterations = [
+        QuotaAlteration({"user": "alice"}, rates),
+        QuotaAlteration({"user": None}, {"consumer_byte_rate": 2e6, "request_percentage": 1e7}),
+        QuotaAlteration({"user": "a b/*%ü", "client-id": "c.d-e_f~"}, rates),
+        QuotaAlteration({"user": None, "client-id": None}, {"controller_mutation_rate": 0.0005}),
+        QuotaAlteration({"client-id": "<default>"}, rates),
+        QuotaAlteration({"client-id": None}, rates),
+        QuotaAlteration({"ip": "192.0.2.1"}, {"connection_creation_rate": 5.0}),
+        QuotaAlteration({"ip": None}, {"connection_creation_rate": 50.0}),
+    ]
+    gone = [QuotaAlteration({"user": "alice"}, dict.fromkeys(rates))]
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        for change in (alterations, gone):
+            assert [each.error for each in admin.alter_client_quotas(change)] == [None] * len(change)
 
 
 def tree(cluster: MixedCluster) -> Tree:

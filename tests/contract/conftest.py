@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tidelog.testing.zookeeper import ZooKeeperEnsemble
+from tidelog.processes.zookeeper import ZooKeeperEnsemble
 
 _numbers = itertools.count()
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_log import MemoryLog
 
 from tidelog.broker.coordinator_log import PartitionLog
 from tidelog.coordinator.log import CoordinatorLog
@@ -17,10 +19,9 @@ from tidelog.records.batch import iter_batches
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_log import MemoryLog
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 
 ME, OTHER = 1, 2
 
@@ -46,7 +47,7 @@ def in_memory(_: Path, loop: asyncio.AbstractEventLoop) -> Bench:
 
 
 def on_disk(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Bench:
-    log = Log.open(tmp_path / "__numbers-0", LogConfig(), clock=ManualClock(), clean_shutdown=True)
+    log = Log.open(LogContext(tmp_path / "__numbers-0", LogConfig(), ManualClock()), clean_shutdown=True)
     partition = Partition(TopicPartition("__numbers", 0), random_uuid(), log, ME, loop, lambda error: None)
 
     def lead(isr: tuple[int, ...]) -> None:

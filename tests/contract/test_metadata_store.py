@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.metadata.embedded import EmbeddedStore
 from tidelog.metadata.store import (
@@ -29,7 +30,6 @@ from tidelog.metadata.store import (
     put,
 )
 from tidelog.metadata.zookeeper import ZooKeeperStore
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 Opener = Callable[[Path], AbstractAsyncContextManager[MetadataStore]]
 Scenario = Callable[[MetadataStore], Awaitable[None]]

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from kazoo.client import KazooClient
+from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.metadata.store import Create, NodeExists, SessionExpired, SessionState, Set, SharedStore
 from tidelog.metadata.zookeeper import ZooKeeperStore, ZooKeeperUnreachableError
-from tidelog.testing.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 TIMEOUT_S = 30
 

@@ -22,10 +22,10 @@ from tests.contract.table_sinks import (
 )
 from tests.pipelines_session import pipelines_session
 
-from tidelog.pipelines.sinks.lake_files import LakeDirectory, StagedFile
-from tidelog.pipelines.sinks.parquet import ParquetLake
-from tidelog.pipelines.sinks.sqlite import SqliteTables
-from tidelog.pipelines.sinks.table import Batch, ColumnSpec, TableError, TableSpec
+from tidelog.pipelines.framework.sinks.lake_files import LakeDirectory, StagedFile
+from tidelog.pipelines.framework.sinks.parquet import ParquetLake
+from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
+from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableError, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 from tests.group_members.brokers import group_broker
 
 TRANSACTION_OPTIONS = {

@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka import Producer
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.exactly_once.producers import TIMEOUT_S, read
 from tests.group_members.topics import create
+from tests.rigs.raw_client import RawClient
 
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -1,7 +1,7 @@
 """One member of a consumer group as a process: a Python client, a foreign one or ours, in a loop of polls.
 
 It is told what to do by lines of JSON and tells by lines of JSON what happened to it, with the moment.
-Members in other languages (tests/compat/drivers) speak the same lines, so any of them may sit in one group.
+Members in other languages (foreign/drivers) speak the same lines, so any of them may sit in one group.
 
 | told | meaning |
 |---|---|

@@ -164,7 +164,11 @@ class Team:
         assert not missing, f"never delivered: {sorted(missing)[:20]}"
 
     def check_ownership(self) -> None:
-        """No partition with two live owners, and no records but from the owner, in order."""
+        """No partition with two live owners, and no records but from the owner, in order and without gaps.
+
+        Ours gives each record of an assignment once. Others may begin its partitions a second time:
+        librdkafka 2.16 did so once in some thousand runs, without a rebalance.
+        """
         self.pump()
         owner: dict[Place, Member] = {}
         last: dict[Place, int] = {}
@@ -190,7 +194,10 @@ class Team:
                         if owner.get(place) is event.member:
                             del owner[place]
                             last.pop(place, None)
-                    mine -= set(event.places)
+                    if event.kind == "revoked":
+                        # One that was frozen learns late of its loss, and has records from before it: these
+                        # may still come, until it is assigned something.
+                        mine -= set(event.places)
                 case "ended":
                     for place in [place for place, who in owner.items() if who is event.member]:
                         del owner[place]
@@ -210,7 +217,8 @@ class Team:
                 f"{event.member.name} delivered {place} at {offset}, which is not its"
             )
             before = last.get(place)
-            assert before is None or offset == before + 1, f"{place}: {offset} came after {before}"
+            again = before is not None and offset <= before and not event.member.ours
+            assert before is None or offset == before + 1 or again, f"{place}: {offset} came after {before}"
             last[place] = offset
 
 

@@ -49,7 +49,7 @@ class FaultProxy:
                 return
             self.connections += 1
             try:
-                broker = socket.create_connection(("127.0.0.1", self.target_port), timeout=10)
+                broker = socket.create_connection(("127.0.0.1", self.target_port), timeout=60)
             except OSError:
                 _cut(client)
                 continue

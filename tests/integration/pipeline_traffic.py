@@ -14,7 +14,9 @@ from typing import Any
 
 from tidelog import Consumer, Producer
 from tidelog.ids import TopicPartition
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.jobs.earnings.parts import ledger_parts
+from tidelog.pipelines.pipeline import PipelineSettings
 
 DAYS = 5
 """Events are as old as this at most: a backfill looks for late ones in a week, and brokers keep a week."""
@@ -112,9 +114,22 @@ def latest_states(bootstrap: str) -> dict[str, Any]:
     return {record.key.decode(): json.loads(record.value) for record in records}
 
 
-def table_totals(path: Path) -> dict[str, int]:
-    with sqlite3.connect(path) as connection:
-        return dict(connection.execute("SELECT user_id, total_cents FROM user_earnings"))
+def ledger_totals(settings: PipelineSettings) -> dict[str, int]:
+    """The total of each user, by the tables of earnings."""
+    rows = ledger_rows(settings, "user_earnings")["user_earnings"]
+    found = {row[0]: row[1] for row in rows}
+    assert len(found) == len(rows), "a user is in two parts"
+    return found
+
+
+def ledger_rows(settings: PipelineSettings, *tables: str) -> dict[str, list[Any]]:
+    """The tables of earnings, those of all parts together."""
+    found: dict[str, list[Any]] = {name: [] for name in tables}
+    for path in ledger_parts(settings).files:
+        if path.exists():
+            for name, rows in table_rows(path, *tables).items():
+                found[name] += rows
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
 
 def table_rows(path: Path, *tables: str) -> dict[str, list[Any]]:

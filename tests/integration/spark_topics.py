@@ -74,6 +74,11 @@ class Stream:
         self.prefetched: pa.Table | None = None
         self.start = start if start is not None else _through_json(self.reader.initialOffset())
 
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the query stands, without the ids of topics."""
+        return without_ids(self.start)
+
     def end_of_next(self, limit: ReadLimit | None = None) -> dict[str, Any]:
         """The offset at which the next micro-batch would end."""
         chosen = limit or self.reader.getDefaultReadLimit()
@@ -119,6 +124,11 @@ class Stream:
 def offsets(topic: str, *numbers: int) -> dict[str, dict[str, int]]:
     """Offsets of a topic's partitions, in order, as JSON has them."""
     return {topic: {str(partition): number for partition, number in enumerate(numbers)}}
+
+
+def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
+    """Offsets in JSON as Spark's Kafka connector would have them."""
+    return {topic: numbers for topic, numbers in offset.items() if "#" not in topic}
 
 
 def partition(topic: str, number: int = 0) -> TopicPartition:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from tidelog import (
     Admin,
@@ -92,13 +92,6 @@ def _led(described: TopicDescription | KafkaError) -> bool:
     return isinstance(described, TopicDescription) and all(
         partition.leader is not None for partition in described.partitions
     )
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
 
 
 def code_of(result: Any) -> ErrorCode | None:

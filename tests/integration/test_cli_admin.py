@@ -168,3 +168,16 @@ def test_config_refusals_name_the_mend(tidelog: CommandLine, topic_name: NewName
     assert "did you mean 'retention.ms'?" in refused
     assert "does not exist" in tidelog.refusal("configs", "describe", "-t", topic_name())
     assert "no broker 987" in tidelog.refusal("configs", "describe", "--broker", "987")
+
+
+def test_configs_of_groups_are_set_described_and_listed(tidelog: CommandLine, topic_name: NewName) -> None:
+    group, option = topic_name(), "consumer.session.timeout.ms"
+    tidelog.ok("configs", "alter", "--group", group, "--set", f"{option}=50000")
+    assert tidelog.ok("configs", "describe", "-g", group).splitlines()[1] == (
+        f"{group}\t{option}\t50000\tdynamic group"
+    )
+    assert {"type": "group", "name": group} in tidelog.json("configs", "list", "--type", "group")
+    refused = tidelog.refusal("configs", "alter", "-g", group, "--set", "consumer.sesion.timeout.ms=1")
+    assert "did you mean" in refused
+    tidelog.ok("configs", "alter", "--group", group, "--delete", option)
+    assert tidelog.ok("configs", "describe", "-g", group).splitlines()[1:] == []

@@ -17,7 +17,7 @@ from tests.integration.command_line import CommandLine
 
 from tidelog.client import Admin, Consumer, Producer, TopicPartition
 from tidelog.errors import KafkaError
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
 from tidelog.testing.broker_process import BrokerProcess
 
 

@@ -12,7 +12,7 @@ from tests.group_members.team import Team
 from tests.group_members.topics import create, fill
 from tests.integration.command_line import CommandLine
 
-from tidelog.cli.groups import INTERNAL_PREFIX
+from tidelog.cli.groups.command import INTERNAL_PREFIX
 from tidelog.spark.epoch_record import GROUP_PREFIX
 
 NewName = Callable[[], str]

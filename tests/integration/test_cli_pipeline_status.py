@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.integration.command_line import CommandLine
 
@@ -13,8 +14,8 @@ from tidelog import Producer
 from tidelog.client import Admin, NewTopic
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.ids import TopicPartition
-from tidelog.pipelines import events
-from tidelog.pipelines.status_file import RunStatus, StatusFile
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
 from tidelog.testing.broker_process import BrokerProcess
 
 GROUP = "tidelog-pipeline-earnings"
@@ -44,6 +45,8 @@ def test_of_a_pipeline_that_never_ran_nothing_is_known(tidelog: CommandLine, tmp
         "rows_per_second": None,
         "rows_in": None,
         "state_rows": None,
+        "late": None,
+        "dropped": None,
         "checkpoint": str(tmp_path / "checkpoints" / "collect"),
         "dead_letters": None,
     }
@@ -55,7 +58,10 @@ def test_lag_batches_letters_and_the_running_process_are_told(
     _write_traces(own_bootstrap, tmp_path)
     book = StatusFile(tmp_path, "earnings")
     now_ms = time.time_ns() // 1_000_000
-    book.write(RunStatus(4711, now_ms, now_ms, batch_id=12, rows_in=900, rows_per_second=45.5, state_rows=3))
+    figures = {"batch_id": 12, "rows_in": 900, "rows_per_second": 45.5, "state_rows": 3, "late": 5}
+    book.write(
+        msgspec.convert({"pid": 4711, "started_at_ms": now_ms, "updated_at_ms": now_ms, **figures}, RunStatus)
+    )
     found = {each["pipeline"]: each for each in tidelog.json("pipeline", "status", "-d", str(tmp_path))}
     assert list(found) == ["collect", "account-switch", "invite-fraud", "phone-region", "earnings"]
     earnings = found["earnings"]
@@ -67,6 +73,7 @@ def test_lag_batches_letters_and_the_running_process_are_told(
         12,
     )
     assert (earnings["rows_in"], earnings["rows_per_second"], earnings["state_rows"]) == (900, 45.5, 3)
+    assert (earnings["late"], earnings["dropped"]) == (5, 0)
     assert (earnings["dead_letters"], found["collect"]["dead_letters"]) == (3, 1)
     book.close()
     table = tidelog.ok("pipeline", "status", "earnings", "-d", str(tmp_path)).splitlines()
@@ -82,8 +89,8 @@ def _write_traces(bootstrap: str, directory: Path) -> None:
         with Producer(bootstrap_servers=bootstrap) as producer:
             for number in range(10):
                 producer.send(topic.topic, b"%d" % number)
-            for pipeline in ("earnings", "earnings", "collect", "earnings"):
-                producer.send(events.DEAD_LETTERS, b"{", headers={"pipeline": pipeline.encode()})
+            for pipeline in (b"earnings", b"earnings", b"collect", b"\xff no text", b"earnings"):
+                producer.send(events.DEAD_LETTERS, b"{", headers={"pipeline": pipeline})
         admin.alter_group_offsets(GROUP, {topic: OffsetAndMetadata(3)})
     commits = directory / "checkpoints" / "earnings" / "commits"
     commits.mkdir(parents=True)

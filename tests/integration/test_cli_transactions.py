@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from tests.group_members.topics import create
 from tests.integration.command_line import WAIT_S, CommandLine
+from tests.rigs.raw_client import RawClient
 
 from tidelog.records.record import Record, encode_batch
 from tidelog.testing.broker_process import BrokerProcess
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -463,8 +463,20 @@ def test_metrics_count_what_was_read(
     consumer = consumer_of()
     consumer.assign([tp(topic)])
     read(consumer, 10)
-    assert consumer.metrics()["records-consumed-total"] == 10
-    assert consumer.metrics()["fetch-total"] >= 1
+    figures = consumer.metrics()
+    assert figures["records-consumed-total"] == figures[f"records-consumed-total{{topic={topic}}}"] == 10
+    assert figures["fetch-total"] >= 1
+    assert figures["records-per-request-avg"] >= 1
+    assert figures["bytes-consumed-total"] >= 10
+    place = f"{{topic={topic},partition=0}}"
+    assert (figures[f"records-lag{place}"], figures[f"records-lead{place}"]) == (0, 10)
+    assert figures[f"records-lag-max{place}"] == figures["records-lag-max"]
+    assert 0 < figures["poll-idle-ratio-avg"] <= 1
+    assert 0 <= figures["last-poll-seconds-ago"] < 60
+    names = {name.group for name in figures}
+    assert names >= {"consumer-metrics", "consumer-node-metrics", "consumer-fetch-manager-metrics"}
+    consumer.assign([])
+    assert f"records-lag{place}" not in consumer.metrics()
 
 
 def test_records_come_as_an_arrow_table(

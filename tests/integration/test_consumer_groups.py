@@ -1,4 +1,5 @@
-"""Our consumers in classic groups: alone, and beside confluent-kafka, kafka-python and aiokafka.
+"""Our consumers in classic groups: what only they promise, and beside confluent-kafka, kafka-python and
+aiokafka; what all clients do is in ``test_groups_classic``.
 
 Records flow all the while; every one must reach exactly one live member, and none may be lost. With
 TIDELOG_TEST_ORACLE=1 the broker is Apache Kafka.
@@ -13,20 +14,7 @@ from tests.group_members import scenarios
 from tests.group_members.team import Team
 from tests.group_members.topics import Stream, create, fill
 
-OURS = ["tidelog", "tidelog-async"]
-ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
-
 TopicName = Callable[[], str]
-
-
-@pytest.mark.parametrize("client", OURS)
-@pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_members_come_and_go_and_every_record_reaches_one_of_them(
-    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
-) -> None:
-    team = scenarios.members_come_and_go(group_bootstrap, topic_name(), client, assignor)
-    if assignor != "cooperative-sticky":  # in which members go on while the generation changes
-        assert [member.failures for member in team.members] == [[], [], []]
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
@@ -72,46 +60,6 @@ def test_a_cooperative_rebalance_takes_only_what_moves_and_the_rest_is_read_on(
             assert one.assignment.isdisjoint(revoked)
         team.wait_for_records(stream.ends)
         team.check_exactly_once(stream.ends)
-
-
-@pytest.mark.parametrize("client", OURS)
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_the_partitions_of_a_killed_member_go_to_the_others(
-    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
-) -> None:
-    scenarios.a_member_is_killed(group_bootstrap, topic_name(), client, assignor)
-
-
-@pytest.mark.parametrize("client", OURS)
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_frozen_member_loses_its_partitions_and_comes_back_when_it_thaws(
-    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
-) -> None:
-    frozen = scenarios.a_member_freezes_and_thaws(group_bootstrap, topic_name(), client, assignor)
-    assert frozen.count("lost") == 1
-
-
-@pytest.mark.parametrize("client", OURS)
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_member_that_does_not_poll_leaves_and_comes_back(
-    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
-) -> None:
-    idle = scenarios.a_member_does_not_poll_for_a_while(group_bootstrap, topic_name(), client, assignor)
-    assert idle.count("lost") == 1
-
-
-@pytest.mark.parametrize("client", OURS)
-def test_a_pattern_finds_topics_that_come_later(
-    group_bootstrap: str, topic_name: TopicName, client: str
-) -> None:
-    scenarios.topics_of_a_pattern_come_later(group_bootstrap, topic_name(), client)
-
-
-@pytest.mark.parametrize("client", OURS)
-def test_a_topic_that_grows_is_shared_out_anew(
-    group_bootstrap: str, topic_name: TopicName, client: str
-) -> None:
-    scenarios.a_topic_grows(group_bootstrap, topic_name(), client)
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])

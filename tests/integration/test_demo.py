@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tidelog.pipelines import events, registry
+from tidelog.pipelines import registry
 from tidelog.pipelines.demo import dashboard
 from tidelog.pipelines.demo.plain import PlainLines
 from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
+from tidelog.pipelines.framework import events
 
 LIVE_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 120.0

@@ -1,18 +1,23 @@
 """The classic group protocol with each client: members join, leave, crash, stop polling, change their minds.
 
-The records flow all the while; every one must reach exactly one live member, and none may be lost.
+The records flow all the while; every one must reach exactly one live member, and none may be lost. Our own
+clients run the same suite as the others; what only they promise is in ``test_consumer_groups``. With
+TIDELOG_TEST_ORACLE=1 the broker is Apache Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from tests.group_members import scenarios
 from tests.group_members.team import Team
 from tests.group_members.topics import create
 
-CLIENTS = ["confluent", "kafka-python", "aiokafka"]
+OURS = ["tidelog", "tidelog-async"]
+OTHERS = ["confluent", "kafka-python", "aiokafka"]
+CLIENTS = [*OTHERS, *OURS]
 ASSIGNORS = [
     ("confluent", "range"),
     ("confluent", "roundrobin"),
@@ -24,6 +29,12 @@ ASSIGNORS = [
     ("aiokafka", "range"),
     ("aiokafka", "roundrobin"),
     ("aiokafka", "sticky"),
+    *product(OURS, ["range", "roundrobin", "sticky", "cooperative-sticky"]),
+]
+# The others as they come, ours with both protocols.
+LOSERS = [
+    *(pytest.param(client, None, id=client) for client in OTHERS),
+    *product(OURS, ["range", "cooperative-sticky"]),
 ]
 
 TopicName = Callable[[], str]
@@ -33,10 +44,11 @@ TopicName = Callable[[], str]
 def test_members_come_and_go_and_every_record_reaches_one_of_them(
     group_bootstrap: str, topic_name: TopicName, client: str, assignor: str
 ) -> None:
-    # Cooperative members go on while the generation changes: the last commit of one that leaves may be late.
+    # Cooperative members go on while the generation changes: of the others' libraries the last commit of one
+    # that leaves may be late.
     cooperative = assignor == "cooperative-sticky"
     team = scenarios.members_come_and_go(
-        group_bootstrap, topic_name(), client, assignor, exactly_once=not cooperative
+        group_bootstrap, topic_name(), client, assignor, exactly_once=not cooperative or client in OURS
     )
     if not cooperative:
         assert [member.failures for member in team.members] == [[], [], []]
@@ -58,25 +70,29 @@ def test_a_cooperative_rebalance_takes_only_what_moves(
         assert len(revoked) == 2
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "assignor"), LOSERS)
 def test_the_partitions_of_a_killed_member_go_to_the_others(
-    group_bootstrap: str, topic_name: TopicName, client: str
+    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str | None
 ) -> None:
-    scenarios.a_member_is_killed(group_bootstrap, topic_name(), client)
+    scenarios.a_member_is_killed(group_bootstrap, topic_name(), client, assignor)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "assignor"), LOSERS)
 def test_a_frozen_member_loses_its_partitions_and_comes_back_when_it_thaws(
-    group_bootstrap: str, topic_name: TopicName, client: str
+    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str | None
 ) -> None:
-    scenarios.a_member_freezes_and_thaws(group_bootstrap, topic_name(), client)
+    frozen = scenarios.a_member_freezes_and_thaws(group_bootstrap, topic_name(), client, assignor)
+    if client in OURS:
+        assert frozen.count("lost") == 1
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("client", "assignor"), LOSERS)
 def test_a_member_that_does_not_poll_is_put_out_and_taken_back(
-    group_bootstrap: str, topic_name: TopicName, client: str
+    group_bootstrap: str, topic_name: TopicName, client: str, assignor: str | None
 ) -> None:
-    scenarios.a_member_does_not_poll_for_a_while(group_bootstrap, topic_name(), client)
+    idle = scenarios.a_member_does_not_poll_for_a_while(group_bootstrap, topic_name(), client, assignor)
+    if client in OURS:
+        assert idle.count("lost") == 1
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -93,7 +109,7 @@ def test_a_topic_that_grows_is_shared_out_anew(
     scenarios.a_topic_grows(group_bootstrap, topic_name(), client)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", OTHERS)
 def test_members_may_want_different_topics(group_bootstrap: str, topic_name: TopicName, client: str) -> None:
     one_topic, other_topic = topic_name(), topic_name()
     one_places, other_places = (create(group_bootstrap, each, 2) for each in (one_topic, other_topic))

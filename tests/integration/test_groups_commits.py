@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 from tests.group_members.brokers import group_broker
 from tests.group_members.member import Place
 from tests.group_members.team import Team

@@ -12,9 +12,9 @@ from typing import TypedDict, Unpack
 
 import pytest
 from tests.group_members.topics import create
+from tests.rigs.raw_client import RawClient
 
 from tidelog.errors import ErrorCode
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
 
 from tidelog.testing.broker_process import STRICT_LOOP, BrokerProcess
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import encode
 from tidelog.wire.headers import RequestHeader, sized_request_header

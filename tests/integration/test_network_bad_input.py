@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch
+from tests.waiting import wait_until
 
-from tidelog.broker.dispatch import SERVED
+from tidelog.broker.served import SERVED
 from tidelog.testing.broker_process import BrokerProcess
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.headers import RequestHeader, encode_request
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -52,13 +53,6 @@ def assert_served(client: RawClient) -> None:
     assert len(response.brokers) == 1
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.005)
-
-
 def header(key: int, version: int) -> bytes:
     return struct.pack(">hhih", key, version, 1, 1) + b"x"
 
@@ -92,7 +86,7 @@ def test_what_is_no_request_closes_the_connection(
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [(-1, 0), (4, 0), (52, 0), (999, 0), (1, 3), (1, 19), (3, 14), (3, -1), (19, 1), (48, 0)],
+    [(-1, 0), (4, 0), (52, 0), (999, 0), (1, 3), (1, 19), (3, 14), (3, -1), (19, 1), (48, 2), (71, 1)],
 )
 def test_an_api_or_version_that_is_not_served_closes_the_connection(
     connect: Callable[[], RawClient], key: int, version: int

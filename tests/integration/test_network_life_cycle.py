@@ -10,16 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch, values
+from tests.waiting import wait_until
 
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_process import BrokerProcess
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch, values
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -41,13 +40,6 @@ def start(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def cluster_id(broker: BrokerProcess) -> str | None:
     with RawClient(broker.host, broker.port) as client:
         return client.ask(12, MetadataRequest(topics=[]), MetadataResponse).cluster_id
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 from tests.group_members.brokers import group_broker
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic
+from tests.rigs.raw_transaction import RawTransactions
 
 from tidelog.errors import ErrorCode
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic
-from tidelog.testing.raw_transaction import RawTransactions
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.wire.messages.offset_commit import (

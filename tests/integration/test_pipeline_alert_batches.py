@@ -4,34 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
 from tests.integration.pipeline_traffic import read_all
 
-from tidelog.pipelines.alert_job import BatchWriter
-from tidelog.pipelines.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS
+from tidelog.pipelines.framework.alert_job import KeyedBatches
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS
+from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.spark.epoch_task import ReplayRefusedError
 from tidelog.testing.broker_process import BrokerProcess
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 NAME = "account-switch"
 TOPICS = (ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS)
-SCHEMA = pa.schema(
-    {
-        "topic": pa.string(),
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    }
-)
-NO_SESSION = cast("SparkSession", None)
-"""The driver writes by itself."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +41,7 @@ def settings(bootstrap: str, tmp_path: Path) -> PipelineSettings:
 def batch(*values: bytes) -> pa.Table:
     alerts = [{"topic": ACCOUNT_SWITCH_ALERTS, "key": value[:1], "value": value} for value in values]
     letter = {"topic": DEAD_LETTERS, "value": values[0], "headers": [{"key": "reason", "value": b"no"}]}
-    return pa.Table.from_pylist([*alerts, letter], schema=SCHEMA)
+    return pa.Table.from_pylist([*alerts, letter], schema=RECORD_SCHEMA)
 
 
 def written(bootstrap: str, topic: str, values: tuple[bytes, ...]) -> list[bytes | None]:
@@ -61,28 +49,35 @@ def written(bootstrap: str, topic: str, values: tuple[bytes, ...]) -> list[bytes
     return sorted(record.value for record in read_all(bootstrap, topic) if record.value in values)
 
 
+def write(batches: KeyedBatches, records: pa.Table, batch_id: int) -> None:
+    """As the task of bucket 3 writes."""
+    sink = batches.sink(batch_id)
+    assert sink is not None
+    sink.write(records, 3, batch_id)
+
+
 def test_a_replayed_batch_adds_nothing_in_the_same_run_or_in_another(settings: PipelineSettings) -> None:
     values = (b"a1", b"a2", b"a3")
-    first = BatchWriter(settings, NAME)
-    first.write(NO_SESSION, batch(*values[:2]), 4)
-    first.write(NO_SESSION, batch(*values[:2]), 4)
-    restarted = BatchWriter(settings, NAME)
-    restarted.write(NO_SESSION, batch(*values[:2]), 4)
-    restarted.write(NO_SESSION, batch(values[2]), 7)
-    restarted.write(NO_SESSION, batch(values[2]), 7)
+    first = KeyedBatches(settings, SwitchDetector())
+    write(first, batch(*values[:2]), 4)
+    write(first, batch(*values[:2]), 4)
+    restarted = KeyedBatches(settings, SwitchDetector())
+    write(restarted, batch(*values[:2]), 4)
+    write(restarted, batch(values[2]), 7)
+    write(restarted, batch(values[2]), 7)
     assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, values) == [b"a1", b"a2", b"a3"]
     assert written(settings.bootstrap_servers, DEAD_LETTERS, values) == [b"a1", b"a3"]
 
 
 def test_other_alerts_under_a_number_that_was_written_are_refused(settings: PipelineSettings) -> None:
-    BatchWriter(settings, NAME).write(NO_SESSION, batch(b"b1"), 0)
+    write(KeyedBatches(settings, SwitchDetector()), batch(b"b1"), 0)
     with pytest.raises(ReplayRefusedError, match="txnVersion=0 of txnAppId=account-switch-"):
-        BatchWriter(settings, NAME).write(NO_SESSION, batch(b"b2"), 0)
+        write(KeyedBatches(settings, SwitchDetector()), batch(b"b2"), 0)
     assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, (b"b1", b"b2")) == [b"b1"]
 
 
 def test_a_batch_without_records_writes_nothing(settings: PipelineSettings) -> None:
-    writer = BatchWriter(settings, NAME)
-    writer.write(NO_SESSION, SCHEMA.empty_table(), 0)
-    writer.write(NO_SESSION, batch(b"c1"), 0)
+    batches = KeyedBatches(settings, SwitchDetector())
+    write(batches, RECORD_SCHEMA.empty_table(), 0)
+    write(batches, batch(b"c1"), 0)
     assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, (b"c1",)) == [b"c1"]

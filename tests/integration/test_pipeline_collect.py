@@ -12,11 +12,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from tests.collect_events import TODAY, event, letters, run, send
 
-from tidelog.pipelines import dead_letter, events
-from tidelog.pipelines.collect.job import PIPELINE
-from tidelog.pipelines.collect.schema import TABLES, table_of
+from tidelog.pipelines.framework import events, record_sink
+from tidelog.pipelines.framework.sinks import open_lake
+from tidelog.pipelines.jobs.collect.job import PIPELINE
+from tidelog.pipelines.jobs.collect.schema import TABLES, table_of
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
-from tidelog.pipelines.sinks import open_lake
 from tidelog.testing import LocalBroker, broker
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def test_a_batch_that_failed_half_way_is_repeated_without_a_trace(
     spark: SparkSession, settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(settings, events.CREDIT.topic, [*(event(events.CREDIT, number) for number in range(50)), b"broken"])
-    write = dead_letter.write_dead_letters
+    finish = record_sink.RecordSink.finish
 
     def fail_after(*arguments: Any) -> None:
-        write(*arguments)
+        finish(*arguments)
         raise RuntimeError("the power went off")
 
-    monkeypatch.setattr(dead_letter, "write_dead_letters", fail_after)
+    monkeypatch.setattr(record_sink.RecordSink, "finish", fail_after)
     with pytest.raises(StreamingQueryException, match="the power went off"):
         run(spark, settings)
     monkeypatch.undo()

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.chaos.process_tree import Member, descendants
-from tests.integration.pipeline_traffic import EarningsTraffic, send, table_totals
+from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
 
+from tidelog.metrics.pipeline_catalog import FAMILIES
+from tidelog.pipelines.framework.status import last_commit
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.status import last_commit
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -29,10 +32,11 @@ WAIT_S = 180.0
 class Running:
     """The command, in a session of its own, and what it says."""
 
-    def __init__(self, bootstrap: str, directory: Path) -> None:
+    def __init__(self, bootstrap: str, directory: Path, *options: str) -> None:
         self.out, self.err = directory / "stdout", directory / "stderr"
         command = [sys.executable, "-m", "tidelog", "pipeline", "run", "earnings", "--master", "local[2]"]
         command += ["--bootstrap-server", bootstrap, "--directory", str(directory / "pipe lines")]
+        command += options
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
 
@@ -46,6 +50,13 @@ class Running:
     def java(self) -> list[Member]:
         return [each for each in descendants(self.process.pid) if "/bin/java" in each.command]
 
+    def page(self) -> str:
+        """Its metrics."""
+        found = re.search(r"metrics are at (\S+)", self.err.read_text())
+        assert found is not None
+        with urllib.request.urlopen(found[1], timeout=WAIT_S) as answer:
+            return str(answer.read().decode())
+
     def said(self) -> list[str]:
         """Its lines on stderr, without those that come at each start or on a busy machine."""
         lines = self.err.read_text().splitlines()
@@ -57,9 +68,9 @@ class Running:
 
 
 @contextmanager
-def running(bootstrap: str, directory: Path) -> Iterator[Running]:
+def running(bootstrap: str, directory: Path, *options: str) -> Iterator[Running]:
     directory.mkdir(parents=True, exist_ok=True)
-    started = Running(bootstrap, directory)
+    started = Running(bootstrap, directory, *options)
     try:
         yield started
     finally:
@@ -103,12 +114,20 @@ def test_a_signal_to_the_whole_group_lets_the_micro_batch_end(own_bootstrap: str
     settings = PipelineSettings(own_bootstrap, tmp_path / "pipe lines")
     ensure_topics(settings, partitions=2)
     send(own_bootstrap, traffic.fresh(300))
-    with running(own_bootstrap, tmp_path) as command:
+    with running(own_bootstrap, tmp_path, "--metrics", "127.0.0.1:0") as command:
         command.wait_for(lambda: last_commit(settings.checkpoint("earnings")) is not None)
+        command.wait_for(
+            lambda: 'tidelog_pipeline_input_rows_total{pipeline="earnings"} 300\n' in command.page()
+        )
+        command.wait_for(lambda: 'tidelog_pipeline_lag{pipeline="earnings"} 0\n' in command.page())
+        of_a_query = {each.name for each in FAMILIES} - {"tidelog_pipeline_watermark_delay_seconds"}
+        command.wait_for(lambda: all(f"# TYPE {name} " in command.page() for name in of_a_query))
         everybody = descendants(command.process.pid)
         os.killpg(command.process.pid, signal.SIGTERM)
         assert command.process.wait(WAIT_S) == 0
-        assert command.said() == [
+        metrics, *said = command.said()
+        assert metrics.startswith("metrics are at http://127.0.0.1:")
+        assert said == [
             "starting Spark: this takes some seconds",
             "stopping after the running micro-batch; once more stops at once",
             "stopped after 300 rows in 1 batch",
@@ -117,5 +136,5 @@ def test_a_signal_to_the_whole_group_lets_the_micro_batch_end(own_bootstrap: str
         assert heading.split("\t")[:3] == ["pipeline", "batches", "rows in"]
         assert figures.split("\t")[:3] == ["earnings", "1", "300"]
         assert_ends(everybody)
-    assert table_totals(settings.tables) == dict(traffic.cents)
+    assert ledger_totals(settings) == dict(traffic.cents)
     assert (settings.directory / "spark.log").read_text() == ""

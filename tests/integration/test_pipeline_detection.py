@@ -18,8 +18,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all
 
-from tidelog.pipelines import events, registry
-from tidelog.pipelines.detection_report import read_alerts, read_truth, score
+from tidelog.pipelines import registry
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.detection_report import read_alerts, read_truth, score
 from tidelog.pipelines.generator import Traffic, TrafficSettings
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
 from tidelog.pipelines.generator.truth import truth_file

@@ -1,64 +1,53 @@
-"""Micro-batches of earnings on a real broker and a real file, cut off between their steps and replayed."""
+"""Micro-batches of earnings on a real broker and real files, cut off between their steps and replayed."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow
+import pyarrow as pa
 import pytest
+from tests.contract.ledgers import credit, task_step
+from tests.integration.pipeline_traffic import ledger_rows, read_all
 
-from tidelog import Consumer
 from tidelog.errors import TidelogError
-from tidelog.ids import TopicPartition
-from tidelog.pipelines import events
-from tidelog.pipelines.earnings.job import MicroBatches
-from tidelog.pipelines.earnings.publisher import StatePublisher
-from tidelog.pipelines.earnings.schema import Credit, TaskStep, UserEarnings
-from tidelog.pipelines.earnings.sqlite_ledger import SqliteLedger
-from tidelog.pipelines.earnings.transform import Entry
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.dead_letter import letter_batch
+from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, NamedBatch, RecordSink
+from tidelog.pipelines.framework.sinks.partition_work import to_bytes
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.jobs.earnings import part_work
+from tidelog.pipelines.jobs.earnings.part_work import BatchWork, publish_anew
+from tidelog.pipelines.jobs.earnings.parts import ledger_parts
+from tidelog.pipelines.jobs.earnings.publisher import SoleCopy
+from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
+from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger, opened
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing.broker_process import BrokerProcess
 
-WRITTEN = datetime(2026, 3, 5, tzinfo=UTC)
+PARTS = 2
 DERIVED = ("user_earnings", "user_earnings_daily", "user_tasks")
-
-
-class Frame:
-    """A batch as the driver collects it."""
-
-    def __init__(self, rows: Sequence[Entry]) -> None:
-        self._columns = {name: [getattr(row, name) for row in rows] for name in Entry._fields}
-
-    def toArrow(self) -> pyarrow.Table:
-        return pyarrow.table(self._columns)
 
 
 class Crash(Exception):
     """The process ends here."""
 
 
-def credit(user: str, number: int, cents: int, day: int = 1) -> Entry:
-    time = f"2026-03-{day:02d}T12:00:00.000Z"
-    record = ("ml_obtain_credit_log", 0, number, WRITTEN, None, None)
-    return Entry("credit", None, time, user, f"credit-{number}", "task", cents, None, None, None, *record)  # type: ignore[arg-type]
+def paid(user: str, number: int, cents: int, day: int = 1) -> Credit:
+    return credit(user, f"2026-03-{day:02d}T12:00:00.000Z", f"credit-{number}", "task", cents)
 
 
-def step(user: str, number: int, step: int) -> Entry:
-    time = f"2026-03-01T12:{number:02d}:00.000Z"
-    record = ("ml_task_log", 0, number, WRITTEN, None, None)
-    return Entry("task", None, time, user, f"step-{number}", None, None, "survey", step, 3, *record)  # type: ignore[arg-type]
+def did(user: str, number: int, step: int) -> TaskStep:
+    return task_step(user, f"2026-03-01T12:{number:02d}:00.000Z", "survey", step, 3)
 
 
-BATCHES = (
-    [credit("ann", 1, 5), credit("bob", 2, 7), credit("ann", 1, 5), step("ann", 1, 1)],
-    [credit("ann", 3, 11, day=2), credit("bob", 2, 7), step("ann", 2, 3)],
-    [credit("ann", 4, 13), step("ann", 3, 2), credit("eve", 5, 0)],
+BATCHES: tuple[list[Credit | TaskStep], ...] = (
+    [paid("ann", 1, 5), paid("bob", 2, 7), paid("ann", 1, 5), did("ann", 1, 1)],
+    [paid("ann", 3, 11, day=2), paid("bob", 2, 7), did("ann", 2, 3)],
+    [paid("ann", 4, 13), did("ann", 3, 2), paid("eve", 5, 0)],
 )
 TOTALS = {"ann": 29, "bob": 7, "eve": 0}
 
@@ -72,78 +61,114 @@ def own_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def settings(own_bootstrap: str, tmp_path: Path) -> PipelineSettings:
-    made = PipelineSettings(own_bootstrap, tmp_path / "pipelines")
+    made = PipelineSettings(own_bootstrap, tmp_path / "pipelines", state_partitions=PARTS)
     ensure_topics(made, [events.USER_EARNINGS, events.DEAD_LETTERS], partitions=2)
     return made
 
 
-@pytest.fixture
-def start(settings: PipelineSettings, topic_name: Callable[[], str]) -> Iterator[Callable[[], MicroBatches]]:
-    """Starts the job anew, as after a crash: nothing of the last run is there but its file and topics."""
-    transactional_id = topic_name()
-    opened: list[Any] = []
+class Run:
+    """The job from one start to its end: nothing of it is left to the next but files and topics."""
 
-    def started() -> MicroBatches:
-        opened.append(SqliteLedger(settings.tables))
-        opened.append(StatePublisher(settings, transactional_id))
-        return MicroBatches(settings, *opened[-2:])
+    def __init__(self, settings: PipelineSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._run_id = uuid.uuid4().hex
+        self.copy = SoleCopy(settings, name)
+
+    def take(self, batch_id: int, *, finish: bool = True, parts: Sequence[int] = range(PARTS)) -> None:
+        """A micro-batch, as the driver has it done."""
+        self.copy.check()
+        batch = NamedBatch(f"{self._name}-query", batch_id, self._run_id, streaming=True)
+        sink = RecordSink(self._settings, batch, same_content=False)
+        work = BatchWork(self._settings, ledger_parts(self._settings), sink, self._name)
+        written = [work.take(part, *entries_of(self._settings, batch_id, part)) for part in parts]
+        if finish:
+            sink.finish([sink.told(each) for each in written])
+
+
+def entries_of(
+    settings: PipelineSettings, batch_id: int, part: int
+) -> tuple[list[Credit], list[TaskStep], list[bytes]]:
+    part_of = ledger_parts(settings).of
+    mine = [entry for entry in BATCHES[batch_id] if part_of(entry.user_id) == part]
+    record = pa.RecordBatch.from_pylist(
+        [
+            {
+                "topic": str(settings.directory),
+                "partition": part,
+                "offset": batch_id,
+                "key": b"k",
+                "value": b"{",
+            }
+        ]
+    )
+    letter = letter_batch(record, pa.array(["bad"]), "earnings")
+    return (
+        [each for each in mine if isinstance(each, Credit)],
+        [each for each in mine if isinstance(each, TaskStep)],
+        [to_bytes(letter)],
+    )
+
+
+@pytest.fixture
+def start(settings: PipelineSettings, topic_name: Callable[[], str]) -> Iterator[Callable[[], Run]]:
+    """Starts the job anew, as after a crash."""
+    name = topic_name()
+    runs: list[Run] = []
+
+    def started() -> Run:
+        runs.append(Run(settings, name))
+        return runs[-1]
 
     yield started
-    for each in opened:
-        each.close()
-
-
-def take(batches: MicroBatches, batch_id: int) -> None:
-    batches.take(Frame(BATCHES[batch_id]), batch_id)  # type: ignore[arg-type]
-
-
-def tables(path: Path) -> dict[str, list[Any]]:
-    with sqlite3.connect(path) as connection:
-        return {name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for name in DERIVED}
-
-
-def states(bootstrap: str, users: Sequence[str]) -> dict[str, Any]:
-    """The latest state of each user in the topic, as a reader of committed records finds it."""
-    partitions = [TopicPartition(events.USER_EARNINGS, index) for index in range(2)]
-    found: dict[str, Any] = {}
-    with Consumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
-    ) as reader:
-        reader.assign(partitions)
-        reader.seek_to_beginning(partitions)
-        ends = reader.end_offsets(partitions)
-        while any(reader.position(each) < ends[each] for each in partitions):
-            for record in reader.poll(1.0):
-                assert record.key is not None
-                assert record.value is not None
-                found[record.key.decode()] = json.loads(record.value)
-    return {user: found[user] for user in users}
+    for run in runs:
+        run.copy.close()
 
 
 def expected_tables(tmp_path: Path) -> dict[str, list[Any]]:
     """The tables after one undisturbed run over distinct events."""
-    path = tmp_path / "expected.sqlite"
-    ledger = SqliteLedger(path)
-    rows = [row for batch in BATCHES for row in batch]
+    apart = PipelineSettings("", tmp_path / "apart", state_partitions=1)
+    entries = [entry for batch in BATCHES for entry in batch]
+    ledger = SqliteLedger(ledger_parts(apart).file(0))
     ledger.merge(
-        [
-            Credit(r.user_id, r.event_time, r.event_id, r.source, r.amount_cents)
-            for r in rows
-            if r.kind == "credit"
-        ],
-        [TaskStep(r.user_id, r.event_time, r.task_id, r.step, r.steps) for r in rows if r.kind == "task"],
+        [each for each in entries if isinstance(each, Credit)],
+        [each for each in entries if isinstance(each, TaskStep)],
     )
     ledger.close()
-    return tables(path)
+    return ledger_rows(apart, *DERIVED)
+
+
+def states(bootstrap: str) -> dict[str, Any]:
+    """The latest state of each user in the topic, as a reader of committed records finds it."""
+    records = read_all(bootstrap, events.USER_EARNINGS)
+    return {record.key.decode(): json.loads(record.value) for record in records}
+
+
+def letters(settings: PipelineSettings) -> list[tuple[bytes, bytes]]:
+    """Where the dead letters of this test's records come from."""
+    found = [dict(record.headers) for record in read_all(settings.bootstrap_servers, events.DEAD_LETTERS)]
+    own = str(settings.directory).encode()
+    return sorted((each["offset"], each["partition"]) for each in found if each["topic"] == own)
+
+
+ALL_LETTERS = sorted((b"%d" % batch, b"%d" % part) for batch in range(len(BATCHES)) for part in range(PARTS))
 
 
 @pytest.mark.parametrize("crashing", range(len(BATCHES)))
 @pytest.mark.parametrize(
-    "where", ["before the ledger", "after the ledger", "in the transaction", "after the topic"]
+    "where",
+    [
+        "before the ledger",
+        "after the ledger",
+        "in the transaction",
+        "between the parts",
+        "before the driver",
+        "after the topic",
+    ],
 )
 def test_a_crash_at_any_step_of_any_batch_changes_no_cent(
     settings: PipelineSettings,
-    start: Callable[[], MicroBatches],
+    start: Callable[[], Run],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     crashing: int,
@@ -151,59 +176,75 @@ def test_a_crash_at_any_step_of_any_batch_changes_no_cent(
 ) -> None:
     job = start()
     for batch_id in range(crashing):
-        take(job, batch_id)
+        job.take(batch_id)
     with monkeypatch.context() as patch:
-        _arm(patch, where)
-        with pytest.raises(Crash):
-            take(job, crashing)
+        _crash(patch, job, crashing, where)
     job = start()
     for batch_id in range(crashing, len(BATCHES)):
-        take(job, batch_id)
-    assert tables(settings.tables) == expected_tables(tmp_path)
-    found = states(settings.bootstrap_servers, list(TOTALS))
-    assert {user: state["total_cents"] for user, state in found.items()} == TOTALS
+        job.take(batch_id)
+    assert ledger_rows(settings, *DERIVED) == expected_tables(tmp_path)
+    found = states(settings.bootstrap_servers)
+    assert {user: found[user]["total_cents"] for user in TOTALS} == TOTALS
     assert found["ann"]["tasks"] == {
         "survey": {"steps_done": 3, "steps": 3, "completed_at": "2026-03-01T12:03:00.000Z"}
     }
+    assert letters(settings) == ALL_LETTERS
 
 
-def _arm(patch: pytest.MonkeyPatch, where: str) -> None:
-    """Make the process end at a step."""
+def _crash(patch: pytest.MonkeyPatch, job: Run, batch_id: int, where: str) -> None:
+    """Have a batch come to an end at a step."""
 
     def crash(*_: object, **__: object) -> None:
         raise Crash
 
-    publish = StatePublisher._publish
-
-    def cut_short(self: StatePublisher, found: Sequence[UserEarnings]) -> None:
-        producer = self._connected()
-        producer.begin_transaction()
-        producer.send(events.USER_EARNINGS, b'{"total_cents": -1}', key=found[0].user_id.encode())
-        producer.flush()
+    def cut_short(states: Sequence[UserEarnings]) -> Iterator[pa.RecordBatch]:
+        wrong = {"topic": events.USER_EARNINGS, "key": b"ann", "value": b'{"total_cents": -1}'}
+        yield pa.RecordBatch.from_pylist([wrong], schema=RECORD_SCHEMA)
         raise Crash
 
-    def publish_then_crash(self: StatePublisher, found: Sequence[UserEarnings]) -> None:
-        publish(self, found)
-        raise Crash
-
+    if where in ("between the parts", "before the driver", "after the topic"):
+        parts = range(1) if where == "between the parts" else range(PARTS)
+        job.take(batch_id, finish=where == "after the topic", parts=parts)
+        return
     match where:
         case "before the ledger":
             patch.setattr(SqliteLedger, "merge", crash)
         case "after the ledger":
-            patch.setattr(StatePublisher, "publish", crash)
+            patch.setattr(part_work, "state_batches", crash)
         case "in the transaction":
-            patch.setattr(StatePublisher, "_publish", cut_short)
-        case "after the topic":
-            patch.setattr(StatePublisher, "_publish", publish_then_crash)
+            patch.setattr(part_work, "state_batches", cut_short)
+    with pytest.raises(Crash):
+        job.take(batch_id)
 
 
-def test_of_two_copies_of_the_job_the_older_one_stops_with_a_sentence(
-    start: Callable[[], MicroBatches],
+def test_a_backfill_between_a_batch_and_its_return_is_kept(
+    settings: PipelineSettings, start: Callable[[], Run]
 ) -> None:
+    start().take(0)
+    parts = ledger_parts(settings)
+    late = paid("ann", 9, 100)
+    opened(parts.file(parts.of("ann"))).merge([late], [])
+    days = ("2026-03-01T00:00:00.000Z", "2026-03-02T00:00:00.000Z")
+    assert sum(publish_anew(settings, parts, "backfill", part, days) for part in range(PARTS)) == 2
+    assert states(settings.bootstrap_servers)["ann"]["total_cents"] == 105
+    start().take(0)
+    assert states(settings.bootstrap_servers)["ann"]["total_cents"] == 105
+
+
+def test_a_file_that_was_moved_away_is_not_written_to(settings: PipelineSettings) -> None:
+    path = ledger_parts(settings).file(0)
+    before = opened(path)
+    assert opened(path) is before
+    path.rename(path.with_suffix(".old"))
+    assert opened(path) is not before
+    assert path.exists()
+
+
+def test_of_two_copies_of_the_job_the_older_one_stops_with_a_sentence(start: Callable[[], Run]) -> None:
     older = start()
-    take(older, 0)
+    older.take(0)
     newer = start()
-    take(newer, 1)
+    newer.take(1)
     with pytest.raises(TidelogError, match="another copy of this pipeline writes to the same cluster"):
-        take(older, 2)
-    take(newer, 2)
+        older.take(2)
+    newer.take(2)

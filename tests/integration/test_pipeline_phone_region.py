@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 
-from tidelog.pipelines import events
-from tidelog.pipelines.phone_region.job import PIPELINE
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.jobs.phone_region.job import PIPELINE
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from tidelog import (
     Admin,
@@ -22,9 +22,9 @@ from tidelog import (
     ResourceType,
     TopicPartition,
 )
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing import broker
 
 RETENTION = ("retention.ms", "retention.bytes")
@@ -55,13 +55,6 @@ def retention(admin: Admin, topic: str) -> list[str | None]:
     found.raise_for_error()
     by_name = {entry.name: entry.value for entry in found.entries}
     return [by_name[name] for name in RETENTION]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited a minute in vain"
-        time.sleep(0.02)
 
 
 def test_alerts_and_dead_letters_outlive_the_brokers_retention(

@@ -406,6 +406,34 @@ def transactional(bootstrap: str, topic_name: Callable[[], str]) -> Iterator[Pro
         yield made
 
 
+def test_metrics_tell_what_was_sent_by_topic_and_how_long_transactions_take(
+    transactional: Producer, new_topic: Callable[..., str], topic_name: Callable[[], str]
+) -> None:
+    topic = new_topic()
+    with transactional.transaction():
+        for _ in range(50):
+            transactional.send(topic, bytes(100), partition=0)
+        transactional.flush()
+        transactional.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, topic_name())
+    transactional.begin_transaction()
+    transactional.abort_transaction()
+    figures = transactional.metrics()
+    # As in Java, a batch that is sent again counts again: a new topic's leader may refuse the first.
+    sent = 50 + figures["record-retry-total"]
+    assert figures["record-send-total"] == figures[f"record-send-total{{topic={topic}}}"] == sent
+    assert figures["record-error-total"] == figures[f"record-error-total{{topic={topic}}}"] == 0
+    assert figures["byte-total"] == figures[f"byte-total{{topic={topic}}}"] > 5000
+    assert figures["compression-rate-avg"] == figures[f"compression-rate{{topic={topic}}}"] == 1
+    assert 100 < figures["record-size-avg"] <= figures["record-size-max"] < 130
+    assert 0 < figures["request-latency-avg"] <= figures["request-latency-max"]
+    assert figures["records-per-request-avg"] >= 1
+    assert figures["requests-in-flight"] == 0
+    for call in ("flush", "txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort"):
+        assert figures[f"{call}-time-ns-total"] > 0
+    groups = {name.group for name in figures}
+    assert groups >= {"producer-metrics", "producer-topic-metrics", "producer-node-metrics"}
+
+
 def test_a_transaction_becomes_visible_as_a_whole_or_not_at_all(
     bootstrap: str, new_topic: Callable[..., str], topic_name: Callable[[], str]
 ) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.integration.pipeline_traffic import EarningsTraffic, send, table_totals
+from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
 
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.testing import broker
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -175,4 +175,4 @@ def test_a_submitted_pipeline_runs_on_a_cluster(master: str, tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr[-4000:]
         # spark-submit gives everything that the program says to its own standard output.
         assert "stopped after 200 rows in 1 batch" in done.stdout.splitlines()
-        assert table_totals(settings.tables) == dict(traffic.cents)
+        assert ledger_totals(settings) == dict(traffic.cents)

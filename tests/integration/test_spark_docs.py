@@ -40,7 +40,12 @@ def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:
     with broker() as running:
         program = tmp_path / "large_orders.py"
         program.write_text(first.code.replace(SERVERS, running.bootstrap_servers), encoding="utf-8")
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        # As in a shell where the environment is not activated: see ``_tidelog_python``.
+        chosen = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
+        environment = {name: value for name, value in os.environ.items() if name not in chosen}
+        own = str(Path(sys.executable).parent)
+        path = [each for each in os.environ["PATH"].split(os.pathsep) if each != own]
+        environment |= {"PATH": os.pathsep.join(path), "SPARK_LOCAL_IP": "127.0.0.1"}
         done = subprocess.run(
             [sys.executable, program.name],
             cwd=tmp_path,

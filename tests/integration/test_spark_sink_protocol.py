@@ -18,12 +18,13 @@ import pytest
 from tests.integration.sink_output import committed_values
 
 from tidelog.client.admin.admin import Admin
+from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.client.resources import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.spark.batch_writer import finish_write
 from tidelog.spark.epoch_commit import abort_epoch, commit_epoch
 from tidelog.spark.epoch_producer import EpochProducer
-from tidelog.spark.epoch_record import GROUP_PREFIX, EpochRecord, PreparedTransaction, task_name
+from tidelog.spark.epoch_record import GROUP_PREFIX, EpochRecord, task_name
 from tidelog.spark.epoch_requests import end_transactions
 from tidelog.spark.epoch_task import ReplayRefusedError, write_exactly_once
 from tidelog.spark.write_digest import ContentDigest
@@ -109,7 +110,7 @@ def end_one(sink: Sink, prepared: PreparedTransaction) -> None:
     """Commit one transaction, as a driver does that dies before the next one."""
     with EpochProducer(sink.options.producer_options()) as client:
         deadline = client.deadline()
-        errors = client.ask(
+        errors = client.ask_cluster(
             lambda cluster: end_transactions(cluster, [prepared], deadline, commit=True), "its end"
         )
     assert list(errors.values()) == [None]

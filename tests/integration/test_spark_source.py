@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col, sum
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.integration.spark_topics import fill, options
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from tests.integration.spark_topics import fill, options, without_ids
 
 from tidelog.ids import TopicPartition
+from tidelog.pipelines.session import STATE_STORE
+from tidelog.spark.progress import bytes_read, source_metrics
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 
@@ -153,7 +157,7 @@ def test_a_query_restarted_from_its_checkpoint_reads_everything_once(
         ]
     assert sorted(found) == sorted(wanted)
     offsets = max((query_dir(query) / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
-    assert json.loads(offsets.read_text().splitlines()[-1]) == {topic: {"0": 100, "1": 100}}
+    assert without_ids(json.loads(offsets.read_text().splitlines()[-1])) == {topic: {"0": 100, "1": 100}}
 
 
 def query_dir(query: StreamingQuery) -> Path:
@@ -177,7 +181,14 @@ def test_a_running_query_shows_its_backlog_picks_up_partitions_and_commits_to_it
     wait_until(query, lambda: b"new" in found)
     progress = [each.sources[0] for each in query.recentProgress if each.sources[0].numInputRows]
     assert json.loads(progress[0].latestOffset) == {topic: {"0": 10, "1": 0}}
-    assert json.loads(progress[0].endOffset) == {topic: {"0": 3, "1": 0}}
+    assert without_ids(json.loads(progress[0].endOffset)) == {topic: {"0": 3, "1": 0}}
+    (first, *_) = (source_metrics(each) for each in query.recentProgress if each.numInputRows)
+    assert first[0].rows == 3
+    assert first[0].as_dict() == {
+        "minOffsetsBehindLatest": "0",
+        "maxOffsetsBehindLatest": "7",
+        "avgOffsetsBehindLatest": "3.5",
+    }
 
     def committed() -> dict[int, int]:
         found = broker.admin.list_group_offsets([f"g-{topic}"])[f"g-{topic}"]
@@ -218,6 +229,8 @@ def test_the_rows_of_a_small_micro_batch_are_those_of_a_batch_however_often_they
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(DEADLINE_S), "the query has not come to its end"
     assert seen == [expected, expected]
+    if "valueSchema" in values:
+        assert bytes_read(query) > 0, "tasks have read it"
 
 
 def test_a_query_survives_a_broker_that_is_killed(
@@ -245,3 +258,42 @@ def test_lost_records_fail_a_query_with_their_number(
     given = options(broker, subscribe=topic, startingOffsets=starts)
     with pytest.raises(PySparkException, match="5 offsets of"):
         run(spark.readStream.format("tidelog").options(**given).load(), [])
+
+
+class CountRows(StatefulProcessor):
+    """Counts the rows of each key."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._count = handle.getValueState("count", "count BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        known = self._count.get() if self._count.exists() else None
+        total = (known[0] if known else 0) + builtins.sum(1 for _ in rows)
+        self._count.update((total,))
+        yield Row(key=key[0], total=total)
+
+    def close(self) -> None:
+        pass
+
+
+def test_state_in_python_has_what_it_needs(
+    spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap_servers, topic, [b"a"] * 3, key=b"k")
+    given = options(broker, subscribe=topic, startingOffsets="earliest", valueFormat="string")
+    keyed = spark.readStream.format("tidelog").options(**given).load().groupBy("value")
+    counted = keyed.transformWithState(CountRows(), "key STRING, total BIGINT", "update", "none")
+    found: list[Row] = []
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    spark.conf.set(provider, STATE_STORE)
+    try:
+        writer = counted.writeStream.outputMode("update").foreachBatch(
+            lambda batch, _: found.extend(batch.collect())
+        )
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
+        )
+        assert query.awaitTermination(DEADLINE_S), "the query has not come to its end"
+    finally:
+        spark.conf.unset(provider)
+    assert [(row.key, row.total) for row in found] == [("a", 3)]

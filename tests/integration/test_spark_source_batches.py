@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.integration.spark_topics import fill, options, read_batch, schema_of
+from tests.integration.spark_topics import Stream, fill, options, read_batch, schema_of
 
+from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.producer.producer import Producer
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.spark import range_fetcher
 from tidelog.spark.batch_reader import TidelogReader
 from tidelog.spark.data_loss import DataLossError
+from tidelog.spark.epoch_task import write_exactly_once
 from tidelog.spark.fetch_link import link_for
+from tidelog.spark.offset_reader import OffsetReader
+from tidelog.spark.silence import NoBrokerError
 from tidelog.spark.source_options import source_options
+from tidelog.spark.write_message import WriteName
+from tidelog.spark.write_options import write_options
+from tidelog.spark.write_task import write_at_least_once
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 
@@ -355,7 +364,92 @@ def test_a_range_that_is_gone_altogether_is_counted_to_its_end(broker: LocalBrok
         read_batch({**given, "endingOffsets": ends})
 
 
+@pytest.fixture
+def remade(broker: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Deletes the topic and makes it again, with more records than the old one had."""
+    monkeypatch.setattr(range_fetcher, "_GONE_AFTER_MS", 50)
+
+    def remake() -> None:
+        broker.admin.delete_topics([topic])
+        broker.create_topic(topic, partitions=3)
+        fill(broker.bootstrap_servers, topic, numbered(20, b"new"))
+
+    return remake
+
+
+def test_a_topic_made_anew_after_the_batch_was_planned_is_not_read_for_the_old_one(
+    broker: LocalBroker, topic: str, remade: Callable[[], None]
+) -> None:
+    fill(broker.bootstrap_servers, topic, numbered(10))
+    given = options(broker, subscribe=topic)
+    reader = TidelogReader(given, schema_of(given))
+    (task,) = reader.partitions()
+    remade()
+    with pytest.raises(DataLossError, match=r"10 offsets .* the topic was deleted and made anew; set failOn"):
+        list(reader.read(task))
+
+
+def test_offsets_that_were_copied_with_their_topics_id_are_held_against_it(
+    broker: LocalBroker, topic: str, remade: Callable[[], None]
+) -> None:
+    fill(broker.bootstrap_servers, topic, numbered(10))
+    stream = Stream(options(broker, subscribe=topic))
+    stream.close()
+    given = options(broker, subscribe=topic, startingOffsets=json.dumps(stream.start))
+    fill(broker.bootstrap_servers, topic, [b"after"])
+    assert values(read_batch(given)) == [b"after"]
+    remade()
+    with pytest.raises(
+        ConfigError, match=f"startingOffsets has offsets of a topic '{topic}' that was deleted"
+    ):
+        read_batch(given)
+
+
 # Executors and brokers
+
+
+def test_a_job_without_any_broker_fails_with_the_options_that_mend_it(broker: LocalBroker) -> None:
+    with start_broker() as gone:
+        given = {**options(gone, subscribe="t"), "brokerTimeoutMs": "300"}
+    with pytest.raises(NoBrokerError, match=r"answered for 0\.3 s .* kafka\.bootstrap\.servers=127"):
+        read_batch(given)
+
+
+def test_a_task_whose_brokers_are_all_gone_does_not_wait_as_for_a_leader() -> None:
+    with start_broker(topics={"t": 1}) as broker:
+        fill(broker.bootstrap_servers, "t", numbered(10))
+        given = {**options(broker, subscribe="t"), "brokerTimeoutMs": "300"}
+        reader = TidelogReader(given, schema_of(given))
+        (task,) = reader.partitions()
+        broker.kill()
+        with pytest.raises(NoBrokerError, match="no broker has answered"):
+            list(reader.read(task))
+
+
+def test_a_leader_that_is_away_is_waited_for_while_other_brokers_answer(
+    broker: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker.bootstrap_servers, topic, numbered(3))
+    answer, silent = OffsetReader._list_once, [RequestTimeoutError("the leader is away")]
+
+    def listed(reader: OffsetReader, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if silent:
+            raise silent.pop()
+        return answer(reader, specs)
+
+    monkeypatch.setattr(OffsetReader, "_list_once", listed)
+    assert values(read_batch(options(broker, subscribe=topic))) == numbered(3)
+    assert not silent
+
+
+@pytest.mark.parametrize("more", [{}, {"txnAppId": "a", "txnVersion": "1"}])
+def test_a_sink_without_any_broker_says_so(more: dict[str, str]) -> None:
+    with start_broker() as gone:
+        raw = {**options(gone, topic="t"), "brokerTimeoutMs": "300", **more}
+    given = write_options(raw, streaming=False)
+    name = WriteName("a", 1, "run", 0, streaming=False)
+    with pytest.raises(NoBrokerError, match="no broker has answered"):
+        write_exactly_once([], given, name) if more else write_at_least_once([], given)
 
 
 def test_a_task_goes_on_when_its_broker_is_killed_and_comes_back() -> None:

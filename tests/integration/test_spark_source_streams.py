@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
-from tests.integration.spark_topics import Stream, fill, offsets, options
+from tests.integration.spark_topics import Stream, fill, offsets, options, without_ids
 
+from tidelog.client import metadata
 from tidelog.errors import ConfigError, KafkaError
-from tidelog.ids import TopicPartition
+from tidelog.ids import ZERO_UUID, TopicPartition
+from tidelog.spark import offset_reader, range_fetcher
 from tidelog.spark.data_loss import DataLossError
 from tidelog.spark.prefetch import MAX_BYTES, MAX_OFFSETS, PAUSE
 from tidelog.testing.broker import LocalBroker
@@ -82,11 +84,8 @@ def test_an_offset_that_has_no_new_records_is_the_same_text(
     write(b"1")
     with Stream(earliest(broker, topic)) as stream:
         stream.step()
-        assert (
-            stream.reader.latestOffset(stream.start, ReadAllAvailable())
-            == stream.start
-            == offsets(topic, 1, 0)
-        )
+        assert stream.reader.latestOffset(stream.start, ReadAllAvailable()) == stream.start
+        assert stream.position == offsets(topic, 1, 0)
 
 
 # Rows that go along with the plan
@@ -211,7 +210,7 @@ def test_the_backlog_is_reported(broker: LocalBroker, topic: str, write: Callabl
     with Stream(earliest(broker, topic, maxOffsetsPerTrigger=2)) as stream:
         assert stream.reader.reportLatestOffset() is None
         stream.step()
-        assert stream.start == offsets(topic, 2, 0)
+        assert stream.position == offsets(topic, 2, 0)
         assert stream.reader.reportLatestOffset() == offsets(topic, 9, 0)
 
 
@@ -263,7 +262,7 @@ def test_new_partitions_are_read_from_their_beginning(
             result.raise_for_error()
         write(b"a", b"b", partition=3)
         assert stream.step() == [b"a", b"b"]
-        assert stream.start == offsets(topic, 0, 0, 0, 2)
+        assert stream.position == offsets(topic, 0, 0, 0, 2)
 
 
 def test_new_topics_that_match_are_read_from_their_beginning(broker: LocalBroker) -> None:
@@ -274,7 +273,7 @@ def test_new_topics_that_match_are_read_from_their_beginning(broker: LocalBroker
         broker.create_topic("other-tide-2")
         fill(broker.bootstrap_servers, "tide-2", [b"x"])
         assert stream.step() == [b"x"]
-        assert stream.start == {"tide-1": {"0": 0}, "tide-2": {"0": 1}}
+        assert stream.position == {"tide-1": {"0": 0}, "tide-2": {"0": 1}}
 
 
 def test_a_topic_that_does_not_exist_yet_is_refused_at_the_start(broker: LocalBroker) -> None:
@@ -351,6 +350,130 @@ def test_a_topic_made_anew_is_data_loss_and_is_read_from_its_beginning(
         assert stream.step() == [b"new"]
         assert "made anew" in caplog.text
         assert stream.step() == []
+
+
+@pytest.fixture
+def remade(
+    broker: LocalBroker, topic: str, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], None]:
+    """Deletes the topic and makes it again, with more records than the old one had."""
+    # There is no second broker here that could know better after a while.
+    for module in (offset_reader, range_fetcher):
+        monkeypatch.setattr(module, "_GONE_AFTER_MS", 50)
+
+    def remake() -> None:
+        broker.admin.delete_topics([topic])
+        broker.create_topic(topic, partitions=2)
+        write(*numbers(100, 110))
+
+    return remake
+
+
+def test_a_longer_topic_by_the_same_name_fails_the_next_run(
+    broker: LocalBroker, topic: str, write: Callable[..., None], remade: Callable[[], None]
+) -> None:
+    write(*numbers(0, 5))
+    with Stream(earliest(broker, topic)) as stream:
+        assert stream.step() == numbers(0, 5)
+    remade()
+    with (
+        Stream(earliest(broker, topic), start=stream.start) as again,
+        pytest.raises(DataLossError, match=r"deleted and made anew.*failOnDataLoss to false to go on with"),
+    ):
+        again.end_of_next()
+
+
+@pytest.mark.parametrize("more", [{}, {"maxOffsetsPerTrigger": 20}, {"minOffsetsPerTrigger": 20}])
+def test_a_longer_topic_by_the_same_name_is_read_from_its_beginning_if_records_may_be_lost(
+    broker: LocalBroker,
+    topic: str,
+    write: Callable[..., None],
+    remade: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, object],
+) -> None:
+    write(*numbers(0, 5))
+    given = earliest(broker, topic, failOnDataLoss="false", commitGroup=f"anew-{topic}", **more)
+    with Stream(given) as stream:
+        assert stream.step(ReadMaxRows(3)) == numbers(0, 3)
+        remade()
+        assert stream.step() == numbers(100, 110)
+        assert (
+            f"topic {topic} was deleted and made anew since the query read it, and 2 offsets" in caplog.text
+        )
+        write(b"next")
+        assert stream.step(ReadMaxRows(5)) == [b"next"]
+        assert lag(broker, f"anew-{topic}") == {0: 10, 1: 0}
+        assert caplog.text.count("made anew") == 1
+
+
+def test_available_now_finds_a_topic_made_anew(
+    broker: LocalBroker, topic: str, write: Callable[..., None], remade: Callable[[], None]
+) -> None:
+    write(*numbers(0, 5))
+    with Stream(earliest(broker, topic)) as stream:
+        stream.step()
+    remade()
+    with Stream(earliest(broker, topic), start=stream.start) as again:
+        again.reader.prepareForTriggerAvailableNow()
+        with pytest.raises(DataLossError, match="deleted and made anew"):
+            again.step()
+    with Stream(earliest(broker, topic, failOnDataLoss="false"), start=stream.start) as again:
+        again.reader.prepareForTriggerAvailableNow()
+        assert again.step() == numbers(100, 110)
+        assert again.step() == []
+
+
+def test_a_micro_batch_that_was_planned_of_a_topic_that_is_gone_reads_nothing_of_the_new_one(
+    broker: LocalBroker, topic: str, write: Callable[..., None], remade: Callable[[], None]
+) -> None:
+    write(*numbers(0, 5))
+    with Stream(earliest(broker, topic)) as stream:
+        end = stream.end_of_next()
+    remade()
+    with (
+        Stream(earliest(broker, topic), start=stream.start) as again,
+        pytest.raises(DataLossError, match=r"5 offsets of .* the topic was deleted and made anew"),
+    ):
+        again.rows(stream.start, end)
+    with Stream(earliest(broker, topic, failOnDataLoss="false"), start=stream.start) as again:
+        assert again.rows(stream.start, end).num_rows == 0
+        again.start = end
+        assert again.step() == numbers(100, 110)
+
+
+def test_a_checkpoint_without_ids_is_taken_over_and_has_them_afterwards(
+    broker: LocalBroker, topic: str, write: Callable[..., None]
+) -> None:
+    write(*numbers(0, 5))
+    with Stream(earliest(broker, topic), start=offsets(topic, 5, 0)) as stream:
+        end = stream.end_of_next()
+        assert without_ids(end) == offsets(topic, 5, 0)
+        assert end != stream.start
+        assert stream.rows(stream.start, end).num_rows == 0
+        stream.start = end
+        assert stream.end_of_next() == end
+
+
+def test_brokers_without_topic_ids_are_read_as_ever(
+    broker: LocalBroker, topic: str, write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(*numbers(0, 3))
+    parse = metadata.TopicMetadata
+    with Stream(earliest(broker, topic)) as stream:
+        assert stream.step() == numbers(0, 3)
+        known = stream.start
+    # What metadata before version 10 says.
+    monkeypatch.setattr(
+        metadata, "TopicMetadata", lambda name, topic_id, *rest: parse(name, ZERO_UUID, *rest)
+    )
+    with Stream(earliest(broker, topic)) as stream:
+        assert stream.step() == numbers(0, 3)
+        assert stream.start == offsets(topic, 3, 0)
+    write(b"more")
+    with Stream(earliest(broker, topic), start=known) as stream:
+        assert stream.step() == [b"more"]
+        assert stream.start.keys() == known.keys(), "an id that is known is not forgotten"
 
 
 def test_retention_that_overtakes_the_stream_is_counted(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaException
-from tests.compat.broker_process import BrokerProcess, Tidelog
+from foreign.broker_process import BrokerProcess, Tidelog
 from tests.exactly_once.brokers import transaction_broker
 from tests.exactly_once.producers import Confluent, fenced, read, wait_until
 from tests.group_members.topics import create

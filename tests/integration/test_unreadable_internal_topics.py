@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.compat.broker_process import BrokerProcess
+from foreign.broker_process import BrokerProcess
 from tests.exactly_once.brokers import transaction_broker
 from tests.exactly_once.producers import Confluent, read
 from tests.group_members.topics import create
+from tests.rigs.raw_client import RawClient
 
 from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.errors import ErrorCode
@@ -26,7 +27,6 @@ from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tidelog.records.batch import ATTRIBUTES_AT, RECORD_COUNT_AT, iter_batches, set_base_offset, write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from tidelog.wire.internal_topics.transaction_state import TransactionLogKey, TransactionLogValue
 from tidelog.wire.messages.produce import (

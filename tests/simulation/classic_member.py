@@ -11,9 +11,9 @@ from tests.simulation.offsets import commit, fetch
 from tests.simulation.world import Call, Life, Sleep
 
 from tidelog.coordinator.group.group import Caller
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -145,7 +145,7 @@ class ClassicConsumer:
 
     # Requests
 
-    def _response(self, reply: Reply[Any] | None) -> Any:
+    def _response(self, reply: Promise[Any] | None) -> Any:
         """The response, or None where there is none and the same may be tried again."""
         if reply is None:
             return None
@@ -153,7 +153,7 @@ class ClassicConsumer:
             return None
         return reply.result()
 
-    def _send_join(self) -> Reply[Any]:
+    def _send_join(self) -> Promise[Any]:
         subscription = encode(ConsumerProtocolSubscription(topics=[self.topic]), 0)
         request = JoinGroupRequest(
             group_id=self.group_id,
@@ -186,7 +186,7 @@ class ClassicConsumer:
             for number, member in enumerate(members)
         ]
 
-    def _send_sync(self, assignments: list[SyncGroupRequestAssignment]) -> Reply[Any]:
+    def _send_sync(self, assignments: list[SyncGroupRequestAssignment]) -> Promise[Any]:
         request = SyncGroupRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -198,14 +198,14 @@ class ClassicConsumer:
         caller = CALLER._replace(api_version=5)
         return self.broker.groups.write(self.group_id, lambda shard: shard.sync(caller, request))
 
-    def _send_heartbeat(self) -> Reply[Any]:
+    def _send_heartbeat(self) -> Promise[Any]:
         request = HeartbeatRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
         )
         caller = CALLER._replace(api_version=4)
         return self.broker.groups.write(self.group_id, lambda shard: shard.heartbeat(caller, request))
 
-    def _leave(self) -> Reply[Any]:
+    def _leave(self) -> Promise[Any]:
         request = LeaveGroupRequest(
             group_id=self.group_id, members=[MemberIdentity(member_id=self.member_id)]
         )

@@ -15,9 +15,9 @@ from tests.simulation.offsets import commit, fetch
 from tests.simulation.world import Call, Life, Sleep
 
 from tidelog.coordinator.group.group import Caller
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -156,7 +156,7 @@ class NewConsumer:
             lambda: commit(self.broker, self.history, self.group_id, self.member_id, self.epoch, wanted),
         )
 
-    def _response(self, reply: Reply[Any] | None) -> Any:
+    def _response(self, reply: Promise[Any] | None) -> Any:
         if reply is None:
             return None
         if isinstance(reply.error, KafkaError):
@@ -167,7 +167,7 @@ class NewConsumer:
             )
         return reply.result()
 
-    def _send_heartbeat(self) -> Reply[Any]:
+    def _send_heartbeat(self) -> Promise[Any]:
         topic_id = self.broker.image.topics[self.topic].id
         owned = sorted(partition.partition for partition in self.positions)
         request = ConsumerGroupHeartbeatRequest(
@@ -182,13 +182,13 @@ class NewConsumer:
         )
         return self._heartbeat(request)
 
-    def _send_leave(self) -> Reply[Any]:
+    def _send_leave(self) -> Promise[Any]:
         return self._heartbeat(
             ConsumerGroupHeartbeatRequest(
                 group_id=self.group_id, member_id=self.member_id, member_epoch=_LEAVE_EPOCH
             )
         )
 
-    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> Reply[Any]:
+    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> Promise[Any]:
         groups = self.broker.groups
         return groups.write(self.group_id, lambda shard: shard.consumer.consumer_heartbeat(CALLER, request))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.rigs.memory_log import MemoryLog
 from tests.simulation.world import World
 
 from tidelog.coordinator.group.service import GroupCoordinator
@@ -17,7 +18,6 @@ from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.testing.memory_log import MemoryLog
 
 SHARDS = 2
 SLOW_REPLICA, FAST_MS, SLOW_MS = 0.3, (1, 40), (200, 2_000)

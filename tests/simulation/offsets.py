@@ -8,10 +8,10 @@ from tests.simulation.coordination import Coordination
 from tests.simulation.group_history import GroupHistory
 
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,7 +35,7 @@ def commit(
     member_id: str,
     generation: int,
     offsets: dict[TopicPartition, int],
-) -> Reply[Codes]:
+) -> Promise[Codes]:
     """OffsetCommit: what became of each partition; errors of the coordinator itself fail the reply.
 
     The history hears of it when the broker answers, whenever that reaches the member.
@@ -60,7 +60,7 @@ def commit(
             return dict.fromkeys(offsets, error.code)
         raise error
 
-    def acknowledge(settled: Reply[Codes]) -> None:
+    def acknowledge(settled: Promise[Codes]) -> None:
         for partition, code in settled.result().items() if settled.error is None else ():
             if code is ErrorCode.NONE:
                 history.committed(partition, offsets[partition])
@@ -77,7 +77,7 @@ def commit(
 
 def fetch(
     broker: Coordination, group_id: str, partitions: list[TopicPartition]
-) -> Reply[dict[TopicPartition, int]]:
+) -> Promise[dict[TopicPartition, int]]:
     """OffsetFetch: the committed offset of each partition, -1 where there is none."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in partitions:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from tidelog.controller.cluster.elections import elect_offline
 from tidelog.errors import ErrorCode
 from tidelog.metadata.store import SharedStore
-from tidelog.storage.producer_state import AppendOrigin, ProducerState
+from tidelog.storage.producers.producer_state import AppendOrigin, ProducerState
 
 _ENOUGH = 40
 _RECORDS = "lost|stays|agree|equal|goes back|understood|in order|committed|kept|copies|everything|whole"
@@ -109,12 +109,12 @@ PLANTED: dict[str, Planted] = {
         _RECORDS,
     ),
     "open transactions are read": Planted(
-        "tidelog.storage.log.Log.last_stable_offset",
+        "tidelog.storage.log.log.Log.last_stable_offset",
         property(lambda self: self.high_watermark),
         "no aborted record is read",
     ),
     "sequences of producers are not looked at": Planted(
-        "tidelog.storage.producer_state.ProducerState._stage_unusual",
+        "tidelog.storage.producers.producer_state.ProducerState._stage_unusual",
         _always_new,
         "in order",
     ),

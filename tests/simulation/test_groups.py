@@ -14,8 +14,8 @@ from tests.simulation.group_history import BrokenPromise, GroupHistory
 from tests.simulation.world import Actor, Link, World
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Runtime
+from tidelog.promise import Promise
 
 TOPIC, PARTITIONS, GROUP = "events", 7, "workers"
 STORM_MS, CALM_MS = 120_000, 60_000
@@ -155,10 +155,10 @@ def test_a_coordinator_that_fences_nobody_is_found_out(monkeypatch: pytest.Monke
 def test_a_coordinator_that_answers_before_the_commit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(
         self: object, held: object, end: int, response: Any, then: Callable[[None], object] | None
-    ) -> Reply[Any]:
+    ) -> Promise[Any]:
         if then is not None:
             then(None)
-        return response if isinstance(response, Reply) else Reply.of(response)
+        return response if isinstance(response, Promise) else Promise.of(response)
 
     monkeypatch.setattr(Runtime, "_when_committed", at_once)
     assert broken_promises(range(25))

@@ -15,10 +15,10 @@ from tests.simulation.world import Actor, Link, World
 
 from tidelog.broker.transaction_verification import UNVERIFIED_OK, TransactionVerification
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Runtime
 from tidelog.coordinator.slices import finished
-from tidelog.storage.log import Log
+from tidelog.promise import Promise
+from tidelog.storage.log.log import Log
 from tidelog.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 TOPIC, PARTITIONS = "output", 3
@@ -153,10 +153,10 @@ def test_a_coordinator_that_answers_before_the_commit_is_found_out(
 ) -> None:
     def at_once(
         self: object, held: object, end: int, response: Any, then: Callable[[None], object] | None
-    ) -> Reply[Any]:
+    ) -> Promise[Any]:
         if then is not None:
             then(None)
-        return response if isinstance(response, Reply) else Reply.of(response)
+        return response if isinstance(response, Promise) else Promise.of(response)
 
     monkeypatch.setattr(Runtime, "_when_committed", at_once)
     assert broken_promises(range(12), 1, tmp_path)
@@ -165,5 +165,5 @@ def test_a_coordinator_that_answers_before_the_commit_is_found_out(
 def test_partitions_that_believe_everybody_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TransactionVerification, "verify", lambda *given: Reply.of(UNVERIFIED_OK))
+    monkeypatch.setattr(TransactionVerification, "verify", lambda *given: Promise.of(UNVERIFIED_OK))
     assert broken_promises(range(3), 2, tmp_path)

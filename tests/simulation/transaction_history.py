@@ -16,7 +16,7 @@ from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch
-from tidelog.storage.log import Isolation, Log
+from tidelog.storage.log.log import Isolation, Log
 
 READ_BYTES = 1 << 24
 
@@ -105,7 +105,7 @@ def committed_values(log: Log) -> list[bytes]:
     found = log.read(log.log_start_offset, READ_BYTES, isolation=Isolation.TXN_COMMITTED)
     if found.file is None:
         return []
-    data = log.disk.pread(found.fd, found.length, found.position)
+    data = log.files.disk.pread(found.fd, found.length, found.position)
     aborted = sorted(found.aborted or [], key=lambda each: each.first_offset)
     open_aborts: set[int] = set()
     values: list[bytes] = []

@@ -27,8 +27,9 @@ from tidelog.metadata.image import MetadataImage, PartitionImage
 from tidelog.metadata.znodes import TopicAssignment
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 
 ME, OTHER = 1, 2
 SLOW_REPLICA, FAST_MS, SLOW_MS = 0.2, (1, 20), (200, 2_000)
@@ -121,7 +122,7 @@ class TransactionWorld:
         self.image.put_topic(name, TopicAssignment(partitions=replicas, topic_id=topic_id), {})
         for index in range(count):
             log = Log.open(
-                directory / f"{name}-{index}", LogConfig(), clock=self.world.clock, clean_shutdown=True
+                LogContext(directory / f"{name}-{index}", LogConfig(), self.world.clock), clean_shutdown=True
             )
             loop = cast(Any, VirtualLoop(self.world))
             partition = LaggingPartition(TopicPartition(name, index), topic_id, log, ME, loop, _disk_failed)

@@ -11,11 +11,11 @@ from tests.simulation.world import Call, Life, Sleep
 
 from tidelog.broker.transaction_verification import Operation
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.wire.messages.txn_offset_commit import (
@@ -131,7 +131,7 @@ class TransactionalProducer:
         def ended(producer: Producer) -> None:
             attempt.outcome = "committed" if committed else "aborted"
 
-        def end() -> Reply[Producer]:
+        def end() -> Promise[Producer]:
             reply = self.broker.transactions.end(self.transactional_id, request, client_version)
             reply.when_done(lambda settled: ended(settled.result()) if settled.error is None else None)
             return reply
@@ -161,13 +161,13 @@ class TransactionalProducer:
 
     # What the broker does with the requests
 
-    def _add_partition(self, partition: TopicPartition) -> Reply[None]:
+    def _add_partition(self, partition: TopicPartition) -> Promise[None]:
         asked = self.broker.transactions.add_or_verify(
             self.transactional_id, *self.producer, [partition], verify_only=False, from_client=True
         )
         return asked.then(lambda codes: _raise(codes[partition]))
 
-    def _produce(self, name: TopicPartition, value: bytes, sequence: int) -> Reply[None]:
+    def _produce(self, name: TopicPartition, value: bytes, sequence: int) -> Promise[None]:
         producer = self.producer
         operation = Operation.ADD if self.version >= 2 else Operation.VERIFY
         partition = self.broker.partitions.by_name[name]
@@ -178,9 +178,9 @@ class TransactionalProducer:
             base_sequence=sequence,
             transactional=True,
         )
-        written: Reply[None] = Reply()
+        written: Promise[None] = Promise()
 
-        def verified(asked: Reply[Any]) -> None:
+        def verified(asked: Promise[Any]) -> None:
             try:
                 answer = asked.result()
                 _raise(answer.errors.get(name, ErrorCode.NONE))
@@ -240,7 +240,7 @@ class TransactionalProducer:
 class _Replicated:
     """Settles a reply when a batch has reached all replicas; a ``Waiter`` of its partition."""
 
-    def __init__(self, partition: Partition, last_offset: int, reply: Reply[None]) -> None:
+    def __init__(self, partition: Partition, last_offset: int, reply: Promise[None]) -> None:
         self._last_offset = last_offset
         self._reply = reply
         partition.watch(self)

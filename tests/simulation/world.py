@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from tidelog.coordinator.reply import Reply
+from tests.rigs.clock import ManualClock
+
 from tidelog.coordinator.timers import Timers
-from tidelog.testing.clock import ManualClock
+from tidelog.promise import Promise
 
 LATENCY_MS = (1, 40)
 REMEMBERED_EVENTS = 60
@@ -26,7 +27,7 @@ class Call(NamedTuple):
     """A request: what the broker is to do when it arrives."""
 
     what: str
-    serve: Callable[[], Reply[Any]]
+    serve: Callable[[], Promise[Any]]
 
 
 class Sleep(NamedTuple):
@@ -111,12 +112,12 @@ class Link:
         for give_up in lost:
             self.world.after(self.world.latency_ms(), give_up)
 
-    def call(self, call: Call, timeout_ms: int, answer: Callable[[Reply[Any] | None], None]) -> None:
+    def call(self, call: Call, timeout_ms: int, answer: Callable[[Promise[Any] | None], None]) -> None:
         """Send a request; ``answer`` gets its reply, or None when none came in time."""
         breaks = self._breaks
         settled = False
 
-        def finish(reply: Reply[Any] | None) -> None:
+        def finish(reply: Promise[Any] | None) -> None:
             nonlocal settled
             if not settled:
                 settled = True
@@ -135,12 +136,12 @@ class Link:
             reply = call.serve()
             reply.when_done(leave)
 
-        def leave(reply: Reply[Any]) -> None:
+        def leave(reply: Promise[Any]) -> None:
             if self.world.chance(self.loss):
                 self.break_off()
             self.world.after(self.world.latency_ms(), lambda: back(reply))
 
-        def back(reply: Reply[Any]) -> None:
+        def back(reply: Promise[Any]) -> None:
             if breaks == self._breaks:
                 finish(reply)
 
@@ -179,7 +180,7 @@ class Actor:
         """Stop it for a while, as a long pause of a process does; it does not know."""
         self._stalled_until = self.world.clock.monotonic_ms() + for_ms
 
-    def _resume(self, value: Reply[Any] | None) -> None:
+    def _resume(self, value: Promise[Any] | None) -> None:
         now = self.world.clock.monotonic_ms()
         if not self.alive:
             return

@@ -1,68 +1,76 @@
 """The broker: the one place where all rooms are wired together, and the order in which they start and stop.
 
-Start, as in Kafka: lock the log directories and find out who we are; open the metadata store and become its
-controller; load the image and the dynamic configs; load and recover the logs; bring the partitions in line
-with the image; register; accept requests. Ports are bound before logs are loaded, so that a port in use is
-found out at once; nobody is served before the end. Stop: no new requests, finish those under way, stop the
-background work, flush and close the logs, close the store.
+Start, as in Kafka: lock the log directories and find out who we are; open the metadata store and join those
+who use it, if there are others; load the image and the dynamic configs; load and recover the logs; bring the
+partitions in line with the image; register; accept requests. Ports are bound before logs are loaded, so that
+a port in use is found out at once; nobody is served before the end. Stop: no new requests, finish those under
+way, stop the background work, flush and close the logs, close the store.
 
-Everything below is handed what it needs by its constructor; nothing else in the package imports this
-module, except ``broker/process``, which runs it.
+Everything below is handed what it needs by its constructor. ``composition`` makes brokers, of one kind or the
+other; ``broker/process`` runs one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from tidelog.broker import log_levels
+from tidelog.broker.authorization import OPEN, Authorization
 from tidelog.broker.deadlines import Deadlines
-from tidelog.broker.dispatch import SERVED, SERVED_IN_CLUSTERS, Dispatcher
+from tidelog.broker.dispatch import Dispatcher
+from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
-from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.handlers.produce import ProduceHandler, ProduceServices
 from tidelog.broker.judging import JudgingThreads
 from tidelog.broker.loop_watchdog import LoopWatchdog
+from tidelog.broker.membership import Admin, Membership, OpenMetadata, RestOfBroker
 from tidelog.broker.metadata_cache import MetadataCache
-from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
-from tidelog.broker.network import Network
-from tidelog.broker.network_settings import QUOTA_OPTIONS, apply_quotas, network_limits
+from tidelog.broker.network.network import Network
+from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
+from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
+from tidelog.broker.services import Services
+from tidelog.broker.slow_lane import SlowLane
 from tidelog.broker.state import BrokerState, LifeCycle
 from tidelog.broker.warm_up import import_in_steps, modules_of
-from tidelog.clock import Clock, SystemClock
-from tidelog.controller.controller import Controller
+from tidelog.clock import Clock
 from tidelog.controller.features import SUPPORTED_FEATURES
-from tidelog.controller.takeover import take_over
-from tidelog.errors import LogDirOfflineError, StorageError, TidelogError
-from tidelog.ids import Uuid, random_uuid, uuid_to_text
+from tidelog.errors import LogDirOfflineError, TidelogError
+from tidelog.ids import Uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.client_quotas import IP, QuotaEntity
 from tidelog.metadata.dynamic_config import DynamicConfigs
-from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
-from tidelog.metadata.feed import Feed, ImageDelta, MetadataFeed
+from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.listeners import Listener, reachable
 from tidelog.metadata.producer_ids import ProducerIds
-from tidelog.metadata.store import MetadataStore, NoNode, SharedStore, put
+from tidelog.metadata.store import MetadataStore
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
-from tidelog.replication.replication_context import STANDALONE
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.storage.log_dirs_loading import LoadProgress
-from tidelog.storage.log_dirs_options import LogDirsOptions
-from tidelog.wire.api import ApiKey
-from tidelog.wire.primitives import Endpoint
+from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.directories.log_dirs_loading import LoadProgress
+from tidelog.storage.directories.log_dirs_options import LogDirsOptions
+from tidelog.storage.log.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from tidelog.broker.cluster.admin import ClusterAdmin
+    from tidelog.broker.audit_topic import AuditTopic
+    from tidelog.broker.authentication.delegation_tokens import DelegationTokens
+    from tidelog.broker.authentication.sasl_listener import Authentication
     from tidelog.broker.cluster.membership import ClusterMembership
     from tidelog.broker.coordinators import Coordinators
+    from tidelog.broker.metrics.service import MetricsService
+    from tidelog.broker.quotas.address_quotas import AddressQuotas
+    from tidelog.broker.telemetry.client_telemetry import ClientTelemetry
+    from tidelog.broker.tls_listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -82,48 +90,47 @@ class Broker:
     image: MetadataImage
     metadata_cache: MetadataCache
     dynamic_configs: DynamicConfigs
-    controller: Controller | ClusterAdmin
+    controller: Admin
+    membership: Membership
     producer_ids: ProducerIds
     log_dirs: LogDirs
     partitions: Partitions
     network: Network
+    quotas: ClientQuotas
+    tls_listeners: TlsListeners | None
+    """The keys and certificates of listeners with TLS, if there are any."""
     advertised: tuple[Listener, ...]
     _feed: Feed
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock | None = None,
-        ensemble: Callable[[], Awaitable[SharedStore]] | None = None,
-    ) -> None:
-        """``ensemble`` is asked for the session with ZooKeeper instead of ``zookeeper.connect``, in tests."""
+    def __init__(self, config: BrokerConfig, clock: Clock, open_metadata: OpenMetadata) -> None:
+        """``open_metadata`` brings the parts that differ by the way this broker runs (``composition``)."""
         self.config = config
-        self._ensemble = ensemble
-        self.clock = clock or SystemClock()
+        self.clock = clock
         self.on_fatal: Callable[[str], None] = lambda reason: None
         """Told when the broker cannot go on: no log directory is left."""
-        self._life = LifeCycle()
         self.loop_watchdog: LoopWatchdog | None = None
         """Counts the steps of the loop that took too long; unless ``tidelog.loop.step.warn.ms`` is 0."""
+        self._open_metadata = open_metadata
+        self._life = LifeCycle()
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
         self._coordinators: Coordinators | None = None
-        self._membership: ClusterMembership | None = None
-        self.served: tuple[ApiKey, ...] = SERVED
-        """The APIs that this broker serves."""
-        if config.optional_str("zookeeper.connect") is not None:
-            self.served = (*SERVED, *SERVED_IN_CLUSTERS)
+        self.authorization: Authorization = OPEN
+        self._audit_topic: AuditTopic | None = None
+        self._authentication: Authentication | None = None
+        self._delegation_tokens: DelegationTokens | None = None
+        self._request_logger = log_levels.declare_request_logger()
+        self._stop_watching_levels: Callable[[], None] = lambda: None
+        self.metrics: MetricsService | None = None
+        """What tells of this broker over HTTP, where ``metrics.listeners`` asks for it."""
+        self._addresses: AddressQuotas | None = None
+        self.running_telemetry: ClientTelemetry | None = None
+        """What clients push of their figures, if that has come into being already."""
 
     @property
-    def in_cluster(self) -> bool:
-        """Whether ZooKeeper coordinates this broker with others."""
-        return self._membership is not None
-
-    @property
-    def membership(self) -> ClusterMembership:
-        """This broker's place in its cluster; a broker alone has none, and serves no API that needs it."""
-        assert self._membership is not None
-        return self._membership
+    def cluster(self) -> ClusterMembership:
+        """This broker's place in its cluster, for whoever knows that it has one."""
+        return cast("ClusterMembership", self.membership)
 
     @property
     def state(self) -> BrokerState:
@@ -153,26 +160,39 @@ class Broker:
                 self.controller,
                 self.log_dir_failed,
                 self.producer_ids,
-                None if self._membership is None else self._membership.links,
+                self.membership.coordinator_links,
             )
             self._coordinators.start()
         return self._coordinators
 
     @property
-    def knows_cluster(self) -> bool:
-        """Whether this broker can say what there is: in a cluster, once its controller has told it."""
-        return self._membership is None or self._membership.controller_requests.informed.is_set()
+    def running_coordinators(self) -> Coordinators | None:
+        """The same, if they have come into being already."""
+        return self._coordinators
 
-    def endpoints(self, broker_ids: Collection[int], listener: str) -> list[Endpoint]:
-        """The addresses of brokers on one listener, for answers that send clients elsewhere."""
-        found: list[Endpoint] = []
-        for broker in filter(None, map(self.image.brokers.get, broker_ids)):
-            found += [
-                (broker.broker_id, endpoint.host, endpoint.port, broker.rack)
-                for endpoint in broker.endpoints
-                if endpoint.name == listener
-            ]
-        return found
+    @property
+    def delegation_tokens(self) -> DelegationTokens:
+        """The delegation tokens of the cluster; a broker on which nobody logs in does without."""
+        if self._delegation_tokens is None:
+            from tidelog.broker.authentication.delegation_tokens import DelegationTokens
+
+            self._delegation_tokens = DelegationTokens(self.config, self.store, self._feed, self.clock)
+            self._undo.append(self._delegation_tokens.close)
+        return self._delegation_tokens
+
+    @property
+    def client_telemetry(self) -> ClientTelemetry:
+        """Who asks clients for their figures, and keeps them; comes into being with the handlers for it."""
+        if self.running_telemetry is None:
+            from tidelog.broker.telemetry.client_telemetry import ClientTelemetry
+
+            self.running_telemetry = ClientTelemetry(
+                self.image,
+                self.clock,
+                self.config.int("telemetry.max.bytes"),
+                self.config.int("tidelog.client.metrics.max.series"),
+            )
+        return self.running_telemetry
 
     def log_dir_failed(self, error: LogDirOfflineError) -> None:
         """A disk error came up while serving: its directory goes offline, the others serve on."""
@@ -190,8 +210,8 @@ class Broker:
     def give_up_start(self) -> None:
         """Let a start that is loading logs, which may take long, end with ``StartGivenUp``."""
         self._given_up = True
-        if self._membership is not None:
-            self._membership.given_up = True
+        if hasattr(self, "membership"):
+            self.membership.give_up()
 
     async def start(self) -> None:
         """Bring everything up; on an error what was opened is closed again and the error is raised."""
@@ -199,14 +219,18 @@ class Broker:
         try:
             await self._open_directories_and_store()
             self._open_network()
+            await self._open_metrics()
+            self._watch_requests()
+            self._stop_watching_levels = log_levels.on_change(self._watch_requests)
+            self._undo.append(self._stop_watching_levels)
+            await self._open_authentication()
             await self._load()
             await self._register()
+            self._open_audit_topic()
         except BaseException:
             await self._abandon()
             raise
         self._life.enter(BrokerState.RUNNING_AS_BROKER)
-        if self._membership is None:
-            self.network.start()
 
     async def _open_directories_and_store(self) -> None:
         config = self.config
@@ -214,72 +238,34 @@ class Broker:
         self.log_dirs.open()
         self.log_dirs.on_all_offline = self._all_log_dirs_failed
         self._undo.append(self.log_dirs.close)
-        identity = self.log_dirs.stored_identity()
         self._ended_unclean = any(
             log_dir.meta is not None and not (path / CLEAN_SHUTDOWN_FILE).exists()
             for path, log_dir in self.log_dirs.online.items()
         )
-        if config.optional_str("zookeeper.connect") is not None:
-            await self._join_ensemble(identity.broker_id, identity.cluster_id)
-        else:
-            await self._open_store(identity.broker_id, identity.cluster_id)
+        parts = await self._open_metadata(config, self.clock, self.log_dirs)
+        self._undo += [parts.store.close, parts.feed.close]
+        self.store = parts.store
+        self._feed = parts.feed
+        self.dynamic_configs = parts.configs
+        self.controller = parts.admin
+        self.membership = parts.membership
         self.image = self._feed.image
         self.metadata_cache = MetadataCache(self.image)
         self.producer_ids = ProducerIds(self.store, config.node_id)
+        if config.str("authorizer.class.name").strip():
+            # Not loaded by a broker that is open to everybody.
+            from tidelog.broker.opening_access import open_authorization
 
-    async def _open_store(self, broker_id: int | None, known_cluster_id: str | None) -> None:
-        """A broker alone: its metadata are its own."""
-        config = self.config
-        if broker_id is not None and not {"node.id", "broker.id"} & config.raw.keys():
-            config.node_id = broker_id
-        store = self.store = EmbeddedStore(self._store_directory(known=known_cluster_id is not None))
-        self._undo.append(store.close)
-        cluster_id = await self._cluster_id(known_cluster_id)
-        self.log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
-        await take_over(store, config, self.clock, list(self.log_dirs.online))
-        feed = self._feed = await MetadataFeed.start(store)
-        self._undo.append(feed.close)
-        self.dynamic_configs = DynamicConfigs(store, feed, config)
-        self.controller = Controller(store, feed, config, self.dynamic_configs)
-
-    async def _join_ensemble(self, broker_id: int | None, known_cluster_id: str | None) -> None:
-        """A broker of a cluster: its metadata come from ZooKeeper and from the controller."""
-        from tidelog.broker.cluster.joining import join_ensemble
-
-        joined = await join_ensemble(
-            self.config, self.clock, self.log_dirs, broker_id, known_cluster_id, self._ensemble
-        )
-        self._undo += [joined.store.close, joined.feed.close]
-        self.store = joined.store
-        self._feed = joined.feed
-        self.dynamic_configs = joined.configs
-        self.controller = joined.admin
-        self._membership = joined.membership
-
-    def _store_directory(self, *, known: bool) -> Path:
-        """The log directory that has the metadata, or the first one if there are none yet."""
-        for path in self.log_dirs.online:
-            if (path / JOURNAL_NAME).exists():
-                return path
-        if known and self.log_dirs.offline_dirs:
-            offline = ", ".join(map(str, self.log_dirs.offline_dirs))
-            raise StorageError(
-                f"the metadata ({JOURNAL_NAME}) is in none of the log directories that can be used, so it "
-                f"must be in {offline}: mend that disk, or restore the file from a backup into another one"
+            self.authorization = await open_authorization(
+                config, self.store, self.membership.shared_store, self.clock
             )
-        return next(iter(self.log_dirs.online))
-
-    async def _cluster_id(self, stored: str | None) -> str:
-        try:
-            raw, _ = await self.store.get(znodes.CLUSTER_ID)
-            return znodes.decode_cluster_id(raw)
-        except NoNode:
-            cluster_id = stored or uuid_to_text(random_uuid())
-            await put(self.store, znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
-            return cluster_id
+            self._undo.append(self.authorization.close)
 
     def _open_network(self) -> None:
         config = self.config
+        self.quotas = ClientQuotas(QuotaWindows.from_options(config), self.clock)
+        if self.image.quotas:
+            self.quotas.apply(self.image.quotas)
         loop = asyncio.get_running_loop()
         self.deadlines = Deadlines(loop)
         self._undo.append(self.deadlines.close)
@@ -290,47 +276,149 @@ class Broker:
             self._log_config,
             loop,
             self.log_dir_failed,
-            STANDALONE if self._membership is None else self._membership.replication_context,
+            self.membership.replication_context,
         )
-        if self._membership is not None:
-            self._membership.attach(
+        self.membership.attach(
+            RestOfBroker(
                 self.partitions, self.log_dirs, self.dynamic_configs, self.log_dir_failed, self._on_roles
             )
+        )
         self.judging_threads = JudgingThreads(loop)
         group = AppendGroup(self.log_dir_failed)
-        sessions = FetchSessions(
+        self.fetch_sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
         )
-        fetch = FetchHandler(self, sessions, config.int("fetch.max.bytes"))
-        if self._membership is not None:
-            fetch.throttle = self._membership.throttles.leader
-            if config.optional_str("replica.selector.class") == RACK_AWARE:
-                fetch.nearest = NearestReplica(self.image)
+        fetches = FetchServices(
+            self.partitions,
+            self.image,
+            self.deadlines,
+            self.clock,
+            config.int("fetch.max.bytes"),
+            self.log_dir_failed,
+        )
+        fetches.authorization = self.authorization
+        fetches.throttle = self.membership.leader_throttle
+        fetches.quotas = self.quotas
+        fetches.nearest = self.membership.nearest_replica
+        self.produces = ProduceServices(
+            self.partitions,
+            self.image,
+            self.deadlines,
+            self.judging_threads,
+            SlowLane(self.clock),
+            self.log_dir_failed,
+            lambda: self.coordinators,
+            self.authorization,
+            self.quotas,
+        )
         self._dispatcher = Dispatcher(
-            self,
-            ProduceHandler(self, group),
-            fetch,
+            self._services(),
+            ProduceHandler(self.produces, group),
+            FetchHandler(fetches, self.fetch_sessions),
             group,
+            self.clock,
             config.int("queued.max.requests"),
         )
-        self.network = Network(self._dispatcher, loop, network_limits(config), self.clock)
+        self.quotas.on_change = self._dispatcher.measure_requests
+        self._dispatcher.measure_requests()
+        self.tls_listeners = self._open_tls()
+        tls = None if self.tls_listeners is None else self.tls_listeners.by_name
+        self.network = Network(self._dispatcher, loop, network_limits(config), self.clock, tls)
         self._undo.append(self.network.close)
-        ports = self.network.open(
-            config.listeners, config.control_plane_listener_name if self._membership is not None else None
-        )
+        if self.authorization.is_on:
+            self.authorization.sessions = self.network.sessions
+        self._limit_addresses(self.image.quotas)
+        ports = self.network.open(config.listeners, self.membership.control_listener)
         self.advertised = reachable(config.advertised_listeners, ports)
+
+    async def _open_metrics(self) -> None:
+        if not self.config.list("metrics.listeners") and not self.config.str("tidelog.otlp.endpoint").strip():
+            return
+        # Not loaded by a broker that tells nobody.
+        from tidelog.broker.metrics.service import MetricsService
+
+        self.metrics = MetricsService(self)
+        self._undo.append(self.metrics.close)
+        await self.metrics.open()
+        self._dispatcher.errors = self.partitions.counts.errors
+
+    def _watch_requests(self) -> None:
+        """Have requests counted, and logged, as far as that is wanted."""
+        times = None if self.metrics is None else self.metrics.times
+        slow_ms = self.config.int("tidelog.slow.request.log.ms")
+        if slow_ms >= 0 or self._request_logger.isEnabledFor(logging.DEBUG):
+            # Not loaded before somebody wants it.
+            from tidelog.broker.request_log import RequestLog
+
+            self.network.observe(RequestLog(times, slow_ms))
+        else:
+            self.network.observe(times)
+
+    def _open_tls(self) -> TlsListeners | None:
+        if not any(each.uses_tls for each in self.config.listeners):
+            return None
+        # Not before: a broker without TLS starts without it.
+        from tidelog.broker.tls_listeners import TlsListeners
+
+        opened = TlsListeners(self.config, self.config.listeners)
+        self.dynamic_configs.listener_stores = opened
+        self._undo.append(opened.close)
+        return opened
+
+    async def _open_authentication(self) -> None:
+        """Have clients of SASL listeners log in before the dispatcher hears of them."""
+        if "tidelog.bootstrap.user" in self.config.raw or "TIDELOG_BOOTSTRAP_USER" in os.environ:
+            from tidelog.broker.authentication.bootstrap_user import bootstrap_user, create_bootstrap_user
+
+            first_user = bootstrap_user(self.config, os.environ)
+            if first_user is not None:
+                await create_bootstrap_user(first_user, self.image, self.controller)
+        if not self.config.sasl:
+            # A broker without SASL listeners is ready without what they need.
+            return
+        from tidelog.broker.authentication.credentials import UserCredentials
+        from tidelog.broker.authentication.sasl_listener import Authentication
+
+        self.delegation_tokens.start()
+        credentials = UserCredentials(self._feed, self.delegation_tokens)
+        self._authentication = await Authentication.open(
+            self.config, self.store, credentials, self._dispatcher, self.clock
+        )
+        self._undo.append(self._authentication.close)
+        for name, listener in self._authentication.listeners.items():
+            self.network.greeters[name] = listener.begin
+            listener.counts = self.network.counts[name]
+
+    def _services(self) -> Services:
+        return Services(
+            config=self.config,
+            image=self.image,
+            metadata_cache=self.metadata_cache,
+            dynamic_configs=self.dynamic_configs,
+            admin=self.controller,
+            producer_ids=self.producer_ids,
+            log_dirs=self.log_dirs,
+            partitions=self.partitions,
+            on_offline=self.log_dir_failed,
+            membership=self.membership,
+            authorization=self.authorization,
+            find_coordinators=lambda: self.coordinators,
+            find_delegation_tokens=lambda: self.delegation_tokens,
+            find_client_telemetry=lambda: self.client_telemetry,
+            quotas=self.quotas,
+        )
 
     async def _load(self) -> None:
         if self._ended_unclean:
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
-        # In a cluster only the controller knows what belongs here, and it has not been asked yet.
-        is_stray = self.partitions.is_stray if self._membership is None else lambda log: False
-        self.log_dirs.load(self._log_config, is_stray=is_stray, progress=self._loaded_one)
+        self.log_dirs.load(self._log_config, is_stray=self.membership.is_stray, progress=self._loaded_one)
         self.partitions.apply(self.image.topics, at_start=True)
         self._feed.subscribe(self._on_metadata)
         self.dynamic_configs.on_topic_change(self._on_topic_config)
         self.dynamic_configs.on_broker_change(self._on_broker_config)
         self.log_dirs.start()
+        if self.tls_listeners is not None:
+            self.tls_listeners.start()
 
     def _loaded_one(self, _: LoadProgress) -> None:
         if self._given_up:
@@ -347,15 +435,26 @@ class Broker:
             },
             timestamp_ms=self.clock.time_ms(),
         )
-        if self._membership is not None:
-            # The controller speaks to a broker as soon as it is registered.
-            self.network.start()
-            await self._membership.join(registration, after_crash=self._ended_unclean)
+        await self.membership.join(registration, self.network.start, after_crash=self._ended_unclean)
+
+    def _open_audit_topic(self) -> None:
+        """Write the audit log to its topic, now that there are topics."""
+        log = self.authorization.log
+        if log is None or log.audit_topic is None or log.audit_buffer is None:
             return
-        await self.store.create(
-            znodes.broker_path(self.config.node_id), registration.encode(), ephemeral=True
+        # Not loaded where there is no such topic.
+        from tidelog.broker.audit_topic import AuditPlaces, AuditTopic
+
+        places = AuditPlaces(
+            self.config.node_id,
+            self.image,
+            self.partitions,
+            self.controller,
+            self.membership.coordinator_links,
+            self.log_dir_failed,
         )
-        await self._feed.caught_up()
+        self._audit_topic = AuditTopic(log.audit_topic, log.audit_buffer, places, self.clock)
+        self._audit_topic.start()
 
     def _watch_loop(self) -> None:
         limit_ms = self.config.int("tidelog.loop.step.warn.ms")
@@ -376,22 +475,34 @@ class Broker:
     async def shut_down(self) -> None:
         """Stop serving, finish what is under way and close everything cleanly."""
         self._life.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
-        if self._membership is not None:
-            await self._membership.leave()
+        await self.membership.leave()
         self.network.stop_requests()
         await self.network.drain(_DRAIN_S)
+        if self._audit_topic is not None:
+            await self._audit_topic.close()
         if self.loop_watchdog is not None:
             self.loop_watchdog.stop()
         self._life.enter(BrokerState.BROKER_SHUTTING_DOWN)
         self.dynamic_configs.close()
+        self._stop_watching_levels()
+        if self.tls_listeners is not None:
+            await self.tls_listeners.close()
         await self._dispatcher.close()
+        if self.metrics is not None:
+            await self.metrics.close()
+        if self._authentication is not None:
+            self._authentication.close()
+        if self._delegation_tokens is not None:
+            self._delegation_tokens.close()
         self.judging_threads.close()
-        if self._membership is not None:
-            await self._membership.close()
+        if self._addresses is not None:
+            self._addresses.close()
+        await self.membership.close()
         if self._coordinators is not None:
             await self._coordinators.close()
         self.partitions.close()
         await self.log_dirs.close()
+        await self.authorization.close()
         await self._feed.close()
         await self.store.close()
         self.network.close()
@@ -409,9 +520,21 @@ class Broker:
     # Changes while running
 
     def _on_metadata(self, delta: ImageDelta) -> Iterator[None]:
-        if delta.topics and self._membership is None:
-            yield from self.partitions.apply_in_steps(sorted(delta.topics))
+        if delta.quotas:
+            self.quotas.apply(self.image.quotas, delta.quotas)
+            self._limit_addresses(delta.quotas)
+        if delta.client_metrics and self.running_telemetry is not None:
+            self.running_telemetry.subscriptions_changed()
+        yield from self.membership.follow(delta)
         self._on_roles(delta)
+
+    def _limit_addresses(self, changed: Iterable[QuotaEntity]) -> None:
+        """Give the network the quotas of IP addresses; hosts with names are looked up beside the loop."""
+        if any(kind == IP for entity in changed for kind, _ in entity):
+            from tidelog.broker.quotas.address_quotas import AddressQuotas
+
+            self._addresses = self._addresses or AddressQuotas(self.network.quotas)
+            self._addresses.apply(self.image.quotas)
 
     def _on_roles(self, delta: ImageDelta) -> None:
         """Partitions are what they are to be; the coordinators go where their topics' partitions are led."""
@@ -423,7 +546,11 @@ class Broker:
 
     def _on_broker_config(self, changed: frozenset[str]) -> None:
         self.log_dirs.update_options(self._log_dirs_options())
-        if changed & QUOTA_OPTIONS:
+        if self._authentication is not None:
+            self._authentication.options_changed(changed)
+        if "tidelog.slow.request.log.ms" in changed:
+            self._watch_requests()
+        if any(map(is_quota, changed)):
             apply_quotas(self.config, self.network.quotas)
             self.network.quotas_changed()
 

@@ -1,4 +1,4 @@
-"""What a client may do, as bit fields: without an authorizer everything that a resource knows.
+"""What a client may do, as bit fields in answers: by access rules, and everything without an authorizer.
 
 Bit N stands for the ACL operation with the code N. Called by the handlers that are asked for it (Metadata,
 DescribeCluster, DescribeTopicPartitions, DescribeGroups, ConsumerGroupDescribe).
@@ -6,57 +6,39 @@ DescribeCluster, DescribeTopicPartitions, DescribeGroups, ConsumerGroupDescribe)
 
 from __future__ import annotations
 
-import enum
 from typing import Final
+
+from tidelog.broker.authorization import Authorization
+from tidelog.security.acls.model import Operation, ResourceType
+from tidelog.security.acls.supported import SUPPORTED_OPERATIONS, bit_field
+from tidelog.security.session import Session
 
 NOT_ASKED: Final = -(2**31)
 """What stands in a response whose request did not ask."""
 
-
-class AclOperation(enum.IntEnum):
-    """The operations that ACLs allow or deny."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+TOPIC_OPERATIONS: Final = bit_field(SUPPORTED_OPERATIONS[ResourceType.TOPIC])
+CLUSTER_OPERATIONS: Final = bit_field(SUPPORTED_OPERATIONS[ResourceType.CLUSTER])
+GROUP_OPERATIONS: Final = bit_field(SUPPORTED_OPERATIONS[ResourceType.GROUP])
 
 
-def _bits(*operations: AclOperation) -> int:
-    return sum(1 << operation for operation in operations)
+def topic_operations(authorization: Authorization, session: Session, topic: str) -> int:
+    """What a client may do to a topic."""
+    if not authorization.is_on:
+        return TOPIC_OPERATIONS
+    return authorization.operations(session, ResourceType.TOPIC, topic)
 
 
-TOPIC_OPERATIONS: Final = _bits(
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.CREATE,
-    AclOperation.DELETE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
+def group_operations(authorization: Authorization, session: Session, group_id: str) -> int:
+    """What a client may do to a group."""
+    if not authorization.is_on:
+        return GROUP_OPERATIONS
+    return authorization.operations(session, ResourceType.GROUP, group_id)
 
-CLUSTER_OPERATIONS: Final = _bits(
-    AclOperation.CREATE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.CLUSTER_ACTION,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-    AclOperation.IDEMPOTENT_WRITE,
-)
 
-GROUP_OPERATIONS: Final = _bits(
-    AclOperation.READ,
-    AclOperation.DELETE,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
+def cluster_operations(authorization: Authorization, session: Session) -> int:
+    """What a client may do to the cluster; nothing is said to those who may not describe it."""
+    if not authorization.is_on:
+        return CLUSTER_OPERATIONS
+    if not authorization.allows(session, Operation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return authorization.operations(session, ResourceType.CLUSTER)

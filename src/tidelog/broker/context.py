@@ -6,26 +6,25 @@ argument of every ``handle`` function in ``broker/handlers``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tidelog.broker.app import Broker
-    from tidelog.broker.connection import Connection
+from tidelog.broker.network.connection import Connection
+from tidelog.broker.quotas.payer import Payer
+from tidelog.security.session import Session
 
 
 class RequestContext:
-    """The broker, the connection and the header of one request."""
+    """The connection and the header of one request."""
 
-    __slots__ = ("broker", "client_id", "connection", "correlation_id", "version")
+    __slots__ = ("client_id", "connection", "correlation_id", "pause_ms", "version")
 
     def __init__(
-        self, broker: Broker, connection: Connection, version: int, correlation_id: int, client_id: str | None
+        self, connection: Connection, version: int, correlation_id: int, client_id: str | None
     ) -> None:
-        self.broker = broker
         self.connection = connection
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.pause_ms = 0
+        """For how long the client has to pause, because of what it changes: its handler says so."""
 
     @property
     def listener(self) -> str:
@@ -36,3 +35,13 @@ class RequestContext:
     def client_address(self) -> str:
         """The IP address of the client."""
         return self.connection.peer[0]
+
+    @property
+    def payer(self) -> Payer:
+        """Who pays for it, where there are quotas."""
+        return Payer(self.connection.session.principal.name, self.client_id or "")
+
+    @property
+    def session(self) -> Session:
+        """Who sent it."""
+        return self.connection.session

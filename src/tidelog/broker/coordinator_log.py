@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.replication.partition import ACKS_ALL, Partition
-from tidelog.storage.log import Isolation
-from tidelog.storage.producer_state import AppendOrigin
+from tidelog.storage.log.log import Isolation
+from tidelog.storage.producers.producer_state import AppendOrigin
 
 
 class PartitionLog:

@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidelog.broker.coordinator_log import PartitionLog
+from tidelog.broker.membership import CoordinatorLinks
 from tidelog.broker.transaction_markers import TransactionMarkers
-from tidelog.broker.transaction_verification import PartitionAdder, TransactionVerification
+from tidelog.broker.transaction_verification import TransactionVerification
 from tidelog.clock import Clock
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.timers import Timers
-from tidelog.coordinator.transaction.markers import MarkerWriter
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.metadata.broker_config import BrokerConfig
@@ -30,9 +30,6 @@ from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
-
-if TYPE_CHECKING:
-    from tidelog.broker.cluster.remote_transactions import BrokerLinks
 
 logger = logging.getLogger(__name__)
 
@@ -62,19 +59,18 @@ class Coordinators:
         controller: TopicMaker,
         on_offline: Callable[[LogDirOfflineError], None],
         producer_ids: ProducerIds,
-        links: BrokerLinks | None = None,
+        links: CoordinatorLinks,
     ) -> None:
-        """``links`` are the ways to other brokers, in a cluster."""
         self.timers = Timers(clock)
         self.timers.on_earlier = self._arm
         self.groups = GroupCoordinator(config, clock, image, self.timers)
         self.markers = TransactionMarkers(partitions, self.groups, clock, self.timers, on_offline)
-        writer: MarkerWriter = self.markers if links is None else links.markers(self.markers)
-        self.transactions = TransactionCoordinator(config, clock, image, self.timers, producer_ids, writer)
-        adder: PartitionAdder = self.transactions
-        if links is not None:
-            adder = links.transactions(self.transactions)
-        self.verification = TransactionVerification(config, clock, self.timers, partitions, adder)
+        self.transactions = TransactionCoordinator(
+            config, clock, image, self.timers, producer_ids, links.markers(self.markers)
+        )
+        self.verification = TransactionVerification(
+            config, clock, self.timers, partitions, links.transactions(self.transactions)
+        )
         self._image = image
         self._partitions = partitions
         self._controller = controller

@@ -65,6 +65,10 @@ class Deadlines:
             queue.timer.cancel()
             del self._queues[delay_ms]
 
+    def waiting(self) -> list[Expiring]:
+        """All who wait."""
+        return [waiter for queue in self._queues.values() for waiter in queue.waiting]
+
     def close(self) -> None:
         """Tell nobody any more."""
         for queue in self._queues.values():

@@ -9,31 +9,38 @@ Made by ``handlers/fetch``, which says what is served how.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
+from tidelog.broker.endpoints import endpoints_of
+from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import Answers, FetchContext, PartitionKey, records_size
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.partition_errors import error_code
-from tidelog.broker.pending import Answer, PendingAnswer
+from tidelog.broker.quotas.payer import Payer
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_LEADER_EPOCH, Uuid
+from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import FetchSlice, Isolation
+from tidelog.storage.log.log import FetchSlice, Isolation
+from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
+    FetchedPartition,
     FetchPartition,
     FetchRequest,
     FileRange,
     PartitionAnswer,
+    TopicAnswer,
     drained,
     encode_fetch_response,
     encode_in_slices,
 )
+from tidelog.wire.fetch_response import CURRENT_LEADER_AT, ERROR_CODE_AT
 from tidelog.wire.primitives import Endpoint
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.handlers.fetch import FetchHandler
+    from tidelog.broker.network.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -43,32 +50,48 @@ _TOPIC_IDS_SINCE = 13
 _LEADER_SINCE = 16
 _STORAGE_ERROR_SINCE = 6
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+# What a client may well meet, and Kafka does not count as a failure either.
+_NOT_FAILED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
 _NOTHING = FetchSlice(None, -1, 0, 0, 0, None, False)
 HIGH_WATERMARK, TXN_COMMITTED = Isolation.HIGH_WATERMARK, Isolation.TXN_COMMITTED
 LOG_END = Isolation.LOG_END
 # So many partitions are read in one go; of more, some hundreds before others have their turn.
 _AT_ONCE = 1000
 _SLICE = 64
+# What an answer has of each partition besides its records.
+_PARTITION_BYTES = 64
 
 
 class Fetch:
     """One fetch request, from its first read to its answer; while it waits, a waiter of its partitions."""
 
     __slots__ = (
+        "_answer",
         "_available",
         "_available_bytes",
         "_connection",
         "_context",
         "_correlation_id",
         "_first_read",
-        "_handler",
         "_isolation",
         "_leader_only",
         "_lookup",
+        "_max_bytes",
+        "_may_read",
         "_over",
-        "_pending",
+        "_payer",
         "_request",
+        "_services",
         "_sought",
         "_version",
         "_wait_ms",
@@ -76,7 +99,7 @@ class Fetch:
 
     def __init__(
         self,
-        handler: FetchHandler,
+        services: FetchServices,
         connection: Connection,
         version: int,
         correlation_id: int,
@@ -84,64 +107,74 @@ class Fetch:
         context: FetchContext,
         *,
         noted: bool = False,
+        payer: Payer | None = None,
     ) -> None:
-        """``noted`` says that what a follower tells by its request has been taken note of."""
-        self._handler = handler
+        """``noted`` says that what a follower tells by its request has been taken note of; ``payer`` is the
+        consumer, where there are quotas."""
+        self._services = services
         self._connection = connection
         self._version = version
         self._correlation_id = correlation_id
         self._request = request
         self._context = context
         if request.replica_id >= 0:
+            connection.is_follower = True
             self._isolation = LOG_END
         else:
             self._isolation = TXN_COMMITTED if request.isolation_level == READ_COMMITTED else HIGH_WATERMARK
         self._leader_only = request.replica_id >= 0 or version < RACKS_SINCE
         self._first_read = not noted
-        self._lookup = handler.by_id if version >= _TOPIC_IDS_SINCE else handler.by_name
+        self._may_read = services.guard(connection, request)
+        self._payer = payer
+        self._max_bytes = min(request.max_bytes, services.max_bytes)
+        if payer is not None:
+            most = services.quotas.most_fetched(payer)
+            if most is not None:
+                self._max_bytes = min(self._max_bytes, most)
+        self._lookup = services.by_id if version >= _TOPIC_IDS_SINCE else services.by_name
 
-    def start(self, pending: PendingAnswer | None = None) -> Answer | PendingAnswer:
+    def start(self, promised: PromisedAnswer | None = None) -> Answer | PromisedAnswer:
         """Read, and answer if there is enough or nothing to wait for; else wait for more.
 
-        ``pending`` is the promise of the answer, where one has been made already.
+        ``promised`` is the promise of the answer, where one has been made already.
         """
-        self._pending = pending or PendingAnswer()
+        self._answer = promised or Promise()
         self._over = False
         if self._is_long:
-            self._handler.work(self._start_slowly(), self._pending, self._connection)
-            return self._pending
+            self._services.work(self._start_slowly(), self._answer, self._connection)
+            return self._answer
         answers, enough = drained(self._read())
         max_wait_ms = self._request.max_wait_ms
         if enough or max_wait_ms <= 0:
             return drained(self._respond(answers))
         self._begin_wait(max_wait_ms)
         drained(self._watch(answers, look=False))
-        return self._pending
+        return self._answer
 
     @property
     def _is_long(self) -> bool:
         return len(self._context.partitions) > _AT_ONCE
 
     async def _start_slowly(self) -> None:
-        lane = self._handler.lane
+        lane = self._services.lane
         answers, enough = await lane.run(self._read())
         max_wait_ms = self._request.max_wait_ms
         if self._connection.closed:
             return
         if enough or max_wait_ms <= 0:
-            self._pending.resolve(await lane.run(self._respond(answers)))
+            self._answer.resolve(await lane.run(self._respond(answers)))
             return
         self._begin_wait(max_wait_ms)
         await lane.run(self._watch(answers, look=True))
 
     async def _finish_slowly(self) -> None:
-        lane = self._handler.lane
+        lane = self._services.lane
         answers, _ = await lane.run(self._read())
-        self._pending.resolve(await lane.run(self._respond(answers)))
+        self._answer.resolve(await lane.run(self._respond(answers)))
 
     @property
     def _min_bytes(self) -> int:
-        return min(self._request.min_bytes, self._request.max_bytes, self._handler.max_bytes)
+        return min(self._request.min_bytes, self._max_bytes)
 
     # Reading
 
@@ -152,21 +185,25 @@ class Fetch:
         missing: Answers = {}
         lookup = self._lookup
         isolation = self._isolation
-        left = min(self._request.max_bytes, self._handler.max_bytes)
+        left = self._max_bytes
         from_follower = self._request.replica_id >= 0
         first_read, self._first_read = self._first_read, False
         leader_only = self._leader_only
-        nearest = self._handler.nearest
+        nearest = self._services.nearest
+        may_read = self._may_read
         size = 0
         readable = enough = False
         for number, (key, wanted) in enumerate(self._context.partitions, 1):
             if not number % _SLICE:
                 yield
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
+            if may_read is not None and not may_read(key):
+                missing[key] = (index, _DENIED, -1, -1, -1, (), -1, b"", None, None, None)
+                continue
             partition = lookup.get(key)
             try:
                 if partition is None:
-                    partition = self._handler.find(key, self._context)
+                    partition = self._services.find(key, self._context)
                 if nearest is not None and not leader_only:
                     preferred = self._elsewhere(nearest, partition, wanted)
                     if preferred is not None:
@@ -193,7 +230,9 @@ class Fetch:
                 if ends_wait:
                     answers[key] = answer
                 else:
-                    (unknown if answer[1] == ErrorCode.UNKNOWN_TOPIC_ID else missing)[key] = answer
+                    (unknown if answer[ERROR_CODE_AT] == ErrorCode.UNKNOWN_TOPIC_ID else missing)[key] = (
+                        answer
+                    )
                 readable |= ends_wait
                 enough |= ends_wait
                 continue
@@ -239,23 +278,18 @@ class Fetch:
             return None
         partition.check_epoch(max(wanted.current_leader_epoch, NO_LEADER_EPOCH))
         log = partition.log
-        return (
+        return FetchedPartition(
             wanted.partition,
-            0,
+            ErrorCode.NONE,
             log.high_watermark,
             log.last_stable_offset,
             log.log_start_offset,
-            None,
-            replica,
-            b"",
-            None,
-            None,
-            None,
+            preferred_read_replica=replica,
         )
 
     def _held_back(self, partition: Partition) -> bool:
         """Whether a follower gets nothing of a partition now, because replication is throttled."""
-        throttle = self._handler.throttle
+        throttle = self._services.throttle
         return (
             throttle is not None
             and throttle.is_in_use
@@ -280,41 +314,72 @@ class Fetch:
     ) -> tuple[PartitionAnswer, bool]:
         """The answer for a partition that cannot be read, and whether it ends a wait for the others."""
         where = partition.topic_partition if partition is not None else key
-        code = error_code(self._handler.broker, error, "reading", where)
+        code = error_code(self._services.on_offline, error, "reading", where)
+        self._services.errors.count("Fetch", code.name)
+        if partition is not None and code not in _NOT_FAILED:
+            partition.counts.failed_fetch_requests += 1
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         leader = None
         if partition is not None and code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
             leader = partition.leader, partition.leader_epoch
         ends_wait = code not in _NOT_FOUND
-        answer = (key[1], code, -1, -1, -1, None if ends_wait else (), -1, b"", None, leader, None)
+        _, index = key
+        answer = FetchedPartition(
+            index,
+            code,
+            high_watermark=-1,
+            aborted_transactions=None if ends_wait else (),
+            current_leader=leader,
+        )
         return answer, ends_wait
 
     # Answering
 
     def _respond(self, answers: Answers) -> Generator[None, None, Answer]:
+        if self._payer is not None:
+            size, records = _size(answers)
+            pause_ms = self._services.quotas.fetched(self._payer, size, indivisible=records > self._max_bytes)
+            if pause_ms:
+                return self._respond_throttled(pause_ms)
         error, session_id, selected = yield from self._context.select(answers)
         version = self._version
-        topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
+        topics: list[TopicAnswer] = []
+        partitions: list[PartitionAnswer] = []
         last: str | bytes | None = None
         endpoints: list[Endpoint] = []
-        if self._request.replica_id >= 0:
+        from_follower = self._request.replica_id >= 0
+        if from_follower:
             self._record_copies(answers, selected)
         for number, key in enumerate(selected, 1):
             if not number % _SLICE:
                 yield
-            topic = key[0]
+            topic, _ = key
             answer = answers[key]
-            if answer[9] is not None and self._request.replica_id < 0:
-                endpoints = self._handler.broker.endpoints({answer[9][0]}, self._connection.listener)
-            if topics and topic == last:
-                topics[-1][2].append(answer)
-            elif isinstance(topic, str):
-                topics.append((topic, None, [answer]))
-            else:
-                topics.append((None, Uuid(topic or b""), [answer]))
-            last = topic
-        if len(topics) == 1 and len(topics[0][2]) == 1:
+            size = records_size(answer)
+            if size:
+                partition = self._lookup.get(key)
+                if partition is None:
+                    pass
+                elif from_follower:
+                    partition.counts.replication_bytes_out += size
+                    if self._request.replica_id in partition.adding:
+                        partition.counts.reassignment_bytes_out += size
+                else:
+                    partition.counts.bytes_out += size
+            leader = answer[CURRENT_LEADER_AT]
+            if leader is not None and self._request.replica_id < 0:
+                leader_id, _ = leader
+                endpoints = endpoints_of(self._services.image, {leader_id}, self._connection.listener)
+            if not topics or topic != last:
+                partitions = []
+                if isinstance(topic, str):
+                    topics.append((topic, None, partitions))
+                else:
+                    topics.append((None, Uuid(topic or b""), partitions))
+                last = topic
+            partitions.append(answer)
+        if len(selected) == 1:
             return encode_fetch_response(
                 version,
                 self._correlation_id,
@@ -334,8 +399,21 @@ class Fetch:
             )
         )
 
-    def _record_copies(self, answers: Answers, selected: Iterable[PartitionKey]) -> None:
-        throttle = self._handler.throttle
+    def _respond_throttled(self, pause_ms: int) -> Answer:
+        """The answer to a consumer that has had its quota: nothing, and for how long to pause."""
+        self._connection.throttle(pause_ms, ApiKey.FETCH)
+        error, session_id = self._context.throttled()
+        return encode_fetch_response(
+            self._version,
+            self._correlation_id,
+            (),
+            throttle_time_ms=pause_ms,
+            error_code=error,
+            session_id=session_id,
+        )
+
+    def _record_copies(self, answers: Answers, selected: Collection[PartitionKey]) -> None:
+        throttle = self._services.throttle
         if throttle is not None and throttle.is_in_use:
             for key in selected:
                 partition = self._lookup.get(key)
@@ -348,9 +426,9 @@ class Fetch:
         self._available: dict[PartitionKey, int] = {}
         self._available_bytes = 0
         self._sought: dict[PartitionKey, FetchPartition] = {}
-        self._pending.only_waits(self._stop)
+        self._answer.only_waits(self._stop)
         self._wait_ms = max_wait_ms
-        self._handler.deadlines.add(self, max_wait_ms)
+        self._services.deadlines.add(self, max_wait_ms)
 
     def _watch(self, answers: Answers, *, look: bool) -> Generator[None, None, None]:
         """Be told of changes; ``look`` for those that came since the partition was read."""
@@ -363,6 +441,9 @@ class Fetch:
                 yield
             if self._over:
                 return
+            if answer[1] == _DENIED:
+                # Not even when it changes is for this client to know.
+                continue
             self._available[key] = size = records_size(answer)
             self._available_bytes += size
             partition = self._lookup.get(key)
@@ -382,7 +463,7 @@ class Fetch:
                 partition.unwatch(self)
 
     async def _unwatch_slowly(self) -> None:
-        await self._handler.lane.run(self._unwatch())
+        await self._services.lane.run(self._unwatch())
 
     def partition_changed(self, partition: Partition) -> None:
         """Look whether there is enough now."""
@@ -426,10 +507,20 @@ class Fetch:
         self._finish()
 
     def _finish(self) -> None:
+        request_time = self._services.quotas.request
+        if request_time is None or self._payer is None:
+            self._finish_wait()
+            return
+        # Whoever has made this happen, a producer say, does not pay for it.
+        before = request_time.begin()
+        self._finish_wait()
+        request_time.end(self._payer, before)
+
+    def _finish_wait(self) -> None:
         self._stop()
         if self._is_long:
-            self._pending.works()
-            self._handler.work(self._finish_slowly(), self._pending, self._connection)
+            self._answer.works()
+            self._services.work(self._finish_slowly(), self._answer, self._connection)
             return
         try:
             answers, _ = drained(self._read())
@@ -437,15 +528,22 @@ class Fetch:
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
             logger.exception("Unexpected error in the answer to a waiting fetch of %s", self._connection)
-            self._pending.fail("its fetch could not be answered")
+            self._answer.fail(NotAnswerable("its fetch could not be answered"))
         else:
-            self._pending.resolve(answer)
+            self._answer.resolve(answer)
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""
         self._over = True
-        self._handler.deadlines.remove(self, self._wait_ms)
+        self._services.deadlines.remove(self, self._wait_ms)
         if self._is_long:
-            self._handler.work(self._unwatch_slowly(), self._pending, self._connection)
+            self._services.work(self._unwatch_slowly(), self._answer, self._connection)
         else:
             drained(self._unwatch())
+
+
+def _size(answers: Answers) -> tuple[int, int]:
+    """About how many bytes the answer to a consumer has, and how many of them are records."""
+    sizes = [records_size(answer) for answer in answers.values()]
+    records = sum(sizes)
+    return records + _PARTITION_BYTES * sum(size > 0 for size in sizes), records

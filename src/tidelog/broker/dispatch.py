@@ -1,16 +1,20 @@
 """From a frame to its handler and back: the table of APIs that this broker serves.
 
 Produce and fetch have entrances of their own (``handle_frame`` in their handlers) that read the frame in
-place. All other requests are decoded, handed to ``handle(context, request)`` of the module in
+place. All other requests are decoded, handed to ``handle(context, request, …)`` of the module in
 ``broker/handlers`` that bears the API's name, and the response is encoded; modules are imported when the
 first request for them comes, or by ``warm_up``. ``handle`` gives the response, an awaitable for it (it
-may be a coroutine function), work for the ``slow_lane``, or a coordinator's ``Reply``, which may take long
-and holds nobody up; work may end in any of these.
+may be a coroutine function), work for the ``slow_lane``, or a ``Promise``, as coordinators do, which may take
+long and holds nobody up; work may end in any of these.
 
 Length. A request that may list many things is read in slices, and so is a long response written: nobody waits
 for either but the client that asked. ``queued.max.requests`` bounds how many requests are under way, that is,
 neither answered in the turn of the loop in which they came nor waiting for data, replicas or other members.
 Those beyond it wait, and their connections are not read from.
+
+Quotas. While there is one of the time that requests take, that is measured here (``quotas/request_time``),
+but for what brokers ask of each other. An answer says for how long its client has to pause, and its
+connection is not read from meanwhile.
 
 Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code``
 (and ``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
@@ -29,15 +33,22 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any, Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
-from tidelog.broker.connection import Connection
+from tidelog.broker.answer import Answer, HandlerResult, NotAnswerable, Part, PromisedAnswer
 from tidelog.broker.context import RequestContext
-from tidelog.broker.inbox import KeptFrame
-from tidelog.broker.pending import Answer, HandlerResult, Part, PendingAnswer
+from tidelog.broker.network.connection import Connection
+from tidelog.broker.network.inbox import KeptFrame
+from tidelog.broker.quotas.payer import payer_of
+from tidelog.broker.required_access import Check, check_of
+from tidelog.broker.served import SERVED_IN_CLUSTERS
+from tidelog.broker.services import Services, bind
 from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Work, is_long
-from tidelog.coordinator.reply import Reply
+from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
+from tidelog.metrics.request_errors import RequestErrors
+from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode, decode_in_slices, encode_around, encode_in_slices
@@ -51,78 +62,11 @@ from tidelog.wire.headers import (
 from tidelog.wire.schema import Payload
 from tidelog.wire.varint import skip_tags
 
-if TYPE_CHECKING:
-    from tidelog.broker.app import Broker
-
 logger = logging.getLogger(__name__)
 
-SERVED = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.METADATA,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.LIST_GROUPS,
-    ApiKey.SASL_HANDSHAKE,
-    ApiKey.API_VERSIONS,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.DELETE_RECORDS,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.DELETE_GROUPS,
-    ApiKey.DESCRIBE_ACLS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
-    ApiKey.DESCRIBE_CONFIGS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
-    ApiKey.DESCRIBE_LOG_DIRS,
-    ApiKey.SASL_AUTHENTICATE,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    ApiKey.OFFSET_DELETE,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.DESCRIBE_CLUSTER,
-    ApiKey.DESCRIBE_PRODUCERS,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ApiKey.LIST_CONFIG_RESOURCES,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-)
-
-SERVED_IN_CLUSTERS = (
-    ApiKey.LEADER_AND_ISR,
-    ApiKey.STOP_REPLICA,
-    ApiKey.UPDATE_METADATA,
-    ApiKey.CONTROLLED_SHUTDOWN,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-)
-"""What brokers and their controller ask of each other, besides."""
-
 _BETWEEN_BROKERS = frozenset(map(int, SERVED_IN_CLUSTERS))
+_EXEMPT = _BETWEEN_BROKERS | {int(ApiKey.WRITE_TXN_MARKERS)}
+"""What no quota holds up."""
 _ABOUT_THE_CLUSTER = frozenset(
     {
         int(ApiKey.METADATA),
@@ -148,7 +92,7 @@ _FETCH, _FETCH_MIN, _FETCH_MAX, _FETCH_FLEXIBLE = _numbers(ApiKey.FETCH)
 Encodable = Payload | EncodedResponse
 Unfinished = Work[Any] | Awaitable[Any]
 """Work, or what is to be awaited, for something to be encoded or for the next part of the work."""
-Response = Encodable | Unfinished | Reply[Any]
+Response = Encodable | Unfinished | Promise[Any]
 Handle = Callable[[RequestContext, Any], Response]
 Refuse = Callable[[Any, KafkaError], Payload]
 
@@ -162,15 +106,21 @@ class FrameHandler(Protocol):
         """Answer one request."""
 
 
+def handler_of(api: Api) -> ModuleType:
+    """The module of an API's handler, loaded."""
+    return importlib.import_module(f"tidelog.broker.handlers.{api.key.name.lower()}")
+
+
 class Route:
-    """One API's handler, loaded."""
+    """One API's handler with the services it uses."""
 
-    __slots__ = ("api", "handle", "refuse")
+    __slots__ = ("api", "check", "handle", "refuse")
 
-    def __init__(self, api: Api) -> None:
-        module = importlib.import_module(f"tidelog.broker.handlers.{api.key.name.lower()}")
+    def __init__(self, api: Api, services: Services) -> None:
+        module = handler_of(api)
         self.api = api
-        self.handle: Handle = module.handle
+        self.check: Check | None = check_of(api.key, services.authorization)
+        self.handle: Handle = bind(module.handle, services)
         self.refuse: Refuse = getattr(module, "refuse", self._refuse)
 
     def _refuse(self, request: Payload, error: KafkaError) -> Payload:
@@ -187,21 +137,39 @@ class Dispatcher:
     """Answers frames; the ``RequestHandler`` of all connections of one broker."""
 
     def __init__(
-        self, broker: Broker, produce: FrameHandler, fetch: FrameHandler, group: AppendGroup, slots: int
+        self,
+        services: Services,
+        produce: FrameHandler,
+        fetch: FrameHandler,
+        group: AppendGroup,
+        clock: Clock,
+        slots: int,
     ) -> None:
         self.commit = group.commit
         self._staged = group.staged
-        self._broker = broker
+        self._services = services
+        self._membership = services.membership
         self._produce = produce.handle_frame
         self._fetch = fetch.handle_frame
-        self._served = frozenset(map(int, broker.served))
+        self._served = frozenset(map(int, services.served))
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(slots)
-        self._lane = SlowLane(broker.clock)
+        self._quotas = services.quotas
+        self._measured: Callable[[Connection, memoryview], HandlerResult] | None = None
+        """In place of ``handle`` while the time of requests counts; ``handle`` itself while it is at work."""
+        self._lane = SlowLane(clock)
+        self.errors: RequestErrors | None = None
+        """Counts the errors in answers, where somebody wants to know; produce and fetch count their own."""
+
+    def measure_requests(self) -> None:
+        """Time requests from now on, if there is a quota of it, or no more."""
+        self._measured = None if self._quotas.request is None else self._handle_measured
 
     def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         """Answer one request."""
+        if self._measured is not None:
+            return self._measured(connection, frame)
         try:
             key, version, correlation_id, length = _HEADER.unpack_from(frame)
             pos = 10 + length if length > 0 else 10
@@ -225,14 +193,29 @@ class Dispatcher:
             return entrance(connection, frame, pos, version, correlation_id)
         return self._answer(connection, frame)
 
+    def _handle_measured(self, connection: Connection, frame: memoryview) -> HandlerResult:
+        """Answer one request, and charge its client for the time."""
+        request_time = self._quotas.request
+        self._measured = None
+        if request_time is None:
+            return self.handle(connection, frame)
+        payer = payer_of(connection, frame)
+        is_exempt = int.from_bytes(frame[:2], "big", signed=True) in _EXEMPT
+        before = request_time.begin(is_exempt=is_exempt)
+        try:
+            return self.handle(connection, frame)
+        finally:
+            request_time.end(payer, before)
+            self.measure_requests()
+
     async def warm_up(self) -> None:
         """Load the handlers that have not been needed yet, so that no first request pays for it.
 
         One after the other in a thread: requests that come in between are served in between.
         """
-        for key in self._broker.served:
+        for key in self._services.served:
             if key not in (ApiKey.PRODUCE, ApiKey.FETCH) and key not in self._routes:
-                await asyncio.to_thread(Route, API_TABLE[key])
+                await asyncio.to_thread(handler_of, API_TABLE[key])
                 self._route(key)
 
     async def close(self) -> None:
@@ -249,7 +232,7 @@ class Dispatcher:
         api = API_TABLE[ApiKey(key)]
         if not api.accepts(version) and key != ApiKey.API_VERSIONS:
             raise WireError(f"it sent {api.name} version {version}, which is not supported")
-        if key in _ABOUT_THE_CLUSTER and not self._broker.knows_cluster:
+        if key in _ABOUT_THE_CLUSTER and not self._membership.is_informed:
             # Some clients give a topic up for which they are told once that it does not exist; all of them
             # ask another broker where one is not there yet.
             raise WireError(f"it sent {api.name} before the controller has told this broker what there is")
@@ -258,29 +241,34 @@ class Dispatcher:
             # A client from the future learns which versions there are, in the one that everybody reads.
             header = header._replace(api_version=0)
             return self._encode(route, header, route.refuse(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION)))
-        context = RequestContext(self._broker, connection, version, correlation_id, client_id)
+        context = RequestContext(connection, version, correlation_id, client_id)
+        promise: PromisedAnswer
         if len(frame) > _LARGE_FRAME_BYTES:
-            pending = PendingAnswer()
-            self._start(self._take_large(route, header, context, connection.keep(frame), pos, pending))
-            return pending
+            promise = Promise()
+            work = self._take_large(route, header, context, connection.keep(frame), pos, promise)
+            self._start(work, header, context)
+            return promise
         request, _ = decode(api.request, version, frame, pos)
         response = self._ask(route, header, context, request)
         if isinstance(response, Generator):
             response = self._try_now(route, header, context, request, response)
         if isinstance(response, Payload) and not is_long(response):
-            return self._encode(route, header, response)
+            return self._encode(route, header, self._charged(header, context, response))
         if isinstance(response, EncodedResponse):
+            self._charged(header, context, response.message)
             return self._encode_around(route, header, response)
-        if isinstance(response, Reply):
+        if isinstance(response, Promise):
             return self._promise(route, header, context, request, response)
-        pending = PendingAnswer()
-        self._start(self._finish(route, header, context, request, response, pending))
-        return pending
+        promise = Promise()
+        self._start(self._finish(route, header, context, request, response, promise), header, context)
+        return promise
 
     def _ask(
         self, route: Route, header: RequestHeader, context: RequestContext, request: Payload
     ) -> Response:
         try:
+            if route.check is not None:
+                route.check(context.session, request)
             return route.handle(context, request)
         except Exception as error:
             return self._failed(route, header, context, request, error)
@@ -304,27 +292,27 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        reply: Reply[Payload],
-        pending: PendingAnswer | None = None,
+        reply: Promise[Payload],
+        promise: PromisedAnswer | None = None,
     ) -> HandlerResult:
-        """The answer of a coordinator, now or when the reply is settled; waiting for it is no work."""
+        """The answer of a coordinator, now or when the promise is settled; waiting for it is no work."""
 
-        if pending is None and reply.done:
+        if promise is None and reply.done:
             response = self._settled(route, header, context, request, reply)
             if not is_long(response):
-                return self._encode(route, header, response)
-        promise = pending or PendingAnswer()
-        promise.only_waits()
+                return self._encode(route, header, self._charged(header, context, response))
+        answer: PromisedAnswer = promise or Promise()
+        answer.only_waits()
 
         def settle(_: object) -> None:
             response = self._settled(route, header, context, request, reply)
             if is_long(response):
-                self._start(self._finish(route, header, context, request, response, promise))
+                self._start(self._finish(route, header, context, request, response, answer), header, context)
             else:
-                self._resolve(route, header, context, response, promise)
+                self._resolve(route, header, context, response, answer)
 
         reply.when_done(settle)
-        return promise
+        return answer
 
     def _settled(
         self,
@@ -332,7 +320,7 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        reply: Reply[Payload],
+        reply: Promise[Payload],
     ) -> Payload:
         if reply.error is None:
             return reply.result()
@@ -341,10 +329,29 @@ class Dispatcher:
     def _route(self, key: int) -> Route:
         route = self._routes.get(key)
         if route is None:
-            route = self._routes[key] = Route(API_TABLE[ApiKey(key)])
+            route = self._routes[key] = Route(API_TABLE[ApiKey(key)], self._services)
         return route
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _charged(self, header: RequestHeader, context: RequestContext, response: Payload) -> Payload:
+        """The answer, with the time that its client has to pause for, which begins now."""
+        request_time = self._quotas.request
+        if request_time is None and not context.pause_ms:
+            return response
+        pause_ms = context.pause_ms
+        if request_time is not None and not _is_exempt(header, response):
+            pause_ms = max(pause_ms, request_time.pause_ms(context.payer))
+        if pause_ms > 0:
+            if "throttle_time_ms" in response.__struct_fields__:
+                response.throttle_time_ms = pause_ms  # type: ignore[attr-defined]
+            context.connection.throttle(pause_ms, header.api_key)
+        return response
+
+    def _start(self, work: Coroutine[Any, Any, None], header: RequestHeader, context: RequestContext) -> None:
+        request_time = self._quotas.request
+        if request_time is not None and header.api_key not in _EXEMPT:
+            from tidelog.broker.quotas.request_time import timed
+
+            work = timed(work, request_time, context.payer)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -361,7 +368,7 @@ class Dispatcher:
         context: RequestContext,
         frame: KeptFrame,
         pos: int,
-        pending: PendingAnswer,
+        promise: PromisedAnswer,
     ) -> None:
         """Read a request that is too long to be read at once, and answer it."""
         try:
@@ -369,7 +376,7 @@ class Dispatcher:
                 reading = decode_in_slices(route.api.request, header.api_version, frame.view, pos)
                 request, _ = await self._lane.run(reading)
         except WireError as error:
-            pending.fail(str(error))
+            promise.fail(NotAnswerable(str(error)))
             return
         finally:
             frame.release()
@@ -378,10 +385,10 @@ class Dispatcher:
         if self._staged:
             self.commit()
         response = self._ask(route, header, context, request)
-        if isinstance(response, Reply):
-            self._promise(route, header, context, request, response, pending)
+        if isinstance(response, Promise):
+            self._promise(route, header, context, request, response, promise)
         else:
-            await self._finish(route, header, context, request, response, pending)
+            await self._finish(route, header, context, request, response, promise)
 
     async def _finish(
         self,
@@ -390,31 +397,32 @@ class Dispatcher:
         context: RequestContext,
         request: Payload,
         response: Encodable | Unfinished,
-        pending: PendingAnswer,
+        promise: PromisedAnswer,
     ) -> None:
         async with self._slot(header):
             try:
                 while not isinstance(response, Payload | EncodedResponse):
                     if isinstance(response, Generator):
                         response = await self._lane.run(response)
-                    elif isinstance(response, Reply):
+                    elif isinstance(response, Promise):
                         # From here on it only waits, and needs no slot for that.
-                        self._promise(route, header, context, request, response, pending)
+                        self._promise(route, header, context, request, response, promise)
                         return
                     else:
                         response = await response
             except Exception as error:
                 response = self._failed(route, header, context, request, error)
             if isinstance(response, Payload) and is_long(response):
+                self._charged(header, context, response)
                 out = begin_response(route.api.key, header.api_version, header.correlation_id)
                 try:
                     await self._lane.run(encode_in_slices(response, header.api_version, out))
                 except Exception as error:
-                    self._unwritten(route, context, error, pending)
+                    self._unwritten(route, context, error, promise)
                 else:
-                    pending.resolve(finish_response(out))
+                    promise.resolve(finish_response(out))
                 return
-        self._resolve(route, header, context, response, pending)
+        self._resolve(route, header, context, response, promise)
 
     def _resolve(
         self,
@@ -422,26 +430,27 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         response: Payload | EncodedResponse,
-        pending: PendingAnswer,
+        promise: PromisedAnswer,
     ) -> None:
         try:
             answer: Answer
             if isinstance(response, EncodedResponse):
+                self._charged(header, context, response.message)
                 answer = self._encode_around(route, header, response)
             else:
-                answer = self._encode(route, header, response)
+                answer = self._encode(route, header, self._charged(header, context, response))
         except Exception as error:
-            self._unwritten(route, context, error, pending)
+            self._unwritten(route, context, error, promise)
         else:
-            pending.resolve(answer)
+            promise.resolve(answer)
 
     def _unwritten(
-        self, route: Route, context: RequestContext, error: Exception, pending: PendingAnswer
+        self, route: Route, context: RequestContext, error: Exception, promise: PromisedAnswer
     ) -> None:
         logger.error(
             "The response to %s of %s cannot be written", route.api.name, context.connection, exc_info=error
         )
-        pending.fail("its response could not be written")
+        promise.fail(NotAnswerable("its response could not be written"))
 
     def _failed(
         self, route: Route, header: RequestHeader, context: RequestContext, request: Payload, error: Exception
@@ -450,7 +459,7 @@ class Dispatcher:
         if isinstance(error, KafkaError):
             return route.refuse(request, error)
         if isinstance(error, LogDirOfflineError):
-            self._broker.log_dir_failed(error)
+            self._services.on_offline(error)
             return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if isinstance(error, StorageError):
             logger.error("%s of %s failed: %s", route.api.name, context.connection, error)
@@ -466,6 +475,8 @@ class Dispatcher:
         return route.refuse(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _encode(self, route: Route, header: RequestHeader, response: Payload) -> bytes:
+        if self.errors is not None:
+            self.errors.count_in(route.api.name, response)
         return encode_response(route.api.key, header.api_version, header.correlation_id, response)
 
     def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> list[Part]:
@@ -474,3 +485,9 @@ class Dispatcher:
         out = begin_response(route.api.key, header.api_version, header.correlation_id)
         behind = encode_around(message, header.api_version, out, array, length)
         return [finish_response(out, len(elements) + len(behind)), elements, behind]
+
+
+def _is_exempt(header: RequestHeader, response: Payload) -> bool:
+    """Whether a request is one of a broker's, and not of somebody who has no right to it."""
+    refused = getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return header.api_key in _EXEMPT and not refused

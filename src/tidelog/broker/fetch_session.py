@@ -19,16 +19,17 @@ may have very many partitions, so it works in slices.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode
 from tidelog.wire.fetch import FetchPartition, FetchRequest, FileRange, PartitionAnswer
+from tidelog.wire.fetch_response import HIGH_WATERMARK_AT, LOG_START_OFFSET_AT, RECORDS_AT
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.pending import Answer, PendingAnswer
+    from tidelog.broker.answer import Answer, PromisedAnswer
+    from tidelog.broker.network.connection import Connection
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -43,7 +44,7 @@ _SLICE = 256
 PartitionKey = tuple[str | bytes | None, int]
 Wanted = dict[PartitionKey, FetchPartition]
 Answers = dict[PartitionKey, PartitionAnswer]
-Selection = tuple[ErrorCode, int, Iterable[PartitionKey]]
+Selection = tuple[ErrorCode, int, Collection[PartitionKey]]
 Selecting = Generator[None, None, Selection]
 """Yields wherever others may have their turn."""
 TopicNames = Callable[[str | bytes | None], str | None]
@@ -51,7 +52,7 @@ TopicNames = Callable[[str | bytes | None], str | None]
 
 def records_size(answer: PartitionAnswer) -> int:
     """How many bytes of records an answer for one partition carries."""
-    records = answer[7]
+    records = answer[RECORDS_AT]
     if isinstance(records, FileRange):
         return records.length
     return len(records) if records is not None else 0
@@ -102,7 +103,7 @@ class Poll(Protocol):
         correlation_id: int,
         request: FetchRequest,
         context: IncrementalFetch,
-    ) -> Answer | PendingAnswer | None:
+    ) -> Answer | PromisedAnswer | None:
         """Answer a request of the session, now or later; None if it is to go the long way."""
 
 
@@ -170,6 +171,11 @@ class FetchContext:
         return ErrorCode.NONE, NO_SESSION, answers
         yield
 
+    def throttled(self) -> tuple[ErrorCode, int]:
+        """Error and session id of an answer without partitions, because a quota is used up; no session has
+        begun by it, and one that there is does not move."""
+        return ErrorCode.NONE, NO_SESSION
+
     def topic_of(self, key: PartitionKey) -> str | None:
         """The name of a topic as the session remembers it."""
         return None
@@ -188,6 +194,10 @@ class SessionError(FetchContext):
         """Error, session id and the partitions to send."""
         return self._error, NO_SESSION, ()
         yield
+
+    def throttled(self) -> tuple[ErrorCode, int]:
+        """Error and session id of an answer without partitions."""
+        return self._error, NO_SESSION
 
 
 class FullFetch(FetchContext):
@@ -245,6 +255,11 @@ class IncrementalFetch(FetchContext):
                     partitions[key] = cached
         return ErrorCode.NONE, session.id, selected
 
+    def throttled(self) -> tuple[ErrorCode, int]:
+        """Error and session id of an answer without partitions."""
+        error = ErrorCode.NONE if self.is_latest else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return error, self.session.id
+
     def topic_of(self, key: PartitionKey) -> str | None:
         """The name of a topic as the session remembers it."""
         cached = self.session.partitions.get(key)
@@ -262,6 +277,8 @@ class FetchSessions:
         self._topic_name = topic_names
         self._random = rng or random.Random()
         self._sessions: dict[int, FetchSession] = {}
+        self.evictions = 0
+        """How many sessions gave way to others."""
         # Who found no room lately; those who ask for less soon after need not be compared with every session.
         self._refused: tuple[float, bool, int] = (0.0, False, -1)
 
@@ -309,7 +326,8 @@ class FetchSessions:
         for key, wish in wanted.items():
             cached = partitions.get(key)
             if cached is None:
-                partitions[key] = _Cached(wish, self._topic_name(key[0]))
+                topic, _ = key
+                partitions[key] = _Cached(wish, self._topic_name(topic))
             else:
                 cached.wanted = wish
         for key in forgotten:
@@ -332,7 +350,10 @@ class FetchSessions:
             return NO_SESSION
         partitions: dict[PartitionKey, _Cached] = {}
         for key, answer in answers.items():
-            partitions[key] = _Cached(wanted[key], self._topic_name(key[0]), answer[2], answer[4])
+            topic, _ = key
+            partitions[key] = _Cached(
+                wanted[key], self._topic_name(topic), answer[HIGH_WATERMARK_AT], answer[LOG_START_OFFSET_AT]
+            )
             if not len(partitions) % _SLICE:
                 yield
         if len(self._sessions) >= self._slots and not self._evict_for(len(answers), privileged, now):
@@ -368,6 +389,7 @@ class FetchSessions:
             self._refused = (now + _REFUSED_MS, privileged, size)
             return False
         self._remove(victim.id)
+        self.evictions += 1
         return True
 
     def _victim(self, size: int, privileged: bool, now: float) -> FetchSession | None:

@@ -21,17 +21,25 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
 from tidelog.broker.delayed_fetch import LOG_END, Fetch
+from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import FetchSession, IncrementalFetch, PartitionKey
-from tidelog.broker.pending import Answer, PendingAnswer
 from tidelog.errors import KafkaError, StorageError
 from tidelog.ids import Uuid
+from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
-from tidelog.wire.fetch import FetchPartition, FetchRequest, FileRange, PartitionAnswer, encode_fetch_response
+from tidelog.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FileRange,
+    PartitionAnswer,
+    TopicAnswer,
+    encode_fetch_response,
+)
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.handlers.fetch import FetchHandler
+    from tidelog.broker.network.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +60,12 @@ class FollowerPoll:
         "_context",
         "_correlation_id",
         "_due",
-        "_handler",
         "_keys",
         "_loop",
         "_noted_ms",
-        "_pending",
+        "_promise",
         "_request",
+        "_services",
         "_session",
         "_version",
     )
@@ -70,12 +78,12 @@ class FollowerPoll:
 
     def __init__(
         self,
-        handler: FetchHandler,
+        services: FetchServices,
         connection: Connection,
         session: FetchSession,
         by_key: dict[PartitionKey, Partition],
     ) -> None:
-        self._handler = handler
+        self._services = services
         self._connection = connection
         self._session = session
         self._loop = asyncio.get_running_loop()
@@ -83,25 +91,25 @@ class FollowerPoll:
         self._keys = {partition: key for key, partition in by_key.items()}
         self._changed = dict(self._keys)
         self._noted_ms = float("-inf")
-        self._pending: PendingAnswer | None = None
+        self._promise: PromisedAnswer | None = None
         self._due = False
         for partition in self._keys:
             partition.watch(self)
 
     @classmethod
     def open(
-        cls, handler: FetchHandler, connection: Connection, session: FetchSession
+        cls, services: FetchServices, connection: Connection, session: FetchSession
     ) -> FollowerPoll | None:
         """Begin to watch a session; None if it has very many partitions or some that are not here."""
         if len(session.partitions) > _MOST_PARTITIONS:
             return None
         by_key: dict[PartitionKey, Partition] = {}
         for key in session.partitions:
-            partition = handler.by_id.get(key)
+            partition = services.by_id.get(key)
             if partition is None or partition.closed:
                 return None
             by_key[key] = partition
-        session.poll = poll = cls(handler, connection, session, by_key)
+        session.poll = poll = cls(services, connection, session, by_key)
         return poll
 
     def close(self) -> None:
@@ -110,7 +118,7 @@ class FollowerPoll:
             partition.unwatch(self)
         if self._session.poll is self:
             self._session.poll = None
-        if self._pending is not None:
+        if self._promise is not None:
             self._finish_soon()
 
     def fetch(
@@ -120,7 +128,7 @@ class FollowerPoll:
         correlation_id: int,
         request: FetchRequest,
         context: IncrementalFetch,
-    ) -> Answer | PendingAnswer | None:
+    ) -> Answer | PromisedAnswer | None:
         """Answer a request of the session, now or later; None if it is to go the long way."""
         asked: set[Partition] = set()
         changed = self._changed
@@ -137,10 +145,10 @@ class FollowerPoll:
         if len(self._session.partitions) != len(self._by_key):
             self.close()
             return None
-        if self._pending is not None or request.min_bytes > 1 or request.max_wait_ms <= 0 or self._throttled:
+        if self._promise is not None or request.min_bytes > 1 or request.max_wait_ms <= 0 or self._throttled:
             return None
         self._connection = connection
-        now_ms = self._handler.broker.clock.monotonic_ms()
+        now_ms = self._services.clock.monotonic_ms()
         if now_ms - self._noted_ms > _REFRESH_MS:
             self._noted_ms = now_ms
             return None
@@ -153,13 +161,14 @@ class FollowerPoll:
             return None
         if more:
             return self._answer()
-        self._pending = pending = PendingAnswer(self._cancelled)
-        self._handler.deadlines.add(self, request.max_wait_ms)
-        return pending
+        promise: PromisedAnswer = Promise(self._cancelled)
+        self._promise = promise
+        self._services.deadlines.add(self, request.max_wait_ms)
+        return promise
 
     @property
     def _throttled(self) -> bool:
-        throttle = self._handler.throttle
+        throttle = self._services.throttle
         return throttle is not None and throttle.is_in_use
 
     def _look(self, asked: set[Partition]) -> bool | None:
@@ -201,7 +210,7 @@ class FollowerPoll:
     def partition_changed(self, partition: Partition) -> None:
         """Note it, and answer soon if there is more to send."""
         key = self._changed[partition] = self._keys[partition]
-        if self._pending is None:
+        if self._promise is None:
             if partition.closed or self._connection.closed:
                 self.close()
         elif not self._due and _has_more(partition, self._session.partitions[key].wanted) is not False:
@@ -221,13 +230,13 @@ class FollowerPoll:
         self.close()
 
     def _stop(self) -> None:
-        self._pending = None
-        self._handler.deadlines.remove(self, self._request.max_wait_ms)
+        self._promise = None
+        self._services.deadlines.remove(self, self._request.max_wait_ms)
 
     def _finish(self) -> None:
         self._due = False
-        pending = self._pending
-        if pending is None:
+        promise = self._promise
+        if promise is None:
             return
         self._stop()
         answer: Answer | None = None
@@ -235,20 +244,20 @@ class FollowerPoll:
             if self._session.poll is self and self._context.is_latest and not self._throttled:
                 answer = self._answer()
             if answer is None:
-                self._finish_long(pending)
+                self._finish_long(promise)
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
             logger.exception("Unexpected error in the answer to a waiting fetch of %s", self._connection)
-            pending.fail("its fetch could not be answered")
+            promise.fail(NotAnswerable("its fetch could not be answered"))
         else:
             if answer is not None:
-                pending.resolve(answer)
+                promise.resolve(answer)
 
-    def _finish_long(self, pending: PendingAnswer) -> None:
+    def _finish_long(self, promise: PromisedAnswer) -> None:
         """Have the fetch read everything, as if it had done so from the beginning."""
-        pending.works()
+        promise.works()
         fetch = Fetch(
-            self._handler,
+            self._services,
             self._connection,
             self._version,
             self._correlation_id,
@@ -256,15 +265,15 @@ class FollowerPoll:
             self._context,
             noted=True,
         )
-        answer = fetch.start(pending)
-        if answer is not pending:
-            pending.follow(answer)
+        answer = fetch.start(promise)
+        if answer is not promise:
+            promise.follow(answer)
 
     # Answering
 
     def _answer(self) -> Answer | None:
         """What there is of the partitions that have changed; None if anything is unusual."""
-        left = min(self._request.max_bytes, self._handler.max_bytes)
+        left = min(self._request.max_bytes, self._services.max_bytes)
         session = self._session
         sessions = session.partitions
         size = 0
@@ -294,6 +303,10 @@ class FollowerPoll:
                     records = FileRange(found.fd, found.position, length, found.file)
                     size += length
                     left = left - length if left > length else 0
+                    partition.counts.fetch_requests += 1
+                    partition.counts.replication_bytes_out += length
+                    if self._request.replica_id in partition.adding:
+                        partition.counts.reassignment_bytes_out += length
             answers.append(
                 (
                     key,
@@ -313,7 +326,9 @@ class FollowerPoll:
                     ),
                 )
             )
-        topics: list[tuple[str | None, Uuid | None, list[PartitionAnswer]]] = []
+        topics: list[TopicAnswer] = []
+        partitions: list[PartitionAnswer] = []
+        last: str | bytes | None = None
         for key, length, answer in answers:
             cached = sessions[key]
             if not cached.is_news(answer, length):
@@ -322,12 +337,13 @@ class FollowerPoll:
                 # Those that got something stand behind the others next time.
                 del sessions[key]
                 sessions[key] = cached
-            topic = key[0]
-            if topics and topics[-1][1] == topic:
-                topics[-1][2].append(answer)
-            else:
+            topic, _ = key
+            if topic != last:
                 assert isinstance(topic, bytes)
-                topics.append((None, Uuid(topic), [answer]))
+                partitions = []
+                topics.append((None, Uuid(topic), partitions))
+                last = topic
+            partitions.append(answer)
         return encode_fetch_response(self._version, self._correlation_id, topics, session_id=session.id)
 
 

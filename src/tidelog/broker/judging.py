@@ -24,15 +24,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.errors import KafkaError
-from tidelog.records.batch import CODEC_MASK
+from tidelog.records.batch import CODEC_MASK, FLAGS_AT
 from tidelog.replication.partition import Partition
-from tidelog.storage.log_append import Judged
-from tidelog.storage.validation import Judgement
+from tidelog.storage.log.log_appender import Judged
+from tidelog.storage.log.validation import Judgement
 
 MAX_PLAIN_BYTES: Final = 1024 * 1024 + 64
 """Up to this size an uncompressed batch is walked over while it is staged."""
 
-_ATTRIBUTES_AT: Final = 22
 # What is unpacked on the loop, about a millisecond; and in a thread, as much as others may have to wait for.
 _BYTES_AT_ONCE: Final = 256 * 1024
 _BYTES_IN_TURN: Final = 2 * 1024 * 1024
@@ -49,10 +48,10 @@ Judgements = dict[int, Judged]
 
 def takes_long(partition: Partition | None, records: memoryview | None) -> bool:
     """Whether a batch is to be judged before it is staged."""
-    if partition is None or records is None or len(records) <= _ATTRIBUTES_AT or not partition.is_leader:
+    if partition is None or records is None or len(records) <= FLAGS_AT or not partition.is_leader:
         return False
     return (
-        records[_ATTRIBUTES_AT] & CODEC_MASK != 0
+        records[FLAGS_AT] & CODEC_MASK != 0
         or len(records) > MAX_PLAIN_BYTES
         or partition.log.config.target_codec is not None
     )
@@ -112,14 +111,14 @@ class RequestJudging:
             return False
         self._key, partition, records = batch
         try:
-            self._current = partition.log.judge(records)
+            self._current = partition.log.appender.judge(records)
         except KafkaError as refusal:
             self.cost_bytes += _BATCH_BYTES
             self._settle(refusal)
         return True
 
     def _settle(self, judged: Judged) -> None:
-        self.judged[self._key] = judged
+        self.judged[self._key] = judged.without_history() if isinstance(judged, KafkaError) else judged
         self._current = None
 
 

@@ -8,11 +8,16 @@ Kafka. Called by the DescribeConfigs and IncrementalAlterConfigs handlers.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from tidelog.errors import ErrorCode, KafkaError
 
 ROOT_LOGGER = "root"
+REQUEST_LOGGER = "kafka.request.logger"
+"""Kafka's name of the logger that tells of every request (``broker/request_log``)."""
 TRACE = 5
+
+_listeners: list[Callable[[], None]] = []
 
 _LEVELS = {
     "DEBUG": logging.DEBUG,
@@ -55,6 +60,7 @@ def set_level(logger: str, level: str) -> None:
     """Give a logger a level of its own."""
     check_level(logger, level)
     _logger(logger).setLevel(_LEVELS[level])
+    _tell()
 
 
 def check_unset(logger: str) -> None:
@@ -69,7 +75,28 @@ def check_unset(logger: str) -> None:
 def unset_level(logger: str) -> None:
     """Let a logger follow its ancestors again."""
     check_unset(logger)
-    _logger(logger).setLevel(logging.NOTSET)
+    # What Kafka's own configuration says of it: every request is logged where somebody wants it, only.
+    _logger(logger).setLevel(logging.WARNING if logger == REQUEST_LOGGER else logging.NOTSET)
+    _tell()
+
+
+def on_change(listener: Callable[[], None]) -> Callable[[], None]:
+    """Call ``listener`` after every change of a level; returns how to stop it."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+def declare_request_logger() -> logging.Logger:
+    """The logger of requests, which is silent until somebody sets another level."""
+    found = logging.getLogger(REQUEST_LOGGER)
+    if found.level == logging.NOTSET:
+        found.setLevel(logging.WARNING)
+    return found
+
+
+def _tell() -> None:
+    for listener in tuple(_listeners):
+        listener()
 
 
 def _logger(name: str) -> logging.Logger:

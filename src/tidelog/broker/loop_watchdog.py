@@ -11,6 +11,10 @@ same if its outermost frame is, and if the loop has not come round to a question
 (a coroutine has the same frame in every step). So many short steps in one turn, of many busy peers, are not a
 long one. A step that is over, and was too long, is reported with the stack that was seen most often.
 
+Nobody can look while one call of native code keeps the interpreter to itself; such a call is found only in a
+step that was seen before it. The garbage collector, which keeps everybody waiting in whichever thread it
+runs, tells of itself.
+
 What counts. Time that the step had the processor, and time that it was blocked (a disk, a lock), but neither
 time in which the machine ran others (the kernel's run queue statistics tell), nor time in which a virtual
 machine stood still (its steal time, known to 10 ms), nor time in which the whole process did (so did the
@@ -28,13 +32,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import selectors
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -52,6 +57,7 @@ _SHOWN_FRAMES = 6
 _AT_REST_S = 0.001
 _STAT = Path("/proc/stat")
 _TICK_S = 0.01
+_LATELY_S = 0.25
 
 
 class HoldUp(NamedTuple):
@@ -97,6 +103,10 @@ class LoopWatchdog:
         self._answered = 0
         self._loop_codes: frozenset[CodeType] = frozenset()
         self._loop_thread = _ThreadTimes()
+        self._stolen = _StolenTime()
+        self._collecting_since_s = 0.0
+        # Bounded: nobody takes them out any more when a loop was closed without this being stopped.
+        self._collections: deque[HoldUp] = deque(maxlen=16)
 
     def start(self) -> None:
         """Begin to watch; called on the loop."""
@@ -104,6 +114,7 @@ class LoopWatchdog:
         self._loop_codes = _codes_below(sys._getframe(), asyncio.current_task(self._loop))
         self._thread = threading.Thread(target=self._watch, name="loop-watchdog", daemon=True)
         self._thread.start()
+        gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
         """Watch no longer; called on the loop, which need not run afterwards."""
@@ -111,6 +122,7 @@ class LoopWatchdog:
         if self._thread is not None:
             self._thread.join()
             self._loop_thread.close()
+            gc.callbacks.remove(self._on_collection)
 
     def _watch(self) -> None:
         step: _Step | None = None
@@ -126,13 +138,15 @@ class LoopWatchdog:
             if outermost is not None:
                 if step is None:
                     self._ask()
-                    step = _Step(outermost, now)
+                    step = _Step(outermost, now, self._stolen.lately(now.wall_s))
                 step.see(frames, now)
             # Not kept beyond this look: their variables would live as long.
             del frames, outermost
             at_rest = step is None and now.cpu_s - cpu_s < _AT_REST_S
             cpu_s = now.cpu_s
             pause_s = self._limit_s if at_rest else self._limit_s / _LOOKS_PER_LIMIT
+            while self._collections:
+                self._report(self._collections.popleft())
 
     def _wait(self, pause_s: float, step: _Step | None) -> bool:
         """Wait for the next look; whether there is to be none."""
@@ -141,6 +155,17 @@ class LoopWatchdog:
         if step is not None:
             step.overslept(time.monotonic() - began_s - pause_s)
         return stopped
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        """The garbage collector begins or ends, in any thread; nobody else runs meanwhile."""
+        now_s = time.thread_time()
+        if phase == "start":
+            self._collecting_since_s = now_s
+            return
+        busy_s = now_s - self._collecting_since_s
+        if busy_s >= self._limit_s:
+            what = f"the garbage collector, generation {info['generation']}, {info['collected']} objects"
+            self._collections.append(HoldUp(busy_s * 1000, 0.0, (what,)))
 
     def _ask(self) -> None:
         self._asked += 1
@@ -163,12 +188,16 @@ class LoopWatchdog:
         return frames
 
     def _finish(self, step: _Step) -> None:
-        busy_s, blocked_s = step.times()
-        if busy_s + blocked_s < self._limit_s:
+        if sum(step.times(0.0)) < self._limit_s:
             return
+        busy_s, blocked_s = step.times(_stolen_s() - step.stolen_before_s)
+        if busy_s + blocked_s >= self._limit_s:
+            self._report(HoldUp(busy_s * 1000, blocked_s * 1000, step.stack()))
+
+    def _report(self, hold_up: HoldUp) -> None:
         self.count += 1
-        self.total_ms += (busy_s + blocked_s) * 1000
-        self._tell(HoldUp(busy_s * 1000, blocked_s * 1000, step.stack()))
+        self.total_ms += hold_up.duration_ms
+        self._tell(hold_up)
 
 
 class _Moment(NamedTuple):
@@ -213,13 +242,13 @@ class _ThreadTimes:
 class _Step:
     """A step that has been seen at least once, and how long it has been running since."""
 
-    def __init__(self, outermost: FrameType, began: _Moment) -> None:
+    def __init__(self, outermost: FrameType, began: _Moment, stolen_before_s: float) -> None:
         # The frame itself and not its id, which a frame behind it could be given; let go of at the next look.
         self.outermost = outermost
         self._began = self._seen = began
-        # Blocked time counts from the second look on: most steps are seen once, and this is dear.
+        # Blocked time counts from the second look on: most steps are seen once.
         self._second: _Moment | None = None
-        self._stolen_before_s = 0.0
+        self.stolen_before_s = stolen_before_s
         self._oversleep_s = 0.0
         self._asleep_s = 0.0
         self._stacks: Counter[tuple[str, ...]] = Counter()
@@ -230,7 +259,6 @@ class _Step:
             self._asleep_s += max(0.0, self._oversleep_s - (now.cpu_s - self._seen.cpu_s))
         elif self._stacks:
             self._second = now
-            self._stolen_before_s = _stolen_s()
         self._oversleep_s = 0.0
         self._seen = now
         self._stacks[_described(frames)] += 1
@@ -238,15 +266,17 @@ class _Step:
     def overslept(self, seconds: float) -> None:
         self._oversleep_s += max(0.0, seconds)
 
-    def times(self) -> tuple[float, float]:
-        """For how long it was seen to have the processor, and to be blocked."""
+    def times(self, stolen_s: float) -> tuple[float, float]:
+        """For how long it was seen to have the processor, and to be blocked, but for what was stolen."""
         seen, since = self._seen, self._second or self._seen
         idle_s = seen.wall_s - since.wall_s - (seen.cpu_s - since.cpu_s)
         elsewhere_s = seen.queued_s - since.queued_s + self._asleep_s
         blocked_s = idle_s - elsewhere_s
+        busy_s = seen.cpu_s - self._began.cpu_s
+        # The kernel counts stolen time as the thread's own if the thread was running, else as idle.
         if blocked_s > 0:
-            blocked_s -= _stolen_s() - self._stolen_before_s + _TICK_S
-        return seen.cpu_s - self._began.cpu_s, max(0.0, blocked_s)
+            blocked_s -= stolen_s + _TICK_S
+        return max(0.0, busy_s - stolen_s), max(0.0, blocked_s)
 
     def stack(self) -> tuple[str, ...]:
         return self._stacks.most_common(1)[0][0]
@@ -268,6 +298,19 @@ class _RateLimitedLog:
         logger.warning("%s%s", hold_up, more)
         self._next_s = now_s + 1 / _LINES_PER_S
         self._left_out = 0
+
+
+class _StolenTime:
+    """What was stolen until a short while ago, for those who begin to count: reading it anew is dear."""
+
+    def __init__(self) -> None:
+        self._read_at_s = 0.0
+        self._stolen_s = 0.0
+
+    def lately(self, now_s: float) -> float:
+        if now_s - self._read_at_s > _LATELY_S:
+            self._read_at_s, self._stolen_s = now_s, _stolen_s()
+        return self._stolen_s
 
 
 def _stolen_s() -> float:

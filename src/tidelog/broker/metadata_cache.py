@@ -12,7 +12,7 @@ the image now; the elements of all topics together are those of the image's pres
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
@@ -25,6 +25,8 @@ from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponsePar
 
 _VARIANTS = 4
 _LISTENER_ERROR_SINCE = 6
+# From here on an (empty) list of tags stands behind the last field.
+_TAGS_SINCE = 9
 _PARTITIONS_PER_SLICE = 64
 # So many topics that are gone may still be kept.
 _MAX_GONE = 256
@@ -45,11 +47,18 @@ class Elements(NamedTuple):
     encoded: bytes
 
 
+class _Encoded(NamedTuple):
+    """A topic as an element of an answer, and what it was made of."""
+
+    topic: TopicImage
+    element: bytes
+
+
 class _Known:
     """What is known in one variant."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, tuple[TopicImage, bytes]] = {}
+        self.topics: dict[str, _Encoded] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
         self.all: Elements | None = None
         self.all_at = -1
@@ -82,24 +91,36 @@ class MetadataCache:
         return known.all
 
     def topics(
-        self, variant: Variant, topics: Iterable[TopicImage | MetadataResponseTopic]
+        self,
+        variant: Variant,
+        topics: Iterable[TopicImage | MetadataResponseTopic],
+        operations: Callable[[str], int] | None = None,
     ) -> Work[Elements]:
-        """These topics; of those that are not there, what the caller says of them."""
+        """These topics; of those that are not there, what the caller says of them.
+
+        ``operations`` tells what the client may do to a topic, where that is asked for and not everything.
+        """
         known = self._known(variant)
         if len(known.topics) > len(self._image.topics) + _MAX_GONE:
             known.forget_all_but(self._image.topics)
         parts: list[bytes] = []
         for count, topic in enumerate(topics, 1):
             if isinstance(topic, MetadataResponseTopic):
-                if variant.operations and topic.name is not None:
-                    topic.topic_authorized_operations = TOPIC_OPERATIONS
+                hidden = topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                if variant.operations and topic.name is not None and not hidden:
+                    topic.topic_authorized_operations = (
+                        TOPIC_OPERATIONS if operations is None else operations(topic.name)
+                    )
                 parts.append((yield from encode_element(topic, MetadataResponse, variant.version)))
             else:
                 kept = known.topics.get(topic.name)
-                if kept is None or kept[0] is not topic:
-                    kept = topic, (yield from self._encode(variant, topic))
+                if kept is None or kept.topic is not topic:
+                    kept = _Encoded(topic, (yield from self._encode(variant, topic)))
                     known.topics[topic.name] = kept
-                parts.append(kept[1])
+                element = kept.element
+                if operations is not None:
+                    element = _with_operations(element, variant.version, operations(topic.name))
+                parts.append(element)
             if not count % _PARTITIONS_PER_SLICE:
                 yield
         return Elements(len(parts), b"".join(parts))
@@ -131,6 +152,12 @@ class MetadataCache:
             if not count % _PARTITIONS_PER_SLICE:
                 yield
         return (yield from encode_element(described, MetadataResponse, variant.version))
+
+
+def _with_operations(element: bytes, version: int, operations: int) -> bytes:
+    """An encoded topic with other operations, which are the last of its fields."""
+    end = len(element) - (version >= _TAGS_SINCE)
+    return b"".join((element[: end - 4], operations.to_bytes(4, "big", signed=True), element[end:]))
 
 
 def _partition(

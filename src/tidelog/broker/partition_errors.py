@@ -10,23 +10,23 @@ Called by the handlers that answer partition by partition.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 
-if TYPE_CHECKING:
-    from tidelog.broker.app import Broker
-
 logger = logging.getLogger(__name__)
 
+OnOffline = Callable[[LogDirOfflineError], None]
+"""Told of a disk error that came up while serving; the directory goes offline."""
 
-def error_code(broker: Broker, error: Exception, doing: str, partition: object) -> ErrorCode:
+
+def error_code(on_offline: OnOffline, error: Exception, doing: str, partition: object) -> ErrorCode:
     """The code for ``error``, which came up while ``doing`` something with ``partition``."""
     match error:
         case KafkaError():
             return error.code
         case LogDirOfflineError():
-            broker.log_dir_failed(error)
+            on_offline(error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         case StorageError():
             logger.error("Damage was met while %s %s: %s", doing, partition, error)

@@ -16,20 +16,27 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 
+from tidelog import logs
 from tidelog.broker.app import Broker, StartGivenUp
+from tidelog.broker.composition import broker_for
 from tidelog.errors import StorageError
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.listeners import Listener
 from tidelog.records import record_walker
+from tidelog.version import __version__, commit
 
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FORCED_EXIT_CODE = 130
-_GC_THRESHOLDS = (50_000, 20, 50)
+# A collection keeps everybody waiting: young ones are made of little garbage (a peer that is refused without
+# end leaves some), those of everything that lives are rare.
+_GC_THRESHOLDS = (5_000, 20, 500)
 _REACH_TIMEOUT_S = 3.0
 
 
@@ -76,7 +83,9 @@ async def _serve(config: BrokerConfig, announce: Callable[[str], None]) -> None:
         fatal.append(reason)
         stopping.set()
 
-    broker = Broker(config)
+    logs.tell_broker_id(config.node_id)
+    logger.info("%s", start_line(config))
+    broker = broker_for(config)
     broker.on_fatal = on_fatal
     early = _signals_during(broker)
     try:
@@ -127,7 +136,22 @@ def _end_at_once() -> None:
     os._exit(_FORCED_EXIT_CODE)
 
 
+def start_line(config: BrokerConfig) -> str:
+    """Version, commit, and the options that are not as they are by default; secrets are not shown."""
+    found = commit()
+    version = f"Tidelog {__version__}{f' ({found})' if found else ''}, Python {sys.version.split()[0]}"
+    told: list[str] = []
+    for name, text in sorted(config.raw.items()):
+        option = BROKER_OPTIONS.get(name)
+        if option is not None and not option.sensitive and config.get(name) == option.default:
+            continue
+        # Of what is not known here nobody can say whether it is a secret.
+        told.append(f"{name}={text if option is not None and not option.sensitive else '[hidden]'}")
+    return f"{version} starts with {', '.join(told) or 'the defaults'}"
+
+
 def _greet(broker: Broker, announce: Callable[[str], None]) -> None:
+    logs.tell_broker_id(broker.broker_id)
     logger.info(
         "Broker %d of cluster %s serves %s",
         broker.broker_id,

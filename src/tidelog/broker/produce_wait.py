@@ -4,7 +4,7 @@ An answer waits for the sync of its records where the topic wants one (``flush.m
 of time, as it would in Kafka, which syncs before it goes on; and with acks=-1 for all in-sync replicas, at
 most the request's timeout. A log directory that fails meanwhile is answered with KAFKA_STORAGE_ERROR, a
 partition that is gone with NOT_LEADER_OR_FOLLOWER. Requests behind such a one are handled meanwhile, unless
-something of it is refused: from then on they wait for its answer (``broker/pending``).
+something of it is refused: from then on they wait for its answer (``broker/answer``).
 
 Made by ``handlers/produce``; while it waits, a ``Waiter`` of its partitions.
 """
@@ -15,11 +15,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tidelog.broker.answer import NotAnswerable, PromisedAnswer
 from tidelog.broker.deadlines import Deadlines
-from tidelog.broker.pending import PendingAnswer
 from tidelog.errors import ErrorCode
+from tidelog.promise import Promise
 from tidelog.replication.partition import ACKS_ALL, Partition
-from tidelog.wire.produce import PartitionAnswer
+from tidelog.wire.produce import PartitionAnswer, PartitionResult
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +39,17 @@ class ProduceWait:
 
     __slots__ = (
         "_acks",
+        "_answer",
         "_deadlines",
         "_encode",
         "_late",
-        "_pending",
         "_refused",
         "_timeout_ms",
         "_waiting",
         "_watched",
     )
 
-    def __init__(self, acks: int, encode: Callable[[], bytes | PendingAnswer], deadlines: Deadlines) -> None:
+    def __init__(self, acks: int, encode: Callable[[], bytes | PromisedAnswer], deadlines: Deadlines) -> None:
         """``encode`` is called for the answer when all results are what they will be."""
         self._acks = acks
         self._encode = encode
@@ -58,7 +59,7 @@ class ProduceWait:
         self._waiting: dict[Partition, list[WrittenBatch]] = {}
         self._watched: dict[Partition, None] = {}
         self._timeout_ms: int | None = None
-        self._pending = PendingAnswer()
+        self._answer: PromisedAnswer = Promise()
 
     def add(self, batch: WrittenBatch) -> None:
         """Wait for a batch, too; from now on, though others may be added in later turns of the loop."""
@@ -70,18 +71,18 @@ class ProduceWait:
             self._watched[partition] = None
             partition.watch(self)
 
-    def start(self, timeout_ms: int, *, refused: bool) -> PendingAnswer:
+    def start(self, timeout_ms: int, *, refused: bool) -> PromisedAnswer:
         """All are known; ``refused`` says that some results are errors already."""
         self._timeout_ms = timeout_ms
         if self._acks == ACKS_ALL:
             self._deadlines.add(self, timeout_ms)
-        self._pending.pipelined = not (refused or self._refused)
+        self._answer.pipelined = not (refused or self._refused)
         # A sync is work, which a broker that stops finishes; other replicas may never come.
         if not any(partition.flushing for partition in self._watched):
-            self._pending.only_waits(self._stop)
+            self._answer.only_waits(self._stop)
         if not self._waiting:
             self._finish()
-        return self._pending
+        return self._answer
 
     def partition_changed(self, partition: Partition) -> None:
         """Look whether the answer is due now.
@@ -106,17 +107,18 @@ class ProduceWait:
         synced = partition.is_synced(end_offset)
         if synced and (self._acks != ACKS_ALL or partition.log.high_watermark >= end_offset):
             return True
-        index, _, *rest = results[slot]
+        result = PartitionResult(*results[slot])
         if partition.offline:
-            results[slot] = index, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, (), None, None
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            results[slot] = PartitionResult(result.partition, code, base_offset=-1)
         elif partition.closed or not partition.is_leader:
-            results[slot] = index, ErrorCode.NOT_LEADER_OR_FOLLOWER, *rest  # type: ignore[assignment]
+            results[slot] = result._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif synced and self._late:
-            results[slot] = index, ErrorCode.REQUEST_TIMED_OUT, *rest  # type: ignore[assignment]
+            results[slot] = result._replace(error_code=ErrorCode.REQUEST_TIMED_OUT)
         else:
             return False
         self._refused = True
-        self._pending.pipelined = False
+        self._answer.pipelined = False
         return True
 
     def time_is_up(self) -> None:
@@ -131,9 +133,9 @@ class ProduceWait:
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
             logger.exception("Unexpected error in the answer to a waiting produce request")
-            self._pending.fail("its produce request could not be answered")
+            self._answer.fail(NotAnswerable("its produce request could not be answered"))
         else:
-            self._pending.follow(answer)
+            self._answer.follow(answer)
 
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""

@@ -21,16 +21,16 @@ from functools import partial
 
 from tidelog.clock import Clock
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from tidelog.promise import Promise
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.producer_state import AppendOrigin
+from tidelog.storage.producers.producer_state import AppendOrigin
 
 logger = logging.getLogger(__name__)
 
@@ -64,31 +64,31 @@ class TransactionMarkers:
         self._timers = timers
         self._on_offline = on_offline
 
-    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+    def gone(self, partitions: frozenset[TopicPartition]) -> Promise[frozenset[TopicPartition]]:
         """All of them: a broker that is alone knows of everything."""
-        return Reply.of(partitions)
+        return Promise.of(partitions)
 
-    def write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+    def write(self, request: MarkerRequest) -> Promise[dict[TopicPartition, ErrorCode]]:
         """What became of each partition, once all is committed or refused."""
-        answer: Reply[dict[TopicPartition, ErrorCode]] = Reply()
+        answer: Promise[dict[TopicPartition, ErrorCode]] = Promise()
         codes: dict[TopicPartition, ErrorCode] = {}
         names = dict.fromkeys(request.partitions)
 
-        def settle(name: TopicPartition, reply: Reply[None]) -> None:
-            codes[name] = ErrorCode.NONE if reply.error is None else self._code(name, reply.error)
+        def settle(name: TopicPartition, committed: Promise[None]) -> None:
+            codes[name] = ErrorCode.NONE if committed.error is None else self._code(name, committed.error)
             if len(codes) == len(names):
                 answer.resolve({each: codes[each] for each in names})
 
         if not names:
-            return Reply.of({})
+            return Promise.of({})
         for name in names:
             self._write_one(name, request).when_done(partial(settle, name))
         return answer
 
-    def _write_one(self, name: TopicPartition, request: MarkerRequest) -> Reply[None]:
+    def _write_one(self, name: TopicPartition, request: MarkerRequest) -> Promise[None]:
         partition = self._partitions.by_name.get(name)
         if partition is None:
-            return Reply.failed(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return Promise.failed(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         try:
             partition.check_leader()
             _check_producer(request)
@@ -104,9 +104,9 @@ class TransactionMarkers:
                 )
             return self._append(partition, request)
         except Exception as error:
-            return Reply.failed(error)
+            return Promise.failed(error)
 
-    def _append(self, partition: Partition, request: MarkerRequest) -> Reply[None]:
+    def _append(self, partition: Partition, request: MarkerRequest) -> Promise[None]:
         kind = ControlType.COMMIT if request.committed else ControlType.ABORT
         batch = encode_end_txn_marker(
             EndTxnMarker(kind, request.coordinator_epoch),
@@ -116,8 +116,8 @@ class TransactionMarkers:
         )
         info = partition.append(memoryview(bytearray(batch)), ACKS_ALL, AppendOrigin.COORDINATOR)
         if partition.log.high_watermark > info.last_offset:
-            return Reply.of(None)
-        return _CommitWait(partition, info.last_offset + 1, self._timers).reply
+            return Promise.of(None)
+        return _CommitWait(partition, info.last_offset + 1, self._timers).committed
 
     def _code(self, name: TopicPartition, error: Exception) -> ErrorCode:
         match error:
@@ -146,7 +146,7 @@ class _CommitWait:
     """Waits, as a ``Waiter`` of its partition, until all in-sync replicas have what is before an offset."""
 
     def __init__(self, partition: Partition, end_offset: int, timers: Timers) -> None:
-        self.reply: Reply[None] = Reply()
+        self.committed: Promise[None] = Promise()
         self._partition = partition
         self._end_offset = end_offset
         self._timers = timers
@@ -166,6 +166,6 @@ class _CommitWait:
         self._partition.unwatch(self)
         self._timers.cancel(self)
         if error is None:
-            self.reply.resolve(None)
+            self.committed.resolve(None)
         else:
-            self.reply.fail(error)
+            self.committed.fail(error)

@@ -28,14 +28,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.clock import Clock
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_SEQUENCE, TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.promise import Promise
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.producer_verification import Verification
+from tidelog.storage.producers.producer_verification import Verification
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class PartitionAdder(Protocol):
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
         verify_only: bool,
-    ) -> Reply[dict[TopicPartition, ErrorCode]]:
+    ) -> Promise[dict[TopicPartition, ErrorCode]]:
         """Add partitions to a transaction, or see whether they are part of it."""
 
 
@@ -108,11 +108,11 @@ class TransactionVerification:
         producer: Producer,
         sequences: Mapping[TopicPartition, int],
         operation: Operation,
-    ) -> Reply[Verified]:
+    ) -> Promise[Verified]:
         """Ask once; ``sequences`` has the first sequence number of each partition's batch."""
         adds = operation is Operation.ADD
         if not adds and not self._config.bool("transaction.partition.verification.enable"):
-            return Reply.of(UNVERIFIED_OK)
+            return Promise.of(UNVERIFIED_OK)
         verifications: dict[TopicPartition, Verification] = {}
         errors: dict[TopicPartition, ErrorCode] = {}
         now_ms = self._clock.time_ms()
@@ -129,7 +129,7 @@ class TransactionVerification:
                 if begun is not None:
                     verifications[name] = begun
         if not verifications:
-            return Reply.of(Verified(errors, {}))
+            return Promise.of(Verified(errors, {}))
         asked = self._transactions.add_or_verify(
             transactional_id, producer.producer_id, producer.epoch, verifications, not adds
         )
@@ -143,27 +143,27 @@ class TransactionVerification:
         producer: Producer,
         sequences: Mapping[TopicPartition, int],
         operation: Operation,
-    ) -> Reply[Verified]:
+    ) -> Promise[Verified]:
         """Ask, for a short while again and again if the transaction before is still being completed."""
         if operation is not Operation.ADD:
             return self.verify(transactional_id, producer, sequences, operation)
         until_ms = self._clock.monotonic_ms() + self._config.int("add.partitions.to.txn.retry.backoff.max.ms")
         backoff_ms = self._config.int("add.partitions.to.txn.retry.backoff.ms")
-        reply: Reply[Verified] = Reply()
+        verification: Promise[Verified] = Promise()
 
         def ask() -> None:
             self.verify(transactional_id, producer, sequences, operation).when_done(look)
 
-        def look(asked: Reply[Verified]) -> None:
+        def look(asked: Promise[Verified]) -> None:
             verified = asked.result()
             again = ErrorCode.CONCURRENT_TRANSACTIONS in verified.errors.values()
             if again and self._clock.monotonic_ms() < until_ms:
-                self._timers.schedule(reply, backoff_ms, ask)
+                self._timers.schedule(verification, backoff_ms, ask)
             else:
-                reply.resolve(verified)
+                verification.resolve(verified)
 
         ask()
-        return reply
+        return verification
 
     def in_transaction(
         self,
@@ -171,29 +171,21 @@ class TransactionVerification:
         producer: Producer,
         name: TopicPartition,
         operation: Operation,
-        write: Callable[[], Reply[R]],
-    ) -> Reply[R]:
+        write: Callable[[], Promise[R]],
+    ) -> Promise[R]:
         """Do ``write``, which appends for a transaction to one partition, once that is verified or added.
 
         Fails with the coordinator's error, with INVALID_PRODUCER_EPOCH for an old epoch, or with
         INVALID_TXN_STATE if the transaction has ended meanwhile.
         """
-        reply: Reply[R] = Reply()
 
-        def verified(asked: Reply[Verified]) -> None:
-            try:
-                answer = asked.result()
-                if name in answer.errors:
-                    raise KafkaError(answer.errors[name])
-                self.check(name, producer, answer)
-                written = write()
-            except Exception as error:
-                reply.fail(error)
-            else:
-                written.pass_to(reply)
+        def verified(answer: Verified) -> Promise[R]:
+            if name in answer.errors:
+                raise KafkaError(answer.errors[name])
+            self.check(name, producer, answer)
+            return write()
 
-        self.verify(transactional_id, producer, {name: NO_SEQUENCE}, operation).when_done(verified)
-        return reply
+        return self.verify(transactional_id, producer, {name: NO_SEQUENCE}, operation).then(verified)
 
     def check(self, name: TopicPartition, producer: Producer, verified: Verified) -> None:
         """Refuse a batch whose transaction has ended since it was verified."""

@@ -20,8 +20,9 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from tidelog.broker.pending import Answer, NoAnswer, PendingAnswer
+from tidelog.broker.answer import Answer, NoAnswer, NotAnswerable, PromisedAnswer
 from tidelog.broker.slow_lane import Work
 from tidelog.broker.transaction_verification import (
     UNVERIFIED_OK,
@@ -29,11 +30,18 @@ from tidelog.broker.transaction_verification import (
     TransactionVerification,
     Verified,
 )
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.records.batch import HEADER_SIZE, MAGIC_V2
+from tidelog.promise import Promise
+from tidelog.records.batch import (
+    FLAGS_AT,
+    HEADER_SIZE,
+    MAGIC_AT,
+    MAGIC_V2,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL_BIT,
+)
 from tidelog.replication.partition import Partition
 from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.produce import TopicRecords
@@ -42,10 +50,7 @@ logger = logging.getLogger(__name__)
 
 FindPartition = Callable[[str | None, Uuid | None, int], Partition | None]
 
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 22
-_TRANSACTIONAL = 0x10
-_PRODUCER_AT = 43
+# Producer id, epoch and first sequence number lie side by side.
 _PRODUCER = struct.Struct(">qhi")
 _NOT_REACHED = frozenset(
     {
@@ -68,13 +73,15 @@ class TransactionalRequests:
         self._verification = verification
         self._find = find
 
-    def verify(self, transactional_id: str, version: int, topics: Iterable[TopicRecords]) -> Reply[Verified]:
+    def verify(
+        self, transactional_id: str, version: int, topics: Iterable[TopicRecords]
+    ) -> Promise[Verified]:
         """What is known of a request's batches; raises what refuses the whole request."""
         return drained(self.verify_in_slices(transactional_id, version, topics))
 
     def verify_in_slices(
         self, transactional_id: str, version: int, topics: Iterable[TopicRecords]
-    ) -> Work[Reply[Verified]]:
+    ) -> Work[Promise[Verified]]:
         """The same, slowly, for a request with very many batches."""
         sequences: dict[TopicPartition, int] = {}
         producers: set[Producer] = set()
@@ -84,14 +91,14 @@ class TransactionalRequests:
                 seen += 1
                 if not seen % SLICE:
                     yield
-                producer = producer_of(records)
-                partition = self._find(name, topic_id, index) if producer is not None else None
-                if producer is None or partition is None:
+                origin = producer_of(records)
+                partition = self._find(name, topic_id, index) if origin is not None else None
+                if origin is None or partition is None:
                     continue
-                producers.add(producer[0])
-                sequences.setdefault(partition.topic_partition, producer[1])
+                producers.add(origin.producer)
+                sequences.setdefault(partition.topic_partition, origin.first_sequence)
         if not sequences:
-            return Reply.of(UNVERIFIED_OK)
+            return Promise.of(UNVERIFIED_OK)
         if len(producers) > 1:
             raise NotVerifiedError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -105,25 +112,32 @@ class TransactionalRequests:
         """Refuse a batch that is not, or not any longer, part of an open transaction."""
         name = partition.topic_partition
         code = verified.errors.get(name)
-        producer = producer_of(records)
-        if producer is None:
+        origin = producer_of(records)
+        if origin is None:
             return
         if code is not None:
             raise _refusal(code, version)
-        self._verification.check(name, producer[0], verified)
+        self._verification.check(name, origin.producer, verified)
 
 
-def producer_of(records: memoryview | None) -> tuple[Producer, int] | None:
+class BatchOrigin(NamedTuple):
+    """Who has written a transactional batch, and where it stands among those of its producer."""
+
+    producer: Producer
+    first_sequence: int
+
+
+def producer_of(records: memoryview | None) -> BatchOrigin | None:
     """Who has written a transactional batch and its first sequence number; None for any other."""
     if (
         records is None
         or len(records) < HEADER_SIZE
-        or records[_MAGIC_AT] != MAGIC_V2
-        or not records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+        or records[MAGIC_AT] != MAGIC_V2
+        or not records[FLAGS_AT] & TRANSACTIONAL_BIT
     ):
         return None
-    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-    return (Producer(producer_id, epoch), sequence) if producer_id >= 0 else None
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, PRODUCER_ID_AT)
+    return BatchOrigin(Producer(producer_id, epoch), sequence) if producer_id >= 0 else None
 
 
 def _refusal(code: ErrorCode, version: int) -> NotVerifiedError:
@@ -141,31 +155,25 @@ def _refusal(code: ErrorCode, version: int) -> NotVerifiedError:
 
 
 def answer_when_verified(
-    asked: Reply[Verified],
-    answer: Callable[[Verified], Answer | NoAnswer | PendingAnswer],
+    asked: Promise[Verified],
+    answer: Callable[[Verified], Answer | NoAnswer | PromisedAnswer],
     release: Callable[[], None],
-) -> PendingAnswer:
+) -> PromisedAnswer:
     """The answer of a request whose verification takes time; ``answer`` appends and settles it then.
 
     ``release`` is called if it does not come to that.
     """
-    pending = PendingAnswer()
 
-    def verified(reply: Reply[Verified]) -> None:
+    def unverified(error: Exception) -> Verified:
+        release()
+        logger.error("The transaction of a produce request could not be verified", exc_info=error)
+        raise NotAnswerable("its transaction could not be verified")
+
+    def verified(known: Verified) -> Answer | NoAnswer | PromisedAnswer:
         try:
-            known = reply.result()
-        except Exception:
-            release()
-            logger.exception("The transaction of a produce request could not be verified")
-            pending.fail("its transaction could not be verified")
-            return
-        try:
-            outcome = answer(known)
+            return answer(known)
         except Exception:
             logger.exception("Unexpected error in a produce request that waited for its verification")
-            pending.fail("its produce request could not be handled")
-            return
-        pending.follow(outcome)
+            raise NotAnswerable("its produce request could not be handled") from None
 
-    asked.when_done(verified)
-    return pending
+    return asked.recover(unverified).then(verified)

@@ -31,33 +31,73 @@ class CommandModule:
 
 
 COMMANDS = {
-    "topics": CommandModule("tidelog.cli.topics", "Create, list, describe, alter and delete topics."),
-    "produce": CommandModule("tidelog.cli.produce", "Write lines or JSON records to a topic."),
-    "consume": CommandModule("tidelog.cli.consume", "Print the records of a topic."),
+    "topics": CommandModule(
+        "tidelog.cli.topics.command",
+        "Create, list, describe, alter and delete topics, or their oldest records.",
+    ),
+    "produce": CommandModule("tidelog.cli.records.produce", "Write lines or JSON records to a topic."),
+    "consume": CommandModule("tidelog.cli.records.consume", "Print the records of a topic."),
     "groups": CommandModule(
-        "tidelog.cli.groups", "List, describe and delete groups; show their lag and reset their offsets."
+        "tidelog.cli.groups.command",
+        "List, describe and delete groups; show their lag and reset their offsets.",
     ),
     "transactions": CommandModule(
-        "tidelog.cli.transactions", "List, describe and abort transactions; find those that hang."
+        "tidelog.cli.transactions.command", "List, describe and abort transactions; find those that hang."
     ),
-    "configs": CommandModule("tidelog.cli.configs", "Describe and alter configs of topics and brokers."),
+    "configs": CommandModule(
+        "tidelog.cli.configs", "Describe and alter configs of topics, brokers and groups."
+    ),
+    "users": CommandModule(
+        "tidelog.cli.users.command", "List, add and remove users with SCRAM passwords, and change these."
+    ),
+    "tokens": CommandModule(
+        "tidelog.cli.tokens.command",
+        "Create, list, renew and end delegation tokens, passwords for a time.",
+    ),
+    "acls": CommandModule(
+        "tidelog.cli.acls.command", "List, add and remove access rules, and explain what follows from them."
+    ),
+    "quotas": CommandModule(
+        "tidelog.cli.quotas.command", "List, set and remove quotas of users, clients and addresses."
+    ),
+    "clients": CommandModule(
+        "tidelog.cli.clients.command", "See who is connected, with what software, and what they ask for."
+    ),
     "cluster": CommandModule(
-        "tidelog.cli.cluster", "Start a whole cluster on this machine; see how any cluster stands."
+        "tidelog.cli.cluster.command", "Start a whole cluster on this machine; see how any cluster stands."
     ),
     "partitions": CommandModule(
-        "tidelog.cli.partitions", "Move partitions to other brokers and elect their leaders."
+        "tidelog.cli.partitions.command", "Move partitions to other brokers and elect their leaders."
+    ),
+    "log-dirs": CommandModule(
+        "tidelog.cli.log_dirs.command",
+        "See what brokers keep in which directory; move replicas between these.",
+    ),
+    "features": CommandModule(
+        "tidelog.cli.features", "Describe, upgrade and downgrade the features of a cluster."
+    ),
+    "top": CommandModule(
+        "tidelog.cli.top.command", "Watch a cluster live: rates, busy topics, groups by lag, slow requests."
+    ),
+    "perf": CommandModule(
+        "tidelog.cli.perf.command", "Measure how fast records are written, read and carried through."
+    ),
+    "certs": CommandModule("tidelog.cli.certs.command", "Make certificates to develop and test with."),
+    "metrics": CommandModule(
+        "tidelog.cli.metrics", "Write dashboards and alerts for Grafana and Prometheus."
     ),
     "zookeeper": CommandModule("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
     "events": CommandModule(
-        "tidelog.cli.events", "Make traffic for the pipelines, and measure what they detect in it."
+        "tidelog.cli.events.command", "Make traffic for the pipelines, and measure what they detect in it."
     ),
     "pipeline": CommandModule(
-        "tidelog.cli.pipeline", "Run the data pipelines on Spark, work off days again, see how they stand."
+        "tidelog.cli.pipeline.command",
+        "Run the data pipelines on Spark, work off days again, see how they stand.",
     ),
     "demo": CommandModule(
         "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."
     ),
-    "log": CommandModule("tidelog.cli.log", "Look into log files on disk; no broker needed."),
+    "log": CommandModule("tidelog.cli.log.command", "Look into log files on disk; no broker needed."),
 }
 
 _START_HELP = "Start a broker (`tidelog start --help` lists its options)."

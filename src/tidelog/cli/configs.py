@@ -1,14 +1,19 @@
-"""``tidelog configs``: describe and alter the dynamic configs of topics and brokers."""
+"""``tidelog configs``: describe and alter the dynamic configs of topics, brokers, groups and the rest.
+
+What users and clients may use is not among them: those are quotas, with an API of their own.
+"""
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import typer
 
-from tidelog.cli.connect import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, parse_assignments, with_cluster
+from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, JsonOutput
 from tidelog.cli.suggest import with_suggestion
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
@@ -34,13 +39,68 @@ Brokers = Annotated[
 BrokerDefaults = Annotated[
     bool, typer.Option("--broker-defaults", help="What all brokers share (dynamic cluster-wide defaults).")
 ]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="NAME", help="A group; may be repeated.")
+]
+BrokerLoggers = Annotated[
+    list[int] | None,
+    typer.Option("--broker-logger", metavar="ID", help="The loggers of a broker; may be repeated."),
+]
+ClientMetrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client-metrics", metavar="NAME", help="A subscription to clients' metrics; may be repeated."
+    ),
+]
+
+
+class Kind(enum.StrEnum):
+    """What can have configs, as people name it."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+    BROKER_LOGGER = "broker-logger"
+    CLIENT_METRICS = "client-metrics"
+
+    @property
+    def resource_type(self) -> ResourceType:
+        return ResourceType[self.name]
+
 
 _DESCRIBE_EXAMPLES = ("tidelog configs describe --topic orders --all", "tidelog configs describe --broker 1")
+_LIST_EXAMPLES = ("tidelog configs list", "tidelog configs list --type group --json")
 _ALTER_EXAMPLES = (
     "tidelog configs alter --topic orders --set retention.ms=3600000 --delete segment.bytes",
     "tidelog configs alter --topic orders --append cleanup.policy=compact",
     "tidelog configs alter --broker-defaults --set log.cleaner.threads=2",
+    "tidelog configs alter --group billing --set consumer.session.timeout.ms=60000",
 )
+
+
+@app.command("list", epilog=examples(*_LIST_EXAMPLES))
+def list_resources(
+    types: Annotated[
+        list[Kind] | None, typer.Option("--type", help="Only these; may be repeated.", show_default="all")
+    ] = None,
+    json: JsonOutput = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List what has configs of its own, or can have; of groups those that have. Needs Kafka 4.1."""
+    wanted = [each.resource_type for each in types or ()]
+    found = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).list_config_resources(wanted))
+    found.sort(key=lambda each: (each.type, each.name))
+    if json:
+        print_json([{"type": _type(each), "name": each.name} for each in found])
+    elif not found and is_terminal():
+        remark("nothing of this kind has configs")
+    else:
+        rows = [(_type(each), each.name or "defaults") for each in found]
+        print_table(("type", "name"), rows, header_in_pipes=False)
+
+
+def _type(resource: ConfigResource) -> str:
+    return resource.type.name.lower().replace("_", "-")
 
 
 @app.command(epilog=examples(*_DESCRIBE_EXAMPLES))
@@ -48,6 +108,9 @@ def describe(
     topic: Topics = None,
     broker: Brokers = None,
     broker_defaults: BrokerDefaults = False,
+    group: Groups = None,
+    broker_logger: BrokerLoggers = None,
+    client_metrics: ClientMetrics = None,
     name: Annotated[
         list[str] | None,
         typer.Option("--name", "-n", metavar="CONFIG", help="Only this config; may be repeated."),
@@ -60,7 +123,7 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show configs and where their values come from; by default those that somebody has set."""
-    resources = _resources(topic, broker, broker_defaults)
+    resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)
     results = with_cluster(
         bootstrap,
         lambda cluster: AsyncAdmin.of(cluster).describe_configs(
@@ -82,6 +145,9 @@ def alter(
     topic: Topics = None,
     broker: Brokers = None,
     broker_defaults: BrokerDefaults = False,
+    group: Groups = None,
+    broker_logger: BrokerLoggers = None,
+    client_metrics: ClientMetrics = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Give a config a value.")
     ] = None,
@@ -94,11 +160,11 @@ def alter(
     subtract: Annotated[
         list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Take from a list.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be done.")] = False,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Change configs; those not named stay as they are. All options may be repeated."""
-    resources = _resources(topic, broker, broker_defaults)
+    resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)
     ops = [
         AlterConfigOp(name, value, kind)
         for texts, option, kind in (
@@ -126,18 +192,33 @@ def alter(
     changed, failed = with_cluster(bootstrap, action)
     for result in changed:
         print(f"{'could change' if dry_run else 'changed'} {result.resource}")
+        if result.remark is not None:
+            remark(f"{result.resource}: {result.remark}")
     report_failures(failed)
 
 
 def _resources(
-    topics: list[str] | None, brokers: list[int] | None, broker_defaults: bool
+    topics: list[str] | None,
+    brokers: list[int] | None,
+    broker_defaults: bool,
+    groups: list[str] | None,
+    broker_loggers: list[int] | None,
+    client_metrics: list[str] | None,
 ) -> list[ConfigResource]:
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics or []]
-    resources += [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers or []]
-    if broker_defaults:
-        resources.append(ConfigResource(ResourceType.BROKER, ""))
+    named = (
+        (ResourceType.TOPIC, topics),
+        (ResourceType.BROKER, brokers),
+        (ResourceType.BROKER, [""] if broker_defaults else []),
+        (ResourceType.GROUP, groups),
+        (ResourceType.BROKER_LOGGER, broker_loggers),
+        (ResourceType.CLIENT_METRICS, client_metrics),
+    )
+    resources = [ConfigResource(kind, str(name)) for kind, names in named for name in names or ()]
     if not resources:
-        raise WrongUsage("say whose configs: --topic NAME, --broker ID or --broker-defaults")
+        raise WrongUsage(
+            "say whose configs: --topic NAME, --broker ID, --broker-defaults, --group NAME, "
+            "--broker-logger ID or --client-metrics NAME"
+        )
     return resources
 
 
@@ -157,7 +238,7 @@ def _source(entry: ConfigEntry) -> str:
 
 def _resource_json(result: ConfigResult, everything: bool) -> dict[str, object]:
     return {
-        "type": result.resource.type.name.lower(),
+        "type": _type(result.resource),
         "name": result.resource.name,
         "configs": [
             {
@@ -192,4 +273,4 @@ def _print_configs(result: ConfigResult, everything: bool, docs: bool) -> None:
         print_table(columns, rows, title=str(result.resource))
     else:
         named = [(result.resource.name or "defaults", *row) for row in rows]
-        print_table((result.resource.type.name.lower(), *columns), named)
+        print_table((_type(result.resource), *columns), named)

@@ -1,47 +1,29 @@
-"""How commands reach a cluster: the options they share, and one event loop per command.
+"""How commands reach a cluster: the options of their clients, and one event loop per command.
 
 ``produce`` and ``consume`` run a client of their own, whose options people may set in Kafka's names
-(:func:`client_options`); the others need a :class:`Cluster` only.
+(:func:`client_options`); the others need a :class:`Cluster` only. Security, and whatever else is the same for
+all of them, comes from the file that ``TIDELOG_COMMAND_CONFIG`` names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.cli.failure import WrongUsage
+from tidelog.cli.shared_options import COMMAND_CONFIG, DEFAULT_BOOTSTRAP, Connection
 
 if TYPE_CHECKING:
+    from tidelog.client.admin.async_admin import AsyncAdmin
     from tidelog.client.cluster import Cluster
+    from tidelog.client.settings import NetworkSettings
 
 T = TypeVar("T")
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 API_TIMEOUT_MS = 30_000
-
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar="TIDELOG_BOOTSTRAP",
-        metavar="HOST:PORT[,…]",
-        help="Brokers to ask first.",
-    ),
-]
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        metavar="FILE",
-        help="A properties file with options of the client (TLS, SASL, …).",
-    ),
-]
-JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def with_cluster(
@@ -50,19 +32,49 @@ def with_cluster(
     """Connect, run ``action``, disconnect."""
     from tidelog.client.cluster import Cluster
 
+    servers, settings = _from_command_config(bootstrap)
+
     async def main() -> T:
-        async with Cluster(bootstrap, client_id="tidelog-cli", api_timeout_ms=api_timeout_ms) as cluster:
+        async with Cluster(
+            servers, settings, client_id="tidelog-cli", api_timeout_ms=api_timeout_ms
+        ) as cluster:
             return await action(cluster)
 
     return asyncio.run(main())
 
 
+def with_admin(connection: Connection, action: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+    """Connect as the properties file says (TLS, a login), run ``action``, disconnect."""
+    from tidelog.client.admin.async_admin import AsyncAdmin
+
+    options = client_options(connection)
+
+    async def main() -> T:
+        async with AsyncAdmin(options) as admin:
+            # What is out of reach is said at once, not when the time for an answer is over.
+            await admin.cluster.connect()
+            return await action(admin)
+
+    return asyncio.run(main())
+
+
+def _from_command_config(bootstrap: str) -> tuple[str, NetworkSettings | None]:
+    """The brokers and the settings that the file in the environment names; the command line wins over it."""
+    file = os.environ.get(COMMAND_CONFIG)
+    if not file:
+        return bootstrap, None
+    from tidelog.client.options import ADMIN, ClientConfig
+    from tidelog.client.options.network import network_settings
+
+    given = client_options(Connection(bootstrap, Path(file)))
+    return str(given["bootstrap.servers"]), network_settings(ClientConfig.parse(ADMIN, given))
+
+
 def client_options(
-    defaults: Mapping[str, object],
-    file: Path | None,
-    properties: Mapping[str, str],
-    chosen: Mapping[str, object],
-    bootstrap: str,
+    connection: Connection,
+    defaults: Mapping[str, object] | None = None,
+    properties: Mapping[str, str] | None = None,
+    chosen: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """The options of a command's client: what it is called with wins over ``properties``, then the file.
 
@@ -71,12 +83,13 @@ def client_options(
     """
     from tidelog.properties import read_properties
 
+    bootstrap, file = connection.bootstrap, connection.command_config
     given: dict[str, object] = {} if file is None else dict(read_properties(file))
-    given.update(properties)
-    given.update({name: value for name, value in chosen.items() if value is not None})
+    given.update(properties or {})
+    given.update({name: value for name, value in (chosen or {}).items() if value is not None})
     if bootstrap != DEFAULT_BOOTSTRAP or "bootstrap.servers" not in given:
         given["bootstrap.servers"] = bootstrap
-    return {"client.id": "tidelog-cli", **defaults, **given}
+    return {"client.id": "tidelog-cli", **(defaults or {}), **given}
 
 
 def parse_assignments(texts: list[str] | None, option: str) -> list[tuple[str, str]]:

@@ -31,7 +31,15 @@ REMEDIES = {
     ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the brokers",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on this cluster",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: (
+        "wait a moment and try again, or raise controller_mutation_rate (`tidelog quotas list` shows it)"
+    ),
+    ErrorCode.SECURITY_DISABLED: (
+        "set authorizer.class.name and super.users on the brokers, and start them again"
+    ),
     ErrorCode.KAFKA_STORAGE_ERROR: "look into the broker's log for the log directory that failed",
+    ErrorCode.LOG_DIR_NOT_FOUND: "`tidelog log-dirs describe` shows what there is",
+    ErrorCode.INVALID_UPDATE_VERSION: "`tidelog features describe` shows the levels that are supported",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
     ErrorCode.GROUP_ID_NOT_FOUND: "`tidelog groups list` shows what there is",
     ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; `tidelog groups describe --members` names them",

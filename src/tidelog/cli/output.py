@@ -86,6 +86,13 @@ def _cell(value: object) -> str:
     return str(value)
 
 
+def printable(text: str | None) -> str | None:
+    """What a stranger has named, so that it moves no cursor and breaks no line: ``\\n``, ``\\x1b``."""
+    if text is None or text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def print_json(value: object, *, indent: int | None = 2) -> None:
     """Print ``value`` as JSON: indented, or on one line with ``indent=None`` (for streams of objects)."""
     encoded = msgspec.json.encode(value)
@@ -139,6 +146,15 @@ def counted(number: int, noun: str) -> str:
     """``1 record``, ``2 records``."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def bytes_text(size: float) -> str:
+    """``512 B``, ``1.5 kB``, ``20 MB``: in thousands, as rates are given to ``--throttle``."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(size) < 999.5 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.1f} {unit}" if unit != "B" and abs(size) < 9.95 else f"{size:.0f} {unit}"
 
 
 def time_text(timestamp_ms: int) -> str:

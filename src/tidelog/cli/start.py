@@ -34,6 +34,7 @@ _WITH_VALUE = {
     "--advertise": "advertise",
     "--data-dir": "data_dir",
     "--set": "set",
+    "--metrics": "metrics",
     "--log-format": "log_format",
     "--log-level": "log_level",
 }
@@ -49,6 +50,7 @@ class StartOptions:
         self.listen: str | None = None
         self.advertise: str | None = None
         self.data_dir: str | None = None
+        self.metrics: str | None = None
         self.set: list[str] = []
         self.log_format = "text"
         self.log_level = "INFO"
@@ -124,6 +126,9 @@ def settings(options: StartOptions) -> dict[str, str]:
     if options.advertise is not None:
         host, port = _host_and_port("--advertise", options.advertise)
         raw["advertised.listeners"] = f"{name}://{host}:{port}"
+    if options.metrics is not None:
+        host, port = _host_and_port("--metrics", options.metrics)
+        raw["metrics.listeners"] = f"{host}:{port}"
     for text in options.set:
         option, separator, value = text.partition("=")
         if not separator or not option.strip():
@@ -211,6 +216,11 @@ def _parser() -> argparse.ArgumentParser:
         "--advertise", metavar="HOST:PORT", help="tell clients this address (sets advertised.listeners)"
     )
     parser.add_argument("--data-dir", metavar="DIR", help="keep all data here (sets log.dirs)")
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="tell Prometheus of this broker here, at /metrics (sets metrics.listeners)",
+    )
     parser.add_argument(
         "--set",
         metavar="name=value",

@@ -14,7 +14,7 @@ from tidelog.cli.foreground import ZOOKEEPER_PORT, StopRequests, done_before, ma
 from tidelog.cli.output import complain, examples, remark
 
 if TYPE_CHECKING:
-    from tidelog.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
+    from tidelog.processes.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
 
 app = typer.Typer()
 
@@ -55,7 +55,7 @@ def start(
     """
     if servers not in (1, 3):
         raise typer.BadParameter(f"{servers} is neither 1 nor 3", param_hint="--servers")
-    from tidelog.testing.zookeeper import ZooKeeperEnsemble
+    from tidelog.processes.zookeeper import ZooKeeperEnsemble
 
     if port:
         require_free(range(port, port + servers), "--port")

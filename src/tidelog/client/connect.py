@@ -14,10 +14,10 @@ import ssl
 from tidelog.client.address import Address
 from tidelog.client.connection import Connection, reason
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, ConnectionLostError
-from tidelog.client.metrics import Traffic
 from tidelog.client.receiver import FrameReceiver
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
+from tidelog.client.traffic import Traffic
 
 
 async def open_connection(
@@ -35,7 +35,10 @@ async def open_connection(
             await settings.security.authenticate(connection, deadline)
     except ConnectionLostError as error:
         await connection.close()
-        raise BrokerUnreachableError(_no_broker(address, settings)) from error
+        if isinstance(error.__cause__, ssl.SSLError):
+            # A server of TLS 1.3 looks at our certificate when the handshake is over for us.
+            raise _tls_failure(address, error.__cause__) from error
+        raise BrokerUnreachableError(_no_broker(address, settings, error.__cause__)) from error
     except BaseException:
         await connection.close()
         raise
@@ -45,7 +48,8 @@ async def open_connection(
 async def _connect(
     address: Address, settings: NetworkSettings, deadline: Deadline, traffic: Traffic
 ) -> tuple[asyncio.Transport, FrameReceiver]:
-    tls = None if settings.security is None else settings.security.tls
+    security = settings.security
+    tls = None if security is None or security.tls is None else security.tls()
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(deadline.remaining):
@@ -104,21 +108,33 @@ def _unknown_host(address: Address, error: socket.gaierror) -> BrokerUnreachable
 
 def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationError | BrokerUnreachableError:
     words = (error.reason or str(error)).lower().replace("_", " ")
+    if "certificate required" in words or "did not return a certificate" in words:
+        return AuthenticationError(
+            f"{address} asks for a client certificate, and there is none: set ssl.keystore.location to a "
+            "file with a private key and its certificate"
+        )
+    if "alert handshake failure" in words:
+        return AuthenticationError(
+            f"{address} refused the TLS handshake: does it ask for a client certificate "
+            "(ssl.keystore.location), or for other ciphers (ssl.cipher.suites)?"
+        )
     if "alert" in words or "certificate" in words:
         return AuthenticationError(
-            f"{address} refused the TLS handshake: {words}; does it ask for a client certificate "
-            "(ssl.keystore.location)?"
+            f"{address} refused the TLS handshake: {words}; is the client certificate "
+            "(ssl.keystore.location) one that it trusts?"
         )
     return BrokerUnreachableError(f"no TLS handshake with {address}: {words}; is it a TLS listener?")
 
 
-def _no_broker(address: Address, settings: NetworkSettings) -> str:
+def _no_broker(address: Address, settings: NetworkSettings, cause: BaseException | None) -> str:
     protocol = "PLAINTEXT" if settings.security is None else settings.security.protocol
     hint = (
         "is it a Kafka listener without TLS and SASL?"
         if protocol == "PLAINTEXT"
         else f"is it a Kafka listener for security.protocol={protocol}?"
     )
+    if protocol.endswith("SSL") and isinstance(cause, ConnectionError):
+        hint += " Does it ask for a client certificate (ssl.keystore.location)?"
     return f"{address} accepts connections but does not answer as a Kafka broker does; {hint}"
 
 

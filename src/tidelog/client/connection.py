@@ -20,12 +20,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-import tidelog
 from tidelog.client.address import Address
 from tidelog.client.errors import ConnectionLostError, RequestTimeoutError, error_code
 from tidelog.client.receiver import MAX_RESPONSE_BYTES, FrameReceiver
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, WireError
+from tidelog.version import __version__
 from tidelog.wire.api import ApiKey, request_header_version, response_header_version
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -83,6 +83,8 @@ class Connection:
         self.last_used = 0.0
         self.on_lost: Callable[[Exception | None], None] = lambda error: None
         """Called once, when the connection has ended for whatever reason."""
+        self.on_throttle: Callable[[int], None] = lambda throttle_time_ms: None
+        """Called when an answer to :meth:`request` asks to be left alone for so long (KIP-219)."""
         self._loop = asyncio.get_running_loop()
         self._transport = transport
         self._receiver = receiver
@@ -107,6 +109,10 @@ class Connection:
     def in_flight(self) -> int:
         """How many requests wait for their answers."""
         return len(self._in_flight)
+
+    def offers(self, api_key: int) -> bool:
+        """Whether the broker has said that it speaks an API."""
+        return api_key in self._versions
 
     def version_of(self, api_key: int, lowest: int, highest: int) -> int | None:
         """The newest version from ``lowest`` to ``highest`` that the broker speaks; None if there is none."""
@@ -181,7 +187,11 @@ class Connection:
         """
         version, body = self._encode(build, response_type, max_version)
         answer = await self.send(response_type.API_KEY, version, [body], deadline.remaining)
-        return self.decode(answer, response_type, version)
+        response = self.decode(answer, response_type, version)
+        throttle_time_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_time_ms > 0:
+            self.on_throttle(throttle_time_ms)
+        return response
 
     def tell(
         self, build: Payload | RequestBuilder, api: type[Payload], *, max_version: int | None = None
@@ -202,9 +212,7 @@ class Connection:
         key = ApiKey.API_VERSIONS
         version = ApiVersionsRequest.VERSIONS[1]
         while True:
-            request = ApiVersionsRequest(
-                client_software_name="tidelog", client_software_version=tidelog.__version__
-            )
+            request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)
             body = await self.send(key, version, [encode(request, version)], deadline.remaining)
             # A broker that does not know this version answers in version 0 and says what it knows.
             refused = int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION
@@ -262,9 +270,12 @@ class Connection:
             self._transport.write(b"".join((header, *parts)))
         else:
             self._transport.writelines((header, *parts))
-        traffic = self.traffic
-        traffic.requests += 1
-        traffic.bytes_sent += size + 4
+        size += 4
+        sent = self.traffic.sent
+        sent.count += 1
+        sent.total += size
+        if size > sent.longest:
+            sent.longest = size
         return correlation_id, flexible
 
     def _header_of(self, api_key: int, version: int) -> tuple[bytes, bool]:
@@ -349,6 +360,10 @@ def reason(error: Exception | None) -> str:
     if error is None:
         return "the broker closed it"
     if isinstance(error, OSError):
+        alert = getattr(error, "reason", None)
+        if isinstance(alert, str):
+            # An error of TLS, whose number is not the system's.
+            return f"TLS: {alert.lower().replace('_', ' ')}"
         # asyncio joins the failures of several addresses of one name into a text of its own.
         number = error.errno or ((found := re.search(r"Errno (\d+)", str(error))) and int(found[1]))
         if number:

@@ -72,12 +72,14 @@ class LoopThread:
                 raise ClientClosedError(f"{self.name} is closed") from error
             raise
 
-    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None, what: str = "it") -> T:
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None, what: str = "") -> T:
         """The result of ``coroutine``, run on the loop.
 
         It is cancelled when ``timeout_s`` have passed, which raises ``RequestTimeoutError`` that says
-        ``what`` was waited for, or when the waiting is interrupted (Ctrl-C).
+        ``what`` was waited for (by default the coroutine's name), or when the waiting is interrupted
+        (Ctrl-C).
         """
+        what = what or getattr(coroutine, "__name__", "it")
         if self.is_current:
             coroutine.close()
             raise ClientClosedError(

@@ -21,9 +21,9 @@ from tidelog.client.address import Address
 from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection, reason
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, RequestTimeoutError
-from tidelog.client.metrics import Traffic
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
+from tidelog.client.traffic import Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ class NodeConnection:
     def throttle(self, throttle_time_ms: int) -> None:
         """Send nothing for so long, as the broker asked (KIP-219)."""
         self._throttled_until = max(self._throttled_until, self._loop.time() + throttle_time_ms / 1000)
+        self.traffic.throttle_ms.record(throttle_time_ms)
 
     async def connected(self, deadline: Deadline) -> Connection:
         """The open connection; opens it, once the back-off has passed."""
@@ -150,7 +151,9 @@ class NodeConnection:
         self.last_error, self._failures, self._retry_at = None, 0, 0.0
         self.last_connection = connection
         self.traffic.connections_opened += 1
+        self.traffic.successful_authentications += settings.security is not None
         connection.on_lost = self._lost
+        connection.on_throttle = self.throttle
         if not connection.is_open:
             self._lost(None)
         self._watch_idleness(connection)
@@ -220,15 +223,18 @@ class NodeConnection:
     async def _log_in(self, connection: Connection) -> Connection:
         security = self._settings.security
         assert security is not None
+        began = self._loop.time()
         try:
             # Whoever wants to send waits; what is in flight is answered first, as brokers keep the order.
             await security.authenticate(connection, Deadline(self._settings.request_timeout_ms))
         except Exception as error:
             self.last_error = error
+            self.traffic.failed_logins_again += 1
             connection.abort(error)
             raise
         finally:
             self._opening, self._logging_in = None, False
+        self.traffic.login_again_ms.record((self._loop.time() - began) * 1000)
         self._watch_session(connection)
         return connection
 

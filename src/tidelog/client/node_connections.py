@@ -15,10 +15,10 @@ from tidelog.client.address import Address, canonical_addresses
 from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerUnreachableError, ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import Node
-from tidelog.client.metrics import Traffic
 from tidelog.client.node_connection import NodeConnection
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
+from tidelog.client.traffic import Traffic
 
 MAIN = ""
 """The channel that everything uses that names no other."""
@@ -72,7 +72,7 @@ class NodeConnections:
     async def any(self, nodes: Mapping[int, Node], deadline: Deadline) -> Connection:
         """A connection to whichever broker can be reached."""
         idlest = min(
-            (peer.connection for peer in self._peers.values() if peer.connection is not None),
+            (peer.connection for peer in self._peers.values() if peer.connection and not peer.delay_ms),
             key=lambda connection: connection.in_flight,
             default=None,
         )

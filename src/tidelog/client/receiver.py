@@ -13,7 +13,7 @@ import asyncio
 import struct
 from collections.abc import Callable
 
-from tidelog.client.metrics import Traffic
+from tidelog.client.traffic import Traffic
 from tidelog.errors import WireError
 from tidelog.records.reused_memory import take_memory
 

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.client.metadata import Node, PartitionMetadata
+from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition, Uuid
+
+_CHANGES_APART = "give changes to `alter_configs({resource: [AlterConfigOp(name, value)]})`"
 
 
 class Outcome:
@@ -27,6 +30,14 @@ class Outcome:
             raise self.error
 
 
+@also_called(
+    {"replica_assignment": "it is assignments, a mapping of each partition to its brokers"},
+    topic="name",
+    num_partitions="partitions",
+    replica_assignments="assignments",
+    topic_configs="configs",
+    config="configs",
+)
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create; -1 leaves a number to the broker's defaults (Kafka 2.4 and later)."""
@@ -38,6 +49,13 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
+@also_called(
+    {"topic": "the topic is the key, `create_partitions({topic: NewPartitions(6)})`"},
+    total_count="total",
+    new_total_count="total",
+    new_assignments="assignments",
+    replica_assignment="assignments",
+)
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
     """How many partitions a topic shall have, and the brokers of each new one unless the cluster chooses."""
@@ -83,6 +101,17 @@ class ResourceType(enum.IntEnum):
     GROUP = 32
 
 
+@also_called(
+    {
+        "configs": f"name what to describe in `describe_configs(…, names=…)`, and {_CHANGES_APART}",
+        "set_config": _CHANGES_APART,
+        "incremental_configs": _CHANGES_APART,
+        "described_configs": "`describe_configs` returns them",
+        "error": "`describe_configs` and `alter_configs` return it",
+    },
+    resource_type="type",
+    restype="type",
+)
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
     """A topic or a broker; the broker named ``""`` stands for the defaults of the whole cluster."""
@@ -155,6 +184,8 @@ class ConfigResult(Outcome):
     resource: ConfigResource
     entries: tuple[ConfigEntry, ...] = ()
     error: KafkaError | None = None
+    remark: str | None = None
+    """What the broker says of a change that has gone well: that it keeps options without effect, say."""
 
 
 class AlterConfigOpType(enum.IntEnum):
@@ -166,6 +197,7 @@ class AlterConfigOpType(enum.IntEnum):
     SUBTRACT = 3
 
 
+@also_called(incremental_operation="op")
 @dataclass(frozen=True, slots=True)
 class AlterConfigOp:
     """One change to one config; ``DELETE`` takes no value, the last two act on lists."""

@@ -23,6 +23,10 @@ class NetworkSettings:
     """Time limits, back-off, sockets and security of one client."""
 
     client_id: str = "tidelog"
+    client_kind: str = "client"
+    """How the groups of its metrics begin: ``producer``, ``consumer``, ``admin-client``."""
+    metrics_sample_window_ms: int = 30_000
+    metrics_num_samples: int = 2
     request_timeout_ms: int = 30_000
     """How long one request may take (``request.timeout.ms``)."""
     api_timeout_ms: int = 60_000

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.controller.kraft_metadata import (
+    CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     METADATA_DIRECTORY,
     TOPIC_RESOURCE,
@@ -35,9 +36,9 @@ from tidelog.ids import NO_PRODUCER_ID, Uuid, random_uuid
 from tidelog.metadata.producer_ids import BLOCK_SIZE
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.files import LEADER_EPOCH_FILE, parse_directory_name
-from tidelog.storage.leader_epochs import LeaderEpochCache
-from tidelog.storage.partition_metadata import read_partition_metadata
-from tidelog.storage.producer_snapshots import ProducerSnapshots
+from tidelog.storage.log.leader_epochs import LeaderEpochCache
+from tidelog.storage.log.partition_metadata import read_partition_metadata
+from tidelog.storage.producers.producer_snapshots import ProducerSnapshots
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class FoundCluster:
     features: Mapping[str, int]
     next_producer_id: int
     group_configs: Mapping[str, Mapping[str, str]]
+    client_metrics: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,15 @@ def find_cluster(log_dirs: Iterable[Path]) -> FoundCluster:
         [topic for topic in topics if topic is not None],
         kraft.features if kraft is not None else {},
         kraft.next_producer_id if kraft is not None else _next_producer_id(partitions.values()),
-        _group_configs(kraft) if kraft is not None else {},
+        _configs_of(kraft, GROUP_RESOURCE),
+        _configs_of(kraft, CLIENT_METRICS_RESOURCE),
     )
 
 
-def _group_configs(kraft: KraftMetadata) -> dict[str, dict[str, str]]:
-    return {name: entries for (kind, name), entries in kraft.configs.items() if kind == GROUP_RESOURCE}
+def _configs_of(kraft: KraftMetadata | None, wanted: int) -> dict[str, dict[str, str]]:
+    if kraft is None:
+        return {}
+    return {name: dict(entries) for (kind, name), entries in kraft.configs.items() if kind == wanted}
 
 
 def _topic(name: str, found: Sequence[_FoundPartition], kraft: KraftMetadata | None) -> FoundTopic | None:

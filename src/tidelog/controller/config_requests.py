@@ -13,6 +13,13 @@ from typing import Protocol
 
 from tidelog.controller.config_changes import ConfigResource, ResourceType
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.broker_options import option_of
+from tidelog.metadata.unsupported_options import is_unsupported
+
+_OF_REPLICATION = {
+    f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")
+}
+"""What a broker alone, which replicates nothing, has no use for."""
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -25,6 +32,9 @@ class ConfigWriter(Protocol):
 
     async def change_group_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Replace a group's options with what ``edit`` makes of them."""
+
+    async def change_client_metrics(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a subscription to clients' metrics with what ``edit`` makes of it."""
 
     async def change_broker_config(
         self, edit: Edit, *, every_broker: bool, validate_only: bool = False
@@ -53,7 +63,7 @@ async def alter_each(
 async def alter_resource(
     controller: ConfigWriter, broker_id: int, resource: ConfigResource, edit: Edit, *, validate_only: bool
 ) -> None:
-    """Change the entries of a topic, of a group, of this broker, or of every broker."""
+    """Change the entries of a topic, a group, a subscription, of this broker, or of every broker."""
     if resource.type == ResourceType.TOPIC:
         await controller.change_topic_config(resource.name, edit, validate_only=validate_only)
     elif resource.type == ResourceType.BROKER:
@@ -65,9 +75,19 @@ async def alter_resource(
     elif resource.type == ResourceType.GROUP:
         await controller.change_group_config(resource.name, edit, validate_only=validate_only)
     elif resource.type == ResourceType.CLIENT_METRICS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Unsupported resource type: CLIENT_METRICS")
+        await controller.change_client_metrics(resource.name, edit, validate_only=validate_only)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
+
+
+def idle_remark(resource: ConfigResource, names: Sequence[str], *, is_alone: bool) -> str | None:
+    """What an answer says of options that are kept and have no effect; None if all have one."""
+    if resource.type not in (ResourceType.BROKER, ResourceType.TOPIC):
+        return None
+    idle = [name for name in names if is_unsupported(name) and option_of(name) is None]
+    if is_alone:
+        idle += [name for name in names if name in _OF_REPLICATION]
+    return f"kept without effect on this broker: {', '.join(sorted(idle))}" if idle else None
 
 
 def check_node_id(name: str, broker_id: int, unexpected: str) -> None:

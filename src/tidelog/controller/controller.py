@@ -20,10 +20,11 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from msgspec import Struct
 
-from tidelog.controller.assignment import Assignment, BrokerRack
+from tidelog.controller.assignment import Assignment, BrokerRack, validate_manual_assignment
 from tidelog.controller.auto_topics import auto_topic
 from tidelog.controller.features import SUPPORTED_FEATURES, FeatureUpdate, plan_feature_updates
 from tidelog.controller.topic_names import collision_index, validate_no_collision, validate_topic_name
@@ -50,15 +51,21 @@ from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.client_metrics import check_subscription
+from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set, StoreClosed
+from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, StoreClosed
 
 logger = logging.getLogger(__name__)
 
 _OPS_AT_ONCE = 250
 """Many topics are written in transactions of about this size, between which others are served."""
+
+
+Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Makes the new entries of a config out of those that there are."""
 
 
 class CreatedTopic(Struct, frozen=True):
@@ -264,12 +271,46 @@ class Controller:
         leader = plan_election(now, election, list(self._image.brokers))
         return set_leader_op(partition, found, leader, self._image.controller_epoch)
 
+    async def reassign(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """A broker alone has nowhere to move: a partition may be put where it is, no more."""
+        outcomes: dict[TopicPartition, KafkaError | None] = {}
+        for partition, replicas in targets.items():
+            try:
+                self._check_reassignment(partition, replicas)
+            except KafkaError as error:
+                outcomes[partition] = error
+            else:
+                outcomes[partition] = None
+        return outcomes
+
+    def _check_reassignment(self, partition: TopicPartition, replicas: Sequence[int] | None) -> None:
+        topic, index = partition
+        if topic not in self._image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
+        if self._image.partition(topic, index) is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
+            )
+        if replicas is None:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        validate_manual_assignment(replicas, self._image.brokers, None)
+
+    async def list_reassignments(self) -> Mapping[TopicPartition, NoReturn]:
+        """None: a broker alone has nowhere to move anything."""
+        return {}
+
     # -- configs and features ------------------------------------------------------------------------------
 
     async def change_topic_config(
         self,
         name: str,
-        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        edit: Edit,
         *,
         validate_only: bool = False,
     ) -> None:
@@ -290,7 +331,7 @@ class Controller:
     async def change_group_config(
         self,
         name: str,
-        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        edit: Edit,
         *,
         validate_only: bool = False,
     ) -> None:
@@ -305,9 +346,42 @@ class Controller:
                     await self._configs.set_group(name, entries)
                 await self._feed.caught_up()
 
+    async def change_client_metrics(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a subscription to clients' metrics with what ``edit`` makes of it."""
+        async with self._turn(None):
+            entries = edit(self._image.client_metrics.get(name, {}))
+            check_subscription(name, entries)
+            if not validate_only:
+                with _storage_errors():
+                    await self._configs.set_client_metrics(name, entries)
+                await self._feed.caught_up()
+
+    async def change_user_config(self, name: str, edit: Edit) -> None:
+        """Replace what is kept of a user with what ``edit`` makes of it; raises the refusal."""
+        async with self._turn(None):
+            entries = edit(self._image.user_configs.get(name, {}))
+            with _storage_errors():
+                await self._configs.set_user(name, entries)
+            await self._feed.caught_up()
+
+    async def change_quotas(self, entity: QuotaEntity, edit: Edit) -> None:
+        """Replace what is kept of a user, a client id or an IP address with what ``edit`` makes of it."""
+        path = znodes.quota_path(entity)
+        async with self._turn(None):
+            try:
+                raw, _ = await self._store.get(path)
+            except NoNode:
+                raw = b""
+            entries = znodes.decode_config(path, raw)
+            edited = edit(entries)
+            if edited != entries:
+                with _storage_errors():
+                    await self._configs.set_quotas(entity, edited)
+                await self._feed.caught_up()
+
     async def change_broker_config(
         self,
-        edit: Callable[[Mapping[str, str]], Mapping[str, str]],
+        edit: Edit,
         *,
         every_broker: bool,
         validate_only: bool = False,
@@ -315,7 +389,7 @@ class Controller:
         """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
         async with self._turn(None):
             entries = edit(self._image.broker_config(None if every_broker else self._config.node_id))
-            self._configs.check_broker(entries, every_broker=every_broker)
+            await self._configs.check_broker(entries, every_broker=every_broker)
             if not validate_only:
                 with _storage_errors():
                     await self._configs.set_broker(entries, every_broker=every_broker)

@@ -32,6 +32,7 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 
 _SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")

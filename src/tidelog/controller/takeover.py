@@ -30,13 +30,14 @@ from tidelog.errors import KafkaError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.client_metrics import check_subscription
 from tidelog.metadata.feed import load
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, parent_of
 from tidelog.metadata.topic_options import check_topic_overrides
+from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.files import DELETE_DIR_SUFFIX, parse_directory_name, suffixed_directory_name
-from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
     from tidelog.controller.adopt import FoundCluster, FoundTopic
@@ -85,7 +86,7 @@ def _closed_cleanly(log_dirs: Sequence[Path]) -> bool:
 
 async def _missing_path_ops(store: MetadataStore) -> list[Op]:
     wanted: dict[str, None] = {}
-    for path in (*znodes.PERSISTENT_PATHS, znodes.GROUP_CONFIGS):
+    for path in (*znodes.PERSISTENT_PATHS, znodes.GROUP_CONFIGS, znodes.CLIENT_METRICS):
         missing = path
         lineage = []
         while missing != "/" and not await store.exists(missing):
@@ -128,6 +129,13 @@ def _adoption_ops(found: FoundCluster, config: BrokerConfig, controller_epoch: i
         usable = _usable_group_configs(group, entries, config)
         if usable:
             ops.append(Create(znodes.group_config_path(group), znodes.encode_config(usable)))
+    for name, entries in found.client_metrics.items():
+        try:
+            check_subscription(name, entries)
+        except KafkaError as error:
+            logger.warning("the subscription %s to metrics is not taken over: %s", name, error.message)
+        else:
+            ops.append(Create(znodes.client_metrics_path(name), znodes.encode_config(entries)))
     return ops
 
 

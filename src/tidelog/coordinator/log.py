@@ -1,6 +1,6 @@
 """The seam between a coordinator and its log: append, read, truncate before.
 
-``broker/coordinator_log`` puts it on a partition that this broker leads; ``tidelog.testing.memory_log`` is
+``broker/coordinator_log`` puts it on a partition that this broker leads; ``tests/rigs/memory_log`` is
 its twin in memory. Both pass ``tests/contract/test_coordinator_log.py``.
 """
 

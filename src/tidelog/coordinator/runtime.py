@@ -36,12 +36,12 @@ from tidelog.clock import Clock
 from tidelog.coordinator.log import CoordinatorLog
 from tidelog.coordinator.log_replay import NO_PRODUCER, LogReplay, Replayed
 from tidelog.coordinator.log_replay import Producer as Producer
-from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.metadata.feed import ImageDelta
+from tidelog.promise import Promise, gather
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
@@ -60,7 +60,7 @@ class Result(NamedTuple, Generic[R]):
     """What a command comes to."""
 
     records: Sequence[StoredRecord]
-    response: R | Reply[R]
+    response: R | Promise[R]
     """The answer, or the promise of one that some later command or timer settles."""
     then: Callable[[KafkaError | None], object] | None = None
     """Told that the records are committed (None) or what kept them from it; before the response goes out."""
@@ -77,7 +77,7 @@ class Shard(Replayed, Protocol):
         """The whole log has been replayed; timers may be set now. In steps: requests come in between."""
 
     def unloaded(self) -> Iterator[None]:
-        """The partition is led elsewhere: fail the replies that wait and let go of everything, in steps.
+        """The partition is led elsewhere: fail the promises that wait and let go of everything, in steps.
 
         No timer rings any more.
         """
@@ -188,6 +188,10 @@ class Runtime(Generic[S]):
         self._timers = timers
         self._shards: dict[int, _Loaded[S]] = {}
         self._numbers = iter(range(1, 1 << 62))
+        self.loads = 0
+        """How many shards were loaded, whether well or not."""
+        self.load_ms_total = 0.0
+        self.load_ms_max = 0.0
 
     # Loading
 
@@ -195,6 +199,11 @@ class Runtime(Generic[S]):
     def active(self) -> list[int]:
         """The partitions whose shards serve."""
         return [index for index, held in self._shards.items() if held.state is _State.ACTIVE]
+
+    @property
+    def shards(self) -> list[tuple[str, S]]:
+        """All shards, each with what has become of it: loading, active or failed."""
+        return [(held.state.value, held.shard) for held in self._shards.values()]
 
     def epoch_of(self, partition: int) -> int | None:
         """The epoch under which a partition was loaded, if it was."""
@@ -216,7 +225,12 @@ class Runtime(Generic[S]):
         def off_loop(work: Callable[[], bool]) -> Awaitable[bool]:
             return loop.run_in_executor(None, work)
 
+        began_ms = self.clock.monotonic_ms()
         await self._replay_log(partition, held, off_loop, _others_turn)
+        took_ms = self.clock.monotonic_ms() - began_ms
+        self.loads += 1
+        self.load_ms_total += took_ms
+        self.load_ms_max = max(self.load_ms_max, took_ms)
         return held.state is _State.ACTIVE
 
     def load_nowait(self, partition: int, epoch: int, log: CoordinatorLog) -> bool:
@@ -326,7 +340,7 @@ class Runtime(Generic[S]):
 
     def write(
         self, partition: int, command: Callable[[S], Result[R]], producer: Producer = NO_PRODUCER
-    ) -> Reply[R]:
+    ) -> Promise[R]:
         """Run a command: append what it returns, replay it, and answer once that is committed.
 
         With a ``producer`` the records are part of its transaction, and ``command`` must not be one whose
@@ -336,19 +350,19 @@ class Runtime(Generic[S]):
             held = self._active(partition)
             result = command(held.shard)
         except KafkaError as error:
-            return Reply.failed(error)
+            return Promise.failed(error)
         return self._carry_out(held, result, producer)
 
-    def read(self, partition: int, query: Callable[[S], R]) -> Reply[R]:
+    def read(self, partition: int, query: Callable[[S], R]) -> Promise[R]:
         """Ask a shard; the answer waits until all that it may tell of is committed."""
         try:
             held = self._active(partition)
             answer = query(held.shard)
         except KafkaError as error:
-            return Reply.failed(error)
+            return Promise.failed(error)
         return self._when_committed(held, held.log.end_offset, answer, None)
 
-    def read_in_slices(self, partition: int, query: Callable[[S], Slices[R]]) -> Slices[Reply[R]]:
+    def read_in_slices(self, partition: int, query: Callable[[S], Slices[R]]) -> Slices[Promise[R]]:
         """Ask a shard what takes long; it may change between the slices, and be led elsewhere."""
         try:
             held = self._active(partition)
@@ -363,7 +377,7 @@ class Runtime(Generic[S]):
                 if held.state is not _State.ACTIVE:
                     raise _not_coordinator()
         except KafkaError as error:
-            return Reply.failed(error)
+            return Promise.failed(error)
         return self._when_committed(held, held.log.end_offset, answer, None)
 
     def read_each(
@@ -372,7 +386,7 @@ class Runtime(Generic[S]):
         partition_for: Callable[[str], int],
         find: Callable[[S, str], R],
         refuse: Callable[[str, KafkaError], R],
-    ) -> Slices[Reply[list[R]]]:
+    ) -> Slices[Promise[list[R]]]:
         """What ``find`` says of every key, in their order; ``refuse`` of an error, its own or its shard's."""
         by_partition: dict[int, list[int]] = {}
         for number, key in enumerate(keys):
@@ -395,7 +409,7 @@ class Runtime(Generic[S]):
                 answers[number] = refuse(keys[number], error)
                 yield
 
-        waiting: list[Reply[None]] = []
+        waiting: list[Promise[None]] = []
         for partition, numbers in by_partition.items():
             reply = yield from self.read_in_slices(partition, partial(look, numbers=numbers))
             if not reply.done:
@@ -406,7 +420,7 @@ class Runtime(Generic[S]):
 
     def end_transaction(
         self, partition: int, producer: Producer, coordinator_epoch: int, *, committed: bool
-    ) -> Reply[None]:
+    ) -> Promise[None]:
         """Write the marker that ends a transaction in this partition, and let the shard know."""
         try:
             held = self._active(partition)
@@ -420,7 +434,7 @@ class Runtime(Generic[S]):
                 )
             )
         except KafkaError as error:
-            return Reply.failed(error)
+            return Promise.failed(error)
         held.shard.replay_marker(producer, committed)
         return self._when_committed(held, held.log.end_offset, None, None)
 
@@ -432,7 +446,7 @@ class Runtime(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The coordinator is loading its log.")
         return held
 
-    def _carry_out(self, held: _Loaded[S], result: Result[R], producer: Producer) -> Reply[R]:
+    def _carry_out(self, held: _Loaded[S], result: Result[R], producer: Producer) -> Promise[R]:
         records = result.records
         if records:
             try:
@@ -440,7 +454,7 @@ class Runtime(Generic[S]):
             except KafkaError as error:
                 if result.then is not None:
                     result.then(error)
-                return Reply.failed(error)
+                return Promise.failed(error)
             if result.replay:
                 replay = held.shard.replay
                 for number, record in enumerate(records):
@@ -492,24 +506,22 @@ class Runtime(Generic[S]):
         self,
         held: _Loaded[S],
         end_offset: int,
-        response: R | Reply[R],
+        response: R | Promise[R],
         then: Callable[[KafkaError | None], object] | None,
-    ) -> Reply[R]:
+    ) -> Promise[R]:
         if held.log.committed_offset >= end_offset:
             if then is not None:
                 then(None)
-            return response if isinstance(response, Reply) else Reply.of(response)
-        reply: Reply[R] = Reply()
+            return response if isinstance(response, Promise) else Promise.of(response)
+        reply: Promise[R] = Promise()
 
         def settle(error: KafkaError | None) -> None:
             if then is not None:
                 then(error)
             if error is not None:
                 reply.fail(error)
-            elif isinstance(response, Reply):
-                response.pass_to(reply)
             else:
-                reply.resolve(response)
+                reply.follow(response)
 
         waiting = _Waiting(end_offset, next(self._numbers), settle)
         held.waiting.append(waiting)

@@ -13,15 +13,20 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.broker_options import BROKER_OPTIONS, option_of
 from tidelog.metadata.broker_rules import broken_rules, listener_rules
+from tidelog.metadata.listener_options import ListenerConfig, listener_of
 from tidelog.metadata.listeners import Listener, parse_listeners, parse_map, parse_protocol_map
 from tidelog.metadata.topic_options import resolve
 from tidelog.metadata.unsupported_options import KNOWN_UNSUPPORTED, is_unsupported
 from tidelog.options import TypedValues, render_value
 from tidelog.properties import read_properties
+
+if TYPE_CHECKING:
+    from tidelog.metadata.sasl_settings import BrokerLogin, SaslSettings
 
 
 class BrokerConfig(TypedValues):
@@ -32,6 +37,7 @@ class BrokerConfig(TypedValues):
         self.raw: dict[str, str] = _with_both_ids(raw or {})
         """What was set in the file and on the command line, as text, with unknown names too."""
         self._values = BROKER_OPTIONS.parse(self.raw)
+        self._dynamic: dict[str, str] = {}
         self._check(self._values, self.raw)
         self.node_id = self.int("node.id")
         protocols = parse_protocol_map(self.str("listener.security.protocol.map"))
@@ -50,6 +56,7 @@ class BrokerConfig(TypedValues):
             self.inter_broker_listener_name,
             self.control_plane_listener_name,
         )
+        self._check_sasl(self._values, self.raw)
         self._topic_defaults = resolve(self._values)
 
     @classmethod
@@ -68,6 +75,36 @@ class BrokerConfig(TypedValues):
     def values(self) -> dict[builtins.str, object]:
         """The typed values of all honoured options."""
         return dict(self._values)
+
+    def for_listener(self, listener: builtins.str, mechanism: builtins.str | None = None) -> ListenerConfig:
+        """The options as they are now for one listener and, where one is named, one SASL mechanism of it."""
+        raw = {**self.raw, **self._dynamic}
+        return ListenerConfig(BROKER_OPTIONS, self._values, raw, listener, mechanism)
+
+    def preview_for_listener(
+        self, listener: builtins.str, this_broker: Mapping[builtins.str, builtins.str]
+    ) -> ListenerConfig:
+        """The options as they would be for one listener with other dynamic entries of this broker."""
+        raw = {**self.raw, **this_broker}
+        return ListenerConfig(BROKER_OPTIONS, BROKER_OPTIONS.parse(raw), raw, listener)
+
+    @property
+    def sasl(self) -> dict[builtins.str, SaslSettings]:
+        """The listeners on which clients log in, by name, as they are set now."""
+        if not any(each.uses_sasl for each in self.listeners):
+            return {}
+        from tidelog.metadata.sasl_settings import sasl_settings
+
+        return sasl_settings(self.listeners, self.for_listener)
+
+    def broker_login(self, listener: builtins.str) -> BrokerLogin | None:
+        """How this broker logs in at others on the listener with this name; ``None`` if it need not."""
+        found = next(each for each in self.listeners if each.name == listener)
+        if not found.uses_sasl:
+            return None
+        from tidelog.metadata.sasl_settings import broker_login
+
+        return broker_login(self.str("sasl.mechanism.inter.broker.protocol"), found, self.sasl)
 
     @property
     def rack(self) -> builtins.str | None:
@@ -101,7 +138,15 @@ class BrokerConfig(TypedValues):
         """
         values = self.preview_dynamic(cluster_wide, this_broker)
         changed = {name for name, value in values.items() if value != self._values[name]}
+        before, now = self._dynamic, {**cluster_wide, **this_broker}
+        # Options of single listeners have no value of their own in the table.
+        changed |= {
+            name
+            for name in before.keys() | now.keys()
+            if before.get(name) != now.get(name) and listener_of(name) and option_of(name)
+        }
         self._values = values
+        self._dynamic = now
         self._topic_defaults = resolve(values)
         return changed
 
@@ -114,11 +159,31 @@ class BrokerConfig(TypedValues):
         raw = {**self.raw, **cluster_wide, **this_broker}
         values = BROKER_OPTIONS.parse(raw)
         self._check(values, raw)
+        self._check_sasl(values, raw)
         return values
 
     def render(self, name: builtins.str) -> builtins.str | None:
         """An option's effective value as Kafka prints it."""
         return render_value(self._values[name])
+
+    def _check_sasl(
+        self, values: Mapping[builtins.str, object], raw: Mapping[builtins.str, builtins.str]
+    ) -> None:
+        if not any(each.uses_sasl for each in self.listeners):
+            return
+        # Not before: a broker on which nobody logs in starts without all this.
+        from tidelog.metadata.sasl_settings import broker_login, sasl_settings
+
+        def for_listener(listener: builtins.str, mechanism: builtins.str | None) -> ListenerConfig:
+            return ListenerConfig(BROKER_OPTIONS, values, raw, listener, mechanism)
+
+        settings = sasl_settings(self.listeners, for_listener)
+        if values["zookeeper.connect"] is not None:
+            # A broker alone has nobody to log in at.
+            for listener in self.listeners:
+                between = (self.inter_broker_listener_name, self.control_plane_listener_name)
+                if listener.name in between and listener.uses_sasl:
+                    broker_login(str(values["sasl.mechanism.inter.broker.protocol"]), listener, settings)
 
     @staticmethod
     def _check(values: Mapping[builtins.str, object], raw: Mapping[builtins.str, builtins.str]) -> None:
@@ -158,14 +223,23 @@ def _items(value: object) -> tuple[str, ...]:
 
 def warnings_for(raw: Mapping[str, str]) -> list[str]:
     """What to tell the operator about options that have no effect: at most one line each for two kinds."""
-    idle = sorted(name for name in raw if name not in BROKER_OPTIONS and is_unsupported(name))
-    unknown = sorted(name for name in raw if name not in BROKER_OPTIONS and not is_unsupported(name))
+    idle = sorted(name for name in raw if option_of(name) is None and is_unsupported(name))
+    unknown = sorted(name for name in raw if option_of(name) is None and not is_unsupported(name))
     lines = []
     if idle:
         lines.append(f"These options of Kafka's have no effect in this release: {', '.join(idle)}")
     if unknown:
         lines.append("Unknown options are ignored: " + ", ".join(_with_suggestion(name) for name in unknown))
+    nobody = sorted(name for name in raw if option_of(name) is not None and _is_for_nobody(name, raw))
+    if nobody:
+        lines.append(f"There is no listener of the name that these options have: {', '.join(nobody)}")
     return lines
+
+
+def _is_for_nobody(name: str, raw: Mapping[str, str]) -> bool:
+    listener = listener_of(name)
+    listeners = raw.get("listeners", "PLAINTEXT://").upper()
+    return listener is not None and f"{listener}://" not in listeners
 
 
 def _with_suggestion(name: str) -> str:

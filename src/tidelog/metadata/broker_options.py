@@ -7,6 +7,8 @@ Tidelog does not honour are names only, in ``unsupported_options``.
 
 from __future__ import annotations
 
+from tidelog.metadata import listener_options
+from tidelog.metadata.authorizer_options import AUTHORIZER_OPTIONS
 from tidelog.metadata.cluster_options import CONTROLLER_OPTIONS, REPLICATION_OPTIONS, ZOOKEEPER_OPTIONS
 from tidelog.metadata.coordinator_options import (
     CLASSIC_GROUP_OPTIONS,
@@ -22,7 +24,15 @@ from tidelog.metadata.log_options import (
     RETENTION_OPTIONS,
     SEGMENT_OPTIONS,
 )
-from tidelog.metadata.network_options import IDENTITY_OPTIONS, LISTENER_OPTIONS, SOCKET_OPTIONS
+from tidelog.metadata.network_options import (
+    IDENTITY_OPTIONS,
+    LISTENER_OPTIONS,
+    METRICS_OPTIONS,
+    SOCKET_OPTIONS,
+)
+from tidelog.metadata.sasl_options import KERBEROS_OPTIONS, OAUTHBEARER_OPTIONS, SASL_OPTIONS, TOKEN_OPTIONS
+from tidelog.metadata.tls_options import TLS_OPTIONS
+from tidelog.metadata.zookeeper_options import PASSWORD_ENCODER_OPTIONS, ZOOKEEPER_SECURITY_OPTIONS
 from tidelog.options import ConfigDef, Option, at_least, option
 
 TOPIC_DEFAULT_OPTIONS: tuple[Option, ...] = (
@@ -95,6 +105,24 @@ FETCH_OPTIONS: tuple[Option, ...] = (
         "How many partitions one DescribeTopicPartitions response holds at most.",
         at_least(1),
     ),
+)
+
+QUOTA_OPTIONS: tuple[Option, ...] = tuple(
+    option(name, "int", default, doc, at_least(1), importance="low")
+    for name, default, doc in (
+        (
+            "quota.window.num",
+            11,
+            "Over how many windows the rates of clients with quotas are measured: all but one of them whole.",
+        ),
+        ("quota.window.size.seconds", 1, "How long each of these windows is."),
+        (
+            "controller.quota.window.num",
+            11,
+            "As many windows' worth of new and deleted partitions a client with a quota may have at once.",
+        ),
+        ("controller.quota.window.size.seconds", 1, "How long each of these windows is."),
+    )
 )
 
 PRODUCER_OPTIONS: tuple[Option, ...] = (
@@ -181,6 +209,15 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Identity": IDENTITY_OPTIONS,
     "Listeners": LISTENER_OPTIONS,
     "Sockets and connections": SOCKET_OPTIONS,
+    "Metrics and request log": METRICS_OPTIONS,
+    "TLS": TLS_OPTIONS,
+    "Logging in (SASL)": SASL_OPTIONS,
+    "Kerberos": KERBEROS_OPTIONS,
+    "Tokens of OAuth": OAUTHBEARER_OPTIONS,
+    "Delegation tokens": TOKEN_OPTIONS,
+    "Access control": AUTHORIZER_OPTIONS,
+    "Security of ZooKeeper": ZOOKEEPER_SECURITY_OPTIONS,
+    "Secrets in the metadata": PASSWORD_ENCODER_OPTIONS,
     "Topics": TOPIC_DEFAULT_OPTIONS,
     "Log directories": DIRECTORY_OPTIONS,
     "Segments": SEGMENT_OPTIONS,
@@ -190,6 +227,7 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Records": RECORD_OPTIONS,
     "Fetching": FETCH_OPTIONS,
     "Producers": PRODUCER_OPTIONS,
+    "Quotas": QUOTA_OPTIONS,
     "Internal topics": INTERNAL_TOPIC_OPTIONS,
     "Groups": CLASSIC_GROUP_OPTIONS,
     "Consumer groups (KIP-848)": CONSUMER_GROUP_OPTIONS,
@@ -201,3 +239,13 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
 }
 
 BROKER_OPTIONS = ConfigDef(each for options in SUBJECTS.values() for each in options)
+
+
+def option_of(name: str) -> Option | None:
+    """The option that an entry sets, for all listeners or, by its prefix, for one; ``None`` if there is
+    none."""
+    if name in BROKER_OPTIONS:
+        return BROKER_OPTIONS[name]
+    return next(
+        (BROKER_OPTIONS[each] for each in listener_options.bare_names(name) if each in BROKER_OPTIONS), None
+    )

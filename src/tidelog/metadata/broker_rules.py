@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidelog.errors import ConfigError
+from tidelog.metadata.authorizer_options import authorizer_rules
 from tidelog.metadata.coordinator_rules import coordinator_rules
 from tidelog.metadata.listeners import Listener, check_ports, parse_map
 from tidelog.metadata.topic_options import resolve
@@ -24,6 +25,7 @@ def broken_rules(values: Values, given: Mapping[str, str]) -> list[str]:
     """A sentence for every rule that these typed values break; ``given`` is what somebody has set."""
     broken = [sentence for rule in _RULES for sentence in rule(values)]
     broken += unmet_protection(given)
+    broken += authorizer_rules(values, given)
     if "inter.broker.listener.name" in given and "security.inter.broker.protocol" in given:
         broken.append(
             "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set"
@@ -116,16 +118,10 @@ def listener_rules(
         option = "listeners" if not listeners else "advertised.listeners"
         raise ConfigError(
             f"There must be at least one broker advertised listener: {option} holds only listeners that "
-            "controller.listener.names keeps for a controller; add one, for example PLAINTEXT://localhost:9092"
+            "controller.listener.names keeps for a controller; add one, for example "
+            "PLAINTEXT://localhost:9092"
         )
     check_ports(listeners)
-    for listener in listeners:
-        if listener.security_protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"listeners holds {listener}, which speaks {listener.security_protocol}: security is not "
-                "supported yet; use a PLAINTEXT listener, or map the name to PLAINTEXT in "
-                "listener.security.protocol.map"
-            )
     names, told = [each.name for each in listeners], [each.name for each in advertised]
     if not set(told) <= set(names):
         raise ConfigError(

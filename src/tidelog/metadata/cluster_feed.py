@@ -23,7 +23,8 @@ from tidelog.metadata.feed import ImageDelta, Subscriber, load_configs, refresh,
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.network_options import SECURITY_PROTOCOLS
-from tidelog.metadata.store import Change, ChangeKind, NoNode, SharedStore, StoreError
+from tidelog.metadata.store import Change, ChangeKind, NoNode, SharedStore, StoreError, ensure_path
+from tidelog.metadata.token_znodes import TOKEN_CHANGE_PREFIX, TOKEN_CHANGES, token_path
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.wire.fetch_request import drained
 from tidelog.wire.messages.update_metadata import (
@@ -53,7 +54,9 @@ class ClusterFeed:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
         self._last_notice = ""
-        self._seen_ms: dict[str, float] = {}
+        self._last_token_notice = ""
+        self._seen_ms: dict[str, dict[str, float]] = {}
+        """When notices were first seen, by their parent."""
         self._configs_of: dict[str, Uuid] = {}
         """The topics whose configs have been read, with their ids where these were known by then."""
 
@@ -67,6 +70,9 @@ class ClusterFeed:
         feed._configs_of = dict.fromkeys(await feed._configured(), ZERO_UUID)
         feed._stops.append(
             store.watch_children(znodes.CONFIG_CHANGES, lambda: feed._soon(feed._read_notices()))
+        )
+        feed._stops.append(
+            store.watch_children(TOKEN_CHANGES, lambda: feed._soon(feed._read_token_notices()))
         )
         feed._stops.append(store.watch_node(znodes.FEATURE, lambda: feed._soon(feed._reread(znodes.FEATURE))))
         return feed
@@ -157,6 +163,12 @@ class ClusterFeed:
         )
         await self._reread(f"{znodes.CONFIG}/{entity}")
 
+    async def announce_token(self, token_id: str) -> None:
+        """Tell all brokers that a delegation token has come, changed or gone; here it holds afterwards."""
+        await ensure_path(self._store, TOKEN_CHANGES)
+        await self._store.create(TOKEN_CHANGE_PREFIX, token_id.encode(), sequential=True)
+        await self._reread(token_path(token_id))
+
     def without_configs(self, topics: Mapping[str, Uuid]) -> list[str]:
         """Those of some topics, given with their ids, whose configs have not been read: they are new."""
         unread: list[str] = []
@@ -191,9 +203,9 @@ class ClusterFeed:
         except NoNode:
             return ()
 
-    async def _notices(self) -> list[str]:
+    async def _notices(self, parent: str = znodes.CONFIG_CHANGES) -> list[str]:
         try:
-            return await self._store.children(znodes.CONFIG_CHANGES)
+            return await self._store.children(parent)
         except NoNode:
             return []
 
@@ -205,7 +217,21 @@ class ClusterFeed:
                 if name > self._last_notice:
                     await self._read_notice(f"{znodes.CONFIG_CHANGES}/{name}")
                     self._last_notice = name
-            await self._remove_old(names)
+            await self._remove_old(znodes.CONFIG_CHANGES, names)
+
+    async def _read_token_notices(self) -> None:
+        """Read the tokens that notices name; those from before the start are read once more, in vain."""
+        async with self._turn:
+            names = await self._notices(TOKEN_CHANGES)
+            for name in names:
+                if name > self._last_token_notice:
+                    try:
+                        raw, _ = await self._store.get(f"{TOKEN_CHANGES}/{name}")
+                    except NoNode:
+                        continue
+                    await self._reread(token_path(raw.decode(errors="replace")))
+                    self._last_token_notice = name
+            await self._remove_old(TOKEN_CHANGES, names)
 
     async def _read_notice(self, path: str) -> None:
         try:
@@ -218,13 +244,14 @@ class ClusterFeed:
             return
         await self._reread(f"{znodes.CONFIG}/{entity}")
 
-    async def _remove_old(self, names: list[str]) -> None:
+    async def _remove_old(self, parent: str, names: list[str]) -> None:
         now_ms = self._clock.monotonic_ms()
-        self._seen_ms = {name: self._seen_ms.get(name, now_ms) for name in names}
-        for name, seen_ms in self._seen_ms.items():
+        before = self._seen_ms.get(parent, {})
+        seen = self._seen_ms[parent] = {name: before.get(name, now_ms) for name in names}
+        for name, seen_ms in seen.items():
             if now_ms - seen_ms > NOTICE_AGE_MS:
                 try:
-                    await self._store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+                    await self._store.delete(f"{parent}/{name}")
                 except NoNode:
                     continue
 

@@ -12,8 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tidelog.metadata.authorizer_options import OF_AUTHORIZERS
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.broker_options import BROKER_OPTIONS, option_of
+from tidelog.metadata.client_metrics import CLIENT_METRICS_OPTIONS
 from tidelog.metadata.cluster_options import DYNAMIC_ONLY, ONLY_WITH_ZOOKEEPER
 from tidelog.metadata.group_options import GROUP_OPTIONS, broker_synonym
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, TopicConfig
@@ -153,6 +155,19 @@ def group_entries(given: Mapping[str, str], broker: BrokerLayers) -> list[Config
     return entries
 
 
+def client_metrics_entries(given: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every option of a subscription to clients' metrics; ``given`` are its own."""
+    entries = []
+    for name, option in CLIENT_METRICS_OPTIONS.items():
+        value, source = option.render(option.default), ConfigSource.DEFAULT_CONFIG
+        synonyms: tuple[ConfigSynonym, ...] = ()
+        if name in given:
+            value, source = given[name], ConfigSource.CLIENT_METRICS_CONFIG
+            synonyms = (ConfigSynonym(name, value, source),)
+        entries.append(ConfigEntry(name, value, source, False, False, option.type, option.doc, synonyms))
+    return entries
+
+
 def broker_entries(broker: BrokerLayers) -> list[ConfigEntry]:
     """Every option of a broker, those without effect too; a value of unknown type is not shown.
 
@@ -161,7 +176,7 @@ def broker_entries(broker: BrokerLayers) -> list[ConfigEntry]:
     """
     given = {**broker.config.raw, **broker.every_broker, **broker.this_broker}
     alone = broker.config.optional_str("zookeeper.connect") is None
-    unlisted = DYNAMIC_ONLY | ONLY_WITH_ZOOKEEPER if alone else DYNAMIC_ONLY
+    unlisted = DYNAMIC_ONLY | OF_AUTHORIZERS | (ONLY_WITH_ZOOKEEPER if alone else frozenset())
     honoured = [
         name
         for name, option in BROKER_OPTIONS.items()
@@ -186,7 +201,7 @@ def default_broker_entries(broker: BrokerLayers) -> list[ConfigEntry]:
 
 
 def _broker_entry(name: str, broker: BrokerLayers) -> ConfigEntry:
-    option = BROKER_OPTIONS.get(name)
+    option = option_of(name)
     hidden = option.sensitive if option is not None else _may_be_secret(name)
     synonyms = broker.synonyms(name, hidden=hidden)
     return ConfigEntry(

@@ -1,8 +1,9 @@
 """Configuration that changes while the broker runs: checked, kept in the store, told to those it concerns.
 
 Precedence, highest first: a topic's or group's own entries, this broker's dynamic entries, those of every
-broker, the properties file, the default. Changes go to ``/config/topics/T``, ``/config/groups/G`` and
-``/config/brokers/N`` (or ``<default>``); they take effect when the image has them, whoever wrote them.
+broker, the properties file, the default. Changes go to ``/config/topics/T``, ``/config/groups/G``,
+``/config/client-metrics/S`` and ``/config/brokers/N`` (or ``<default>``); they take effect when the image
+has them, whoever wrote them.
 
 Invariant: what is in the store may be wrong (another version wrote it), what is in effect never is: an
 entry that cannot be used is passed over with one log line, and the next layer's value holds.
@@ -11,23 +12,31 @@ entry that cannot be used is passed over with one log line, and the next layer's
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Protocol
 
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.broker_options import option_of
+from tidelog.metadata.client_metrics import check_subscription
+from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.config_entries import (
     BrokerLayers,
     ConfigEntry,
     broker_entries,
+    client_metrics_entries,
     default_broker_entries,
     group_entries,
     topic_entries,
 )
+from tidelog.metadata.empty_configs import drop_empty
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.group_configs import check_group
-from tidelog.metadata.store import MetadataStore, put
+from tidelog.metadata.listener_options import ListenerConfig, listener_of
+from tidelog.metadata.secret_entries import SecretEntries
+from tidelog.metadata.store import MetadataStore, NoNode, put
+from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
 from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
 from tidelog.metadata.unsupported_options import (
     DYNAMIC_UNSUPPORTED,
@@ -41,6 +50,21 @@ logger = logging.getLogger(__name__)
 
 BrokerSubscriber = Callable[[frozenset[str]], None]
 TopicSubscriber = Callable[[str, TopicConfig], None]
+
+_TLS = frozenset(option.name for option in TLS_OPTIONS)
+
+
+class ListenerStores(Protocol):
+    """The keys and certificates of the listeners, as far as changes of options concern them."""
+
+    async def prepare(self, options_of: Callable[[str], ListenerConfig]) -> Callable[[], None]:
+        """Read the stores that options, as they would be, name; the function that puts them to use.
+
+        Raises :class:`ConfigError` if one cannot be used.
+        """
+
+    def look_again(self) -> None:
+        """Options may have changed."""
 
 
 class DynamicConfigs:
@@ -63,8 +87,11 @@ class DynamicConfigs:
         self._announce = announce
         self._image = feed.image
         self._config = config
+        self._secrets = SecretEntries(config)
         self._broker_subscribers: list[BrokerSubscriber] = []
         self._topic_subscribers: list[TopicSubscriber] = []
+        self.listener_stores: ListenerStores | None = None
+        """Asked before the stores of listeners change, and told when they may have; set by the broker."""
         for which in (config.node_id, None):
             for sentence in unmet_protection(self._image.broker_config(which)):
                 path = znodes.broker_config_path(which)
@@ -104,6 +131,10 @@ class DynamicConfigs:
         """Every option of a group, whether it exists or not."""
         return group_entries(self._image.group_configs.get(name, {}), self._layers())
 
+    def describe_client_metrics(self, name: str) -> list[ConfigEntry]:
+        """Every option of a subscription to clients' metrics, whether it exists or not."""
+        return client_metrics_entries(self._image.client_metrics.get(name, {}))
+
     def describe_broker(self) -> list[ConfigEntry]:
         """Every option of this broker."""
         return broker_entries(self._layers())
@@ -120,22 +151,11 @@ class DynamicConfigs:
         """Refuse a group's complete new entries with INVALID_CONFIG if one or their sum cannot be used."""
         check_group(entries, self._config)
 
-    def check_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
+    async def check_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
         """Refuse complete new dynamic entries of this or of every broker with INVALID_REQUEST, like Kafka."""
-        fixed = sorted(name for name in entries if not _is_dynamic(name))
-        if fixed:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-            )
-        single = sorted(name for name in entries if every_broker and _is_per_broker(name))
-        if single:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "Cannot update these configs at default cluster level, broker id must be specified: "
-                f"[{', '.join(single)}]",
-            )
+        self._check_broker_names(entries, every_broker=every_broker)
         for name, text in entries.items():
-            option = BROKER_OPTIONS.get(name)
+            option = option_of(name)
             try:
                 if option is not None:
                     option.parse(text)
@@ -146,8 +166,51 @@ class DynamicConfigs:
                 self._config.preview_dynamic(entries, self._this_broker())
             else:
                 self._config.preview_dynamic(self._every_broker(), entries)
+                self._check_open_listeners(entries)
+                await self._prepare_stores(entries)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+    def _check_broker_names(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
+        fixed = sorted(name for name in entries if not _is_dynamic(name))
+        if fixed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+            )
+        general = sorted(name for name in entries if name in _TLS)
+        if general:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the listener "
+                f"prefix: [{', '.join(general)}]",
+            )
+        single = sorted(name for name in entries if every_broker and _is_per_broker(name))
+        if single:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                f"[{', '.join(single)}]",
+            )
+
+    def _check_open_listeners(self, entries: Mapping[str, str]) -> None:
+        """Of a listener that is open, only the stores can change."""
+        now = self._this_broker()
+        for name in entries.keys() | now.keys():
+            listener, option = listener_of(name), option_of(name)
+            if listener is None or option is None or option.name in RECONFIGURABLE:
+                continue
+            if option.name in _TLS and entries.get(name) != now.get(name):
+                raise ConfigError(
+                    f"Configs cannot be updated dynamically for existing listener {listener}, restart broker "
+                    f"or create a new listener for update: {name}"
+                )
+
+    async def _prepare_stores(self, entries: Mapping[str, str]) -> Callable[[], None]:
+        if self.listener_stores is None or not any(map(listener_of, {*entries, *self._this_broker()})):
+            return lambda: None
+        return await self.listener_stores.prepare(
+            lambda listener: self._config.preview_for_listener(listener, entries)
+        )
 
     async def set_topic(
         self, name: str, entries: Mapping[str, str], *, foreign: Collection[str] = ()
@@ -161,13 +224,45 @@ class DynamicConfigs:
         self.check_group(entries)
         await self._put(znodes.group_config_path(name), entries)
 
+    async def set_client_metrics(self, name: str, entries: Mapping[str, str]) -> None:
+        """Check and keep a subscription to clients' metrics; one without entries is gone."""
+        check_subscription(name, entries)
+        await self._put_or_drop(znodes.client_metrics_path(name), entries)
+
     async def set_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
         """Check and keep the complete dynamic entries of this broker, or of every broker."""
-        self.check_broker(entries, every_broker=every_broker)
-        idle = sorted(name for name in entries if is_unsupported(name))
+        await self.check_broker(entries, every_broker=every_broker)
+        use_stores = None if every_broker else await self._prepare_stores(entries)
+        idle = sorted(name for name in entries if is_unsupported(name) and option_of(name) is None)
         if idle:
             logger.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
-        await self._put(znodes.broker_config_path(None if every_broker else self._config.node_id), entries)
+        which = None if every_broker else self._config.node_id
+        await self._put(znodes.broker_config_path(which), self._hidden(entries, which))
+        if use_stores is not None:
+            # Not left to the image: the same path again, which is no change of options, is to be read again.
+            use_stores()
+
+    def _hidden(self, entries: Mapping[str, str], which: int | None) -> dict[str, str]:
+        try:
+            return self._secrets.hidden(entries, self._image.broker_config(which))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+    async def set_user(self, name: str, entries: Mapping[str, str]) -> None:
+        """Keep the complete entries of a user, which whoever makes them has checked."""
+        await self._put_or_drop(znodes.user_config_path(name), entries)
+
+    async def set_quotas(self, entity: QuotaEntity, entries: Mapping[str, str]) -> None:
+        """Keep the complete entries of whomever quotas are for, which whoever makes them has checked."""
+        await self._put_or_drop(znodes.quota_path(entity), entries)
+
+    async def _put_or_drop(self, path: str, entries: Mapping[str, str]) -> None:
+        try:
+            if not entries and await drop_empty(self._store, path):
+                return
+        except NoNode:
+            return
+        await self._put(path, entries)
 
     async def _put(self, path: str, entries: Mapping[str, str]) -> None:
         await put(self._store, path, znodes.encode_config(entries))
@@ -182,15 +277,15 @@ class DynamicConfigs:
         return BrokerLayers(self._config, self._this_broker(), self._every_broker())
 
     def _this_broker(self) -> dict[str, str]:
-        return _usable(self._image.broker_config(self._config.node_id))
+        return _usable(self._secrets.shown(self._image.broker_config(self._config.node_id)))
 
     def _every_broker(self) -> dict[str, str]:
-        return _usable(self._image.broker_config(None))
+        return _usable(self._secrets.shown(self._image.broker_config(None)))
 
     def _apply_broker(self) -> frozenset[str]:
         for which in (self._config.node_id, None):
             entries = self._image.broker_config(which)
-            unusable = sorted(entries.keys() - _usable(entries))
+            unusable = sorted(entries.keys() - _usable(self._secrets.shown(entries)))
             if unusable:
                 names = ", ".join(unusable)
                 logger.warning("Dynamic broker options that cannot be used are passed over: %s", names)
@@ -200,43 +295,50 @@ class DynamicConfigs:
             logger.error("Dynamic broker options contradict each other and are passed over: %s", error)
             return frozenset()
 
-    def _on_change(self, delta: ImageDelta) -> None:
+    def _on_change(self, delta: ImageDelta) -> Iterator[None]:
+        """In steps: a default of the broker's concerns every topic."""
         topics = set(delta.topic_configs)
         if delta.broker_configs & {None, self._config.node_id}:
             before = self._config.topic_defaults()
             changed = self._apply_broker()
             for subscriber in self._broker_subscribers if changed else ():
                 subscriber(changed)
+            if self.listener_stores is not None:
+                self.listener_stores.look_again()
             if before != self._config.topic_defaults():
                 topics.update(self._image.topics)
         for topic in sorted(topics & self._image.topics.keys()):
-            effective = self.topic(topic)
-            for notify in self._topic_subscribers:
-                notify(topic, effective)
+            # Others are served between two topics, and one may be gone by then.
+            if topic in self._image.topics:
+                effective = self.topic(topic)
+                for notify in self._topic_subscribers:
+                    notify(topic, effective)
+                yield
 
 
 def _is_dynamic(name: str) -> bool:
-    option = BROKER_OPTIONS.get(name)
+    option = option_of(name)
     if option is not None:
         return option.dynamic != "read-only"
     return name in DYNAMIC_UNSUPPORTED or not is_unsupported(name) or name.startswith("listener.name.")
 
 
 def _is_per_broker(name: str) -> bool:
-    option = BROKER_OPTIONS.get(name)
+    option = option_of(name)
     return option is not None and option.dynamic == "per-broker"
 
 
 def _usable(entries: Mapping[str, str]) -> dict[str, str]:
-    """Dynamic entries without those that are read-only, have a bad value or ask for protection."""
+    """Dynamic entries without those that are read-only, have a bad value, ask for protection, or are about
+    the TLS of all listeners."""
     usable = {}
     for name, text in entries.items():
-        option = BROKER_OPTIONS.get(name)
+        option = option_of(name)
         try:
             if option is not None:
                 option.parse(text)
         except BadValueError:
             continue
-        if _is_dynamic(name) and not is_protection(name, text):
+        if _is_dynamic(name) and name not in _TLS and not is_protection(name, text):
             usable[name] = text
     return usable

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
+from tidelog.metadata.client_quotas import QuotaEntity, parse_quotas
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode
 
@@ -35,6 +36,10 @@ class ImageDelta(Struct):
     broker_configs: set[int | None] = field(default_factory=set)
     """Brokers whose dynamic options changed; None for those of every broker."""
     group_configs: set[str] = field(default_factory=set)
+    client_metrics: set[str] = field(default_factory=set)
+    user_configs: set[str] = field(default_factory=set)
+    quotas: set[QuotaEntity] = field(default_factory=set)
+    delegation_tokens: set[str] = field(default_factory=set)
     controller: bool = False
     features: bool = False
 
@@ -45,6 +50,10 @@ class ImageDelta(Struct):
             or self.brokers
             or self.broker_configs
             or self.group_configs
+            or self.client_metrics
+            or self.user_configs
+            or self.quotas
+            or self.delegation_tokens
             or self.controller
             or self.features
         )
@@ -66,6 +75,9 @@ class Feed(Protocol):
 
     async def caught_up(self) -> None:
         """Wait until every write that has been acknowledged before this call is in the image."""
+
+    async def announce_token(self, token_id: str) -> None:
+        """A delegation token was written or removed: tell all who use the store; here it holds afterwards."""
 
     async def close(self) -> None:
         """Stop following."""
@@ -99,6 +111,10 @@ class MetadataFeed:
         """Wait until every write that has been acknowledged before this call is in the image."""
         while self._task is not None:
             await asyncio.shield(self._task)
+
+    async def announce_token(self, token_id: str) -> None:
+        """Nobody else uses the store: its watch tells of everything."""
+        await self.caught_up()
 
     async def close(self) -> None:
         """Stop following, after what is already queued."""
@@ -167,6 +183,22 @@ async def load_configs(store: MetadataStore, image: MetadataImage) -> None:
         await _refresh_broker_config(store, image, entity, delta)
     for entity in await _children(store, f"{znodes.CONFIG}/groups"):
         await _refresh_group_config(store, image, entity, delta)
+    for entity in await _children(store, znodes.CLIENT_METRICS):
+        await _refresh_client_metrics(store, image, entity, delta)
+    for entity in await _children(store, znodes.USER_CONFIGS):
+        await _refresh_user_config(store, image, entity, delta)
+        of_user = f"{znodes.USER_CONFIGS}/{entity}/clients"
+        for client_id in await _children(store, of_user):
+            await _refresh_quotas(store, image, f"{of_user}/{client_id}", delta)
+    for parent in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
+        for entity in await _children(store, parent):
+            await _refresh_quotas(store, image, f"{parent}/{entity}", delta)
+    for token_id in await _children(store, znodes.DELEGATION_TOKENS):
+        try:
+            await _refresh_token(store, image, token_id, delta)
+        except StorageError as error:
+            # Users make tokens: one that cannot be read is good for nobody, and stops no broker.
+            logger.error("Delegation token %s is passed over: %s", token_id, error)
 
 
 async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[Change]) -> ImageDelta:
@@ -194,6 +226,14 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
                     await _refresh_broker_config(store, image, entity, delta)
                 case ["config", "groups", entity]:
                     await _refresh_group_config(store, image, entity, delta)
+                case ["config", "client-metrics", entity]:
+                    await _refresh_client_metrics(store, image, entity, delta)
+                case ["config", "users", entity]:
+                    await _refresh_user_config(store, image, entity, delta)
+                case ["config", "users", _, "clients", _] | ["config", "clients" | "ips", _]:
+                    await _refresh_quotas(store, image, path, delta)
+                case ["delegation_token", "tokens", token_id]:
+                    await _refresh_token(store, image, token_id, delta)
                 case ["admin", "delete_topics", topic]:
                     await _refresh_deleting(store, image, topic, delta)
                 case _:
@@ -314,6 +354,50 @@ async def _refresh_group_config(
     group = znodes.group_of_config_node(entity)
     if image.put_group_config(group, await _config(store, znodes.config_path("groups", entity))):
         delta.group_configs.add(group)
+
+
+async def _refresh_client_metrics(
+    store: MetadataStore, image: MetadataImage, entity: str, delta: ImageDelta
+) -> None:
+    name = znodes.subscription_of_config_node(entity)
+    if image.put_client_metrics(name, await _config(store, znodes.config_path("client-metrics", entity))):
+        delta.client_metrics.add(name)
+
+
+async def _refresh_user_config(
+    store: MetadataStore, image: MetadataImage, entity: str, delta: ImageDelta
+) -> None:
+    path = znodes.config_path("users", entity)
+    entries = await _config(store, path)
+    _put_quotas(image, path, entries, delta)
+    if entity == znodes.DEFAULT_ENTITY:
+        # The quotas of users who have none; a user of that name is written otherwise.
+        return
+    user = znodes.user_of_config_node(entity)
+    if image.put_user_config(user, entries):
+        delta.user_configs.add(user)
+
+
+async def _refresh_quotas(store: MetadataStore, image: MetadataImage, path: str, delta: ImageDelta) -> None:
+    _put_quotas(image, path, await _config(store, path), delta)
+
+
+def _put_quotas(image: MetadataImage, path: str, entries: dict[str, str], delta: ImageDelta) -> None:
+    entity = znodes.quota_entity_of(path)
+    if entity is not None and image.put_quotas(entity, parse_quotas(path, entries)):
+        delta.quotas.add(entity)
+
+
+async def _refresh_token(
+    store: MetadataStore, image: MetadataImage, token_id: str, delta: ImageDelta
+) -> None:
+    # Few clusters have any.
+    from tidelog.metadata.token_znodes import decode_token
+
+    found = await _get(store, f"{znodes.DELEGATION_TOKENS}/{token_id}")
+    token = decode_token(token_id, found[0]) if found is not None else None
+    if image.put_delegation_token(token_id, token):
+        delta.delegation_tokens.add(token_id)
 
 
 async def _refresh_deleting(

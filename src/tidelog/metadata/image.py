@@ -12,14 +12,20 @@ anything changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, ZERO_UUID, Uuid
+from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.znodes import NO_LEADER, BrokerRegistration, PartitionState, TopicAssignment
 
+if TYPE_CHECKING:
+    # Few clusters have any.
+    from tidelog.security.delegation_token import DelegationToken
+
 _K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class PartitionImage(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +86,13 @@ class MetadataImage:
         """Dynamic options of every broker, as text."""
         self.group_configs: dict[str, dict[str, str]] = {}
         """A group's own options, as text."""
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """Subscriptions to clients' metrics by their names, as text."""
+        self.user_configs: dict[str, dict[str, str]] = {}
+        """What is kept of a user, as text: SCRAM credentials, and quotas, which ``quotas`` has too."""
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
+        """The quotas of users, client ids and IP addresses."""
+        self.delegation_tokens: dict[str, DelegationToken] = {}
         self.features: dict[str, int] = {}
         self.features_epoch: int = -1
         """The version of the feature node, by which clients tell old feature levels from new ones."""
@@ -172,6 +185,27 @@ class MetadataImage:
         """Replace a group's options; empty ones are forgotten."""
         return _put(self.group_configs, group, config)
 
+    def put_client_metrics(self, name: str, config: dict[str, str]) -> bool:
+        """Replace a subscription to clients' metrics; one without entries is forgotten."""
+        return _put(self.client_metrics, name, config)
+
+    def put_user_config(self, user: str, config: dict[str, str]) -> bool:
+        """Replace what is kept of a user; one of whom nothing is kept is forgotten."""
+        return _put(self.user_configs, user, config)
+
+    def put_quotas(self, entity: QuotaEntity, quotas: dict[str, float]) -> bool:
+        """Replace an entity's quotas; one that has none is forgotten."""
+        return _put(self.quotas, entity, quotas)
+
+    def put_delegation_token(self, token_id: str, token: DelegationToken | None) -> bool:
+        """Install a delegation token, or forget it."""
+        changed = self.delegation_tokens.get(token_id) != token
+        if token is None:
+            self.delegation_tokens.pop(token_id, None)
+        else:
+            self.delegation_tokens[token_id] = token
+        return changed
+
     def put_broker_config(self, broker_id: int | None, config: dict[str, str]) -> bool:
         """Replace the dynamic options of one broker, or with None of every broker."""
         if broker_id is not None:
@@ -181,7 +215,7 @@ class MetadataImage:
         return changed
 
 
-def _put(table: dict[_K, dict[str, str]], key: _K, config: dict[str, str]) -> bool:
+def _put(table: dict[_K, dict[str, _V]], key: _K, config: dict[str, _V]) -> bool:
     changed = table.get(key, {}) != config
     if config:
         table[key] = config

@@ -28,6 +28,16 @@ class Listener(NamedTuple):
     port: int
     security_protocol: str
 
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients log in on it."""
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether it is encrypted."""
+        return self.security_protocol.endswith("SSL")
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"

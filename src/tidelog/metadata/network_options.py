@@ -60,8 +60,8 @@ LISTENER_OPTIONS: tuple[Option, ...] = (
         "listener.security.protocol.map",
         "string",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT listeners "
-        "can be opened so far.",
+        "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs: PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL.",
         importance="low",
     ),
     option(
@@ -184,6 +184,105 @@ SOCKET_OPTIONS: tuple[Option, ...] = (
         "logged with the function that it was in, one line a second at most; 0 looks for none.",
         at_least(0),
         importance="low",
+        internal=True,
+    ),
+)
+
+METRICS_OPTIONS: tuple[Option, ...] = (
+    option(
+        "metrics.listeners",
+        "list",
+        (),
+        "Addresses on which the broker tells of itself over HTTP, each as HOST:PORT: /metrics in Prometheus' "
+        "and OpenMetrics' text, /live and /ready, who is connected for `tidelog clients` and `tidelog top`. "
+        "Nobody has to log in there: name an address that only those can reach who may know, or write "
+        "https://HOST:PORT, which has TLS by the ssl options, or those of listener.name.metrics, and asks "
+        "for certificates with ssl.client.auth=required. Kafka has no such option.",
+        distinct_items(),
+        internal=True,
+    ),
+    option(
+        "tidelog.metrics.names",
+        "string",
+        "classic",
+        "Which names figures have: classic ones as the JMX exporter and Strimzi's rules for it give them "
+        "(..._messagesin_total), or those of Strimzi's Metrics Reporter (..._messagesinpersec_total).",
+        one_of("classic", "reporter"),
+        importance="low",
+        internal=True,
+    ),
+    option(
+        "tidelog.metrics.max.group.series",
+        "int",
+        20_000,
+        "Of so many committed offsets at most the lag is shown; how many were left out is a figure, too.",
+        at_least(0),
+        importance="low",
+        internal=True,
+    ),
+    option(
+        "tidelog.otlp.endpoint",
+        "string",
+        "",
+        "An OpenTelemetry collector that everything of /metrics is sent to, OTLP over HTTP: "
+        "http://HOST:PORT or https://HOST:PORT; where no path is given, it is /v1/metrics. Nothing is sent "
+        "without.",
+        internal=True,
+    ),
+    option(
+        "tidelog.otlp.headers",
+        "password",
+        None,
+        "Headers for the collector, NAME=VALUE with commas between them, for example "
+        "Authorization=Bearer abc.",
+        importance="low",
+        internal=True,
+    ),
+    option(
+        "tidelog.otlp.interval.ms",
+        "int",
+        60_000,
+        "How often metrics are sent to the collector.",
+        at_least(100),
+        importance="low",
+        internal=True,
+    ),
+    option(
+        "tidelog.otlp.timeout.ms",
+        "int",
+        10_000,
+        "For how long the collector is waited for.",
+        at_least(1),
+        importance="low",
+        internal=True,
+    ),
+    option(
+        "telemetry.max.bytes",
+        "int",
+        1024 * 1024,
+        "How large the metrics may be that a client pushes at once, packed and unpacked.",
+        at_least(1),
+        importance="low",
+    ),
+    option(
+        "tidelog.client.metrics.max.series",
+        "int",
+        20_000,
+        "So many figures are kept at most of those that clients push; how many were left out is a figure, "
+        "too.",
+        at_least(0),
+        importance="low",
+        internal=True,
+    ),
+    option(
+        "tidelog.slow.request.log.ms",
+        "long",
+        -1,
+        "Requests that take longer than this are logged, one line each, with the parts of that time. Time "
+        "that a client asked to wait, for records or for other members, does not count. -1 logs none.",
+        at_least(-1),
+        importance="low",
+        dynamic="cluster-wide",
         internal=True,
     ),
 )

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tidelog.metadata.listener_options import PREFIX, bare_names
+
 
 class UnsupportedOptions(NamedTuple):
     """A group of option names and why they have no effect."""
@@ -36,57 +38,47 @@ def _group(subject: str, reason: str, starred: str, *, protects: bool = False) -
 UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     _group(
         "Security",
-        "Only PLAINTEXT listeners exist so far; there is nothing to authenticate or authorise with. A broker "
-        "whose configuration sets one of these does not start, unless the value switches protection off.",
+        "What of security this release does not have; classes and providers of the JVM cannot be used. A "
+        "broker whose configuration sets one of these does not start, unless the value switches protection "
+        "off or is what Java does by itself.",
         """
-        allow.everyone.if.no.acl.found authorizer.class.name connection.failed.authentication.delay.ms
-        connections.max.reauth.ms delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-        delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
-        early.start.listeners password.encoder.cipher.algorithm password.encoder.iterations
-        password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
-        password.encoder.secret principal.builder.class* sasl.client.callback.handler.class
-        sasl.enabled.mechanisms* sasl.jaas.config* sasl.kerberos.kinit.cmd*
-        sasl.kerberos.min.time.before.relogin* sasl.kerberos.principal.to.local.rules*
-        sasl.kerberos.service.name* sasl.kerberos.ticket.renew.jitter*
-        sasl.kerberos.ticket.renew.window.factor* sasl.login.callback.handler.class sasl.login.class
+        delegation.token.master.key early.start.listeners principal.builder.class*
+        sasl.client.callback.handler.class sasl.login.class
         sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds*
         sasl.login.refresh.min.period.seconds* sasl.login.refresh.window.factor*
         sasl.login.refresh.window.jitter* sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-        sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol*
+        sasl.mechanism.controller.protocol
         sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
         sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
         sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
         sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
         sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-        sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-        sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
-        security.providers ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites* ssl.client.auth*
-        ssl.enabled.protocols* ssl.endpoint.identification.algorithm* ssl.engine.factory.class*
-        ssl.key.password* ssl.keymanager.algorithm* ssl.keystore.certificate.chain* ssl.keystore.key*
-        ssl.keystore.location* ssl.keystore.password* ssl.keystore.type* ssl.principal.mapping.rules
-        ssl.protocol* ssl.provider* ssl.secure.random.implementation* ssl.trustmanager.algorithm*
-        ssl.truststore.certificates* ssl.truststore.location* ssl.truststore.password* ssl.truststore.type*
-        super.users
+        sasl.oauthbearer.assertion.template.file
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class security.providers
+        ssl.engine.factory.class* ssl.keymanager.algorithm* ssl.provider* ssl.trustmanager.algorithm*
         """,
         protects=True,
     ),
     _group(
-        "Security of ZooKeeper",
-        "Connections to ZooKeeper have neither TLS nor ACLs yet. A broker whose configuration sets one of "
-        "these does not start, unless the value switches protection off.",
+        "Renewal of Kerberos tickets",
+        "A broker's tickets come from its keytab, and Kerberos' library fetches new ones by itself when half "
+        "of their time is over; kinit is never run.",
         """
-        zookeeper.clientCnxnSocket zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
-        zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
-        zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
-        zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
-        zookeeper.ssl.protocol zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password
-        zookeeper.ssl.truststore.type
+        sasl.kerberos.kinit.cmd* sasl.kerberos.min.time.before.relogin* sasl.kerberos.ticket.renew.jitter*
+        sasl.kerberos.ticket.renew.window.factor*
+        """,
+    ),
+    _group(
+        "Random numbers",
+        "OpenSSL has its own generator.",
+        "ssl.secure.random.implementation*",
+    ),
+    _group(
+        "Security of ZooKeeper",
+        "Whether a certificate of ZooKeeper's was revoked is not looked up. A broker whose configuration "
+        "sets one of these does not start, unless the value switches it off.",
+        """
+        zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable
         """,
         protects=True,
     ),
@@ -109,7 +101,7 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
         controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
         controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
         controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-        controller.quota.window.num controller.quota.window.size.seconds eligible.leader.replicas.enable
+        eligible.leader.replicas.enable
         initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
         internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes metadata.log.dir
         metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
@@ -193,20 +185,20 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     ),
     _group(
         "Quotas",
-        "No client is throttled.",
+        "Defaults are set as quotas of the default client; classes of the JVM cannot be used; moves between "
+        "log directories keep to their rate at any moment, without windows.",
         """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        client.quota.callback.class quota.consumer.default quota.producer.default quota.window.num
-        quota.window.size.seconds
+        client.quota.callback.class quota.consumer.default quota.producer.default
         """,
     ),
     _group(
         "Metrics",
-        "No metrics are exported yet.",
+        "Figures are told over HTTP (metrics.listeners) or sent over OTLP (tidelog.otlp.endpoint); no Java "
+        "class can be loaded to report them.",
         """
         auto.include.jmx.reporter kafka.metrics.polling.interval.secs kafka.metrics.reporters
         metric.reporters* metrics.num.samples metrics.recording.level metrics.sample.window.ms
-        telemetry.max.bytes
         """,
     ),
     _group(
@@ -236,21 +228,23 @@ KNOWN_UNSUPPORTED: frozenset[str] = frozenset(name for group in UNSUPPORTED for 
 DYNAMIC_UNSUPPORTED: frozenset[str] = frozenset(name for group in UNSUPPORTED for name in group.dynamic)
 """Those that Kafka takes dynamically."""
 
-PREFIXES = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.", "kafka.csv.metrics.")
+PREFIXES = (
+    "listener.name.",
+    "authorizer.zookeeper.",
+    "config.providers.",
+    "rlmm.config.",
+    "rsm.config.",
+    "kafka.csv.metrics.",
+)
 """Families of options whose names a configuration makes up itself."""
-
-_LISTENER_PREFIX = "listener.name."
 
 _PROTECTING: frozenset[str] = frozenset(
     name for group in UNSUPPORTED if group.protects for name in group.names
 )
 
 _OFF: dict[str, str] = {
-    "allow.everyone.if.no.acl.found": "true",
-    "connections.max.reauth.ms": "0",
-    "ssl.client.auth": "none",
-    "zookeeper.set.acl": "false",
-    "zookeeper.ssl.client.enable": "false",
+    "ssl.keymanager.algorithm": "sunx509",
+    "ssl.trustmanager.algorithm": "pkix",
     "zookeeper.ssl.crl.enable": "false",
     "zookeeper.ssl.ocsp.enable": "false",
 }
@@ -266,11 +260,8 @@ def is_protection(name: str, value: str) -> bool:
     """Whether an entry asks for protection that there is not, for all listeners or for one."""
     if not value.strip():
         return False
-    if name.startswith(_LISTENER_PREFIX):
-        # listener.name.<listener>.<option>, or .<mechanism>.<option>; neither name has a dot.
-        parts = name.removeprefix(_LISTENER_PREFIX).split(".")
-        names = (".".join(parts[1:]), ".".join(parts[2:]))
-        return any(is_protection(each, value) for each in names if each)
+    if name.startswith(PREFIX):
+        return any(is_protection(each, value) for each in bare_names(name))
     return name in _PROTECTING and value.strip().lower() != _OFF.get(name)
 
 
@@ -279,7 +270,7 @@ def unmet_protection(entries: Mapping[str, str]) -> Iterator[str]:
     names = sorted(name for name, value in entries.items() if is_protection(name, value))
     if names:
         yield (
-            f"{', '.join(names)}: this release has no TLS, no authentication and no access control, and does "
-            "not run as if it had. Remove the options to run a broker that is open to whoever reaches it, or "
-            "stay with Apache Kafka for this cluster"
+            f"{', '.join(names)}: this release cannot honour what these ask for, and does not run as if it "
+            "did. Remove the options to run without that protection, or stay with Apache Kafka for this "
+            "cluster"
         )

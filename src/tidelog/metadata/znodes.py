@@ -18,6 +18,7 @@ import msgspec
 
 from tidelog.errors import ConfigError, StorageError
 from tidelog.ids import TopicPartition, Uuid, uuid_from_text, uuid_to_text
+from tidelog.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from tidelog.metadata.listeners import Listener, parse_listeners
 
 CONTROLLER = "/controller"
@@ -43,7 +44,15 @@ CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
 """What Kafka 3.9 keeps configs of in ZooKeeper."""
 GROUP_CONFIGS = "/config/groups"
 """Of Kafka 4, so made for the first group that has options: Kafka 3.9 has no such node."""
+CLIENT_METRICS = "/config/client-metrics"
+"""The same for subscriptions to clients' metrics, which Kafka 3.9 has without ZooKeeper only."""
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
+DELEGATION_TOKENS = "/delegation_token/tokens"
 DEFAULT_ENTITY = "<default>"
+SCRAM_SALT_SECRET = "/tidelog/scram_salt_secret"
+"""Ours alone: Kafka tells names that exist from others by what it answers."""
 
 PERSISTENT_PATHS: tuple[str, ...] = (
     "/consumers",
@@ -88,7 +97,7 @@ def partition_state_path(partition: TopicPartition) -> str:
 
 
 def config_path(kind: str, entity: str) -> str:
-    """The overrides of one topic, broker, …; ``kind`` is one of :data:`CONFIG_TYPES`, or ``groups``."""
+    """The overrides of one topic, broker, …; ``kind`` is one of :data:`CONFIG_TYPES`, or another's."""
     return f"{CONFIG}/{kind}/{entity}"
 
 
@@ -104,12 +113,67 @@ def broker_config_path(broker_id: int | None) -> str:
 
 def group_config_path(group: str) -> str:
     """A group's options. Its id may hold anything, so it is escaped, as Kafka does with users and clients."""
-    escaped = quote(group, safe="-_").replace("~", "%7E").replace(".", "%2E" if set(group) == {"."} else ".")
-    return config_path("groups", escaped)
+    return config_path("groups", sanitized(group))
+
+
+def client_metrics_path(name: str) -> str:
+    """A subscription to clients' metrics; its name may hold anything."""
+    return config_path("client-metrics", sanitized(name))
+
+
+def user_config_path(user: str) -> str:
+    """What is kept of a user."""
+    return config_path("users", sanitized(user))
+
+
+def user_of_config_node(entity: str) -> str:
+    """The user whom a node is about."""
+    return unquote(entity)
+
+
+def quota_path(entity: QuotaEntity) -> str:
+    """The quotas of a user, a client id, both together, or an IP address; see ``client_quotas``."""
+    nodes = {kind: DEFAULT_ENTITY if name is None else sanitized(name) for kind, name in entity}
+    if IP in nodes:
+        return f"{IP_CONFIGS}/{nodes[IP]}"
+    if USER not in nodes:
+        return f"{CLIENT_CONFIGS}/{nodes[CLIENT_ID]}"
+    of_user = f"{USER_CONFIGS}/{nodes[USER]}"
+    return f"{of_user}/clients/{nodes[CLIENT_ID]}" if CLIENT_ID in nodes else of_user
+
+
+def quota_entity_of(path: str) -> QuotaEntity | None:
+    """Whose quotas a node has; None if it can have none."""
+    match path[1:].split("/"):
+        case ["config", "users", user]:
+            return ((USER, _entity_name(user)),)
+        case ["config", "users", user, "clients", client_id]:
+            return (USER, _entity_name(user)), (CLIENT_ID, _entity_name(client_id))
+        case ["config", "clients", client_id]:
+            return ((CLIENT_ID, _entity_name(client_id)),)
+        case ["config", "ips", ip]:
+            return ((IP, _entity_name(ip)),)
+    return None
+
+
+def _entity_name(node: str) -> str | None:
+    return None if node == DEFAULT_ENTITY else unquote(node)
+
+
+def sanitized(name: str) -> str:
+    """A name that may hold anything, as that of a node: Kafka's way for users, clients and their like."""
+    escaped = quote(name, safe="-_").replace("~", "%7E")
+    # No node can be called "." or "..".
+    return escaped.replace(".", "%2E") if set(name) == {"."} else escaped
 
 
 def group_of_config_node(entity: str) -> str:
     """The group whose options a node has."""
+    return unquote(entity)
+
+
+def subscription_of_config_node(entity: str) -> str:
+    """The subscription to clients' metrics that a node has."""
     return unquote(entity)
 
 

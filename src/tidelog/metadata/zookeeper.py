@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -38,7 +39,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.exceptions import ConnectionClosedError as KazooClosedError
-from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
 from tidelog.errors import TidelogError
 from tidelog.metadata.store import (
@@ -63,7 +64,9 @@ from tidelog.metadata.store import (
     ensure_path,
 )
 from tidelog.metadata.zookeeper_outcome import outcome_of
+from tidelog.metadata.zookeeper_security import OPEN, TlsHandler, ZooKeeperSecurity
 from tidelog.metadata.zookeeper_watch import Watch
+from tidelog.metrics.histogram import Histogram
 
 logger = logging.getLogger(__name__)
 
@@ -75,43 +78,84 @@ class ZooKeeperUnreachableError(TidelogError):
     """No server of the ensemble answered in time."""
 
 
+class ZooKeeperRefusedError(StoreError):
+    """The ensemble does not take this broker for who it says it is."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            path,
+            "ZooKeeper refuses the login of this broker: check user name and password in "
+            "tidelog.zookeeper.jaas.config against the section Server of ZooKeeper's JAAS file",
+        )
+
+
 class ZooKeeperStore:
     """One session after the other with an ensemble; made with :meth:`connect`."""
 
-    def __init__(self, connect: str, session_timeout_ms: int) -> None:
+    def __init__(self, connect: str, session_timeout_ms: int, security: ZooKeeperSecurity = OPEN) -> None:
         hosts, slash, chroot = connect.partition("/")
         self._hosts = hosts
         self._chroot = slash + chroot.strip("/") if chroot.strip("/") else ""
         self._loop = asyncio.get_running_loop()
-        self._client = KazooClient(hosts, timeout=session_timeout_ms / 1000, logger=logger.getChild("kazoo"))
+        self._security = security
+        self._client = KazooClient(
+            hosts,
+            timeout=session_timeout_ms / 1000,
+            logger=logger.getChild("kazoo"),
+            **security.client_arguments(),
+        )
         self._client.add_listener(self._state_changed)
         self._connected = asyncio.Event()
         self._session = 0
         self._generation = 0
         self._closed = False
+        self._refused = False
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches: set[Watch] = set()
+        self.latency_us = Histogram()
+        """How long the ensemble took to answer."""
+        self.disconnects = 0
+        self.expiries = 0
 
     @classmethod
     async def connect(
-        cls, connect: str, *, session_timeout_ms: int = 18_000, connection_timeout_ms: int | None = None
+        cls,
+        connect: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int | None = None,
+        security: ZooKeeperSecurity = OPEN,
     ) -> ZooKeeperStore:
         """Open a session; ``connect`` is ``host:port,host:port/chroot``, whose chroot is made if it is
         missing."""
-        store = cls(connect, session_timeout_ms)
+        store = cls(connect, session_timeout_ms, security)
         store._client.start_async()
         try:
             async with asyncio.timeout((connection_timeout_ms or session_timeout_ms) / 1000):
                 await store._connected.wait()
+                # kazoo says that it is connected before it has logged in; what is asked comes after that.
+                await store.exists("/")
                 if store._chroot:
                     await ensure_path(store, store._chroot)
                     store._client.chroot = store._chroot
         except TimeoutError:
             await store.close()
-            raise ZooKeeperUnreachableError(
-                f"no ZooKeeper server answers at {store._hosts}: start it, or mend zookeeper.connect"
-            ) from None
+            raise ZooKeeperUnreachableError(store._why_unreachable()) from None
+        except BaseException:
+            await store.close()
+            raise
         return store
+
+    def _why_unreachable(self) -> str:
+        handler = self._client.handler
+        if isinstance(handler, TlsHandler):
+            why = handler.failure or "it ends connections once they are there"
+            return (
+                f"there is no TLS connection to ZooKeeper at {self._hosts}: {why}; check that it is up, that "
+                "zookeeper.connect names its ports for TLS, zookeeper.ssl.truststore.location, and "
+                "zookeeper.ssl.keystore.location if it asks for a certificate"
+            )
+        return f"no ZooKeeper server answers at {self._hosts}: start it, or mend zookeeper.connect"
 
     # Reading
 
@@ -222,9 +266,11 @@ class ZooKeeperStore:
     def _state_changed(self, state: str) -> None:
         """Runs in a thread of kazoo's, which must not be held up."""
         session = self._client.client_id[0] if self._client.client_id else 0
-        self._loop.call_soon_threadsafe(self._take_state, state, session)
+        # Asked here and not on the loop: a moment after the refusal kazoo is merely closed.
+        refused = self._client.client_state == KeeperState.AUTH_FAILED
+        self._loop.call_soon_threadsafe(self._take_state, state, session, refused)
 
-    def _take_state(self, state: str, session: int) -> None:
+    def _take_state(self, state: str, session: int, refused: bool) -> None:
         if self._closed:
             return
         match state:
@@ -234,11 +280,17 @@ class ZooKeeperStore:
                 told = SessionState.CONNECTED
             case KazooState.SUSPENDED:
                 self._connected.clear()
+                self.disconnects += 1
                 told = SessionState.SUSPENDED
             case _:
                 self._connected.clear()
                 self._generation += 1
+                self.expiries += 1
                 told = SessionState.EXPIRED
+                if refused:
+                    # There will be no other session: whoever asks is told so.
+                    self._refused = True
+                    self._connected.set()
         logger.info("ZooKeeper session 0x%x is %s", self._session, told.value)
         for listener in tuple(self._listeners):
             listener(told)
@@ -285,7 +337,8 @@ class ZooKeeperStore:
         for op in ops:
             match op:
                 case Create(path, data, ephemeral, sequential):
-                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                    acl = self._security.acl_of(path)
+                    transaction.create(path, data, acl, ephemeral=ephemeral, sequence=sequential)
                 case Set(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
@@ -299,6 +352,8 @@ class ZooKeeperStore:
         await self._connected.wait()
         if self._closed:
             raise StoreClosed(path, "the connection to ZooKeeper was closed")
+        if self._refused:
+            raise ZooKeeperRefusedError(path)
         if generation != self._generation:
             raise SessionExpired(path)
         try:
@@ -306,9 +361,11 @@ class ZooKeeperStore:
         except SessionExpiredError:
             raise SessionExpired(path) from None
         except KazooClosedError:
+            if self._refused:
+                raise ZooKeeperRefusedError(path) from None
             raise StoreClosed(path, "the connection to ZooKeeper was closed") from None
         except AuthFailedError as error:
-            raise StoreError(path, "ZooKeeper refuses this client's credentials") from error
+            raise ZooKeeperRefusedError(path) from error
         except _LOST:
             # Wait for the loop to hear of it, lest the next attempt meets the same dead connection.
             await asyncio.sleep(0.01)
@@ -318,8 +375,10 @@ class ZooKeeperStore:
 
     def _answer(self, pending: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
+        began_s = time.monotonic()
 
         def done(result: Any) -> None:
+            self.latency_us.add((time.monotonic() - began_s) * 1_000_000)
             self._loop.call_soon_threadsafe(_settle, future, result)
 
         pending.rawlink(done)

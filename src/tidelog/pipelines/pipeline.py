@@ -24,7 +24,7 @@ class PipelineSettings:
 
     bootstrap_servers: str
     directory: Path
-    """Everything it keeps on disk: ``checkpoints/<pipeline>``, ``lake/``, ``tables.sqlite``."""
+    """All that it keeps on disk: ``checkpoints/<pipeline>``, ``lake/``, ``earnings/``, ``tables.sqlite``."""
     trigger: str = "2 seconds"
     """The time between micro-batches; ``available-now`` works off what is there and stops."""
     starting_offsets: str = "earliest"
@@ -36,6 +36,10 @@ class PipelineSettings:
     keyspace: str = "tidelog"
     client_options: Mapping[str, str] = field(default_factory=dict)
     """Further ``kafka.*`` options for sources and sinks, without the prefix."""
+    min_partitions: int | None = None
+    """At least so many tasks read a micro-batch; None makes about one for each core."""
+    state_partitions: int | None = None
+    """Parts of a new state, whatever the number of cores is later; None takes the pipeline's default."""
     topics_exist: bool = False
     """Who runs the pipelines has seen to their topics: none of them needs to look."""
 

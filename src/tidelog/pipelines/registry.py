@@ -12,11 +12,11 @@ from tidelog.errors import TidelogError
 from tidelog.pipelines.pipeline import Pipeline
 
 PIPELINES = {
-    "collect": "tidelog.pipelines.collect.job",
-    "account-switch": "tidelog.pipelines.account_switch.job",
-    "invite-fraud": "tidelog.pipelines.invite_fraud.job",
-    "phone-region": "tidelog.pipelines.phone_region.job",
-    "earnings": "tidelog.pipelines.earnings.job",
+    "collect": "tidelog.pipelines.jobs.collect.job",
+    "account-switch": "tidelog.pipelines.jobs.account_switch.job",
+    "invite-fraud": "tidelog.pipelines.jobs.invite_fraud.job",
+    "phone-region": "tidelog.pipelines.jobs.phone_region.job",
+    "earnings": "tidelog.pipelines.jobs.earnings.job",
 }
 """Names, and the modules that define ``PIPELINE``."""
 

@@ -1,7 +1,7 @@
 """Runs pipelines in one Spark session: starts their queries, follows them, stops them between two batches.
 
-Used by ``tidelog pipeline run``, by the live view of ``make run`` and by the entry for ``spark-submit``. Only
-the thread that made a runner may call it. Exactly-once does not depend on a clean stop; it saves the next
+Used by ``tidelog pipeline run``, by the live view of ``make run`` and by the entry for ``spark-submit``. One
+thread at a time may call a runner. Exactly-once does not depend on a clean stop; it saves the next
 start from doing the last batch again.
 """
 
@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines.status_file import RunStatus, StatusFile
+from tidelog.pipelines.framework.figures import figures_of
+from tidelog.pipelines.framework.query_figures import QueryFigures, of_progress
+from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
+from tidelog.spark.progress import source_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +97,10 @@ class PipelineRunner:
             run.check()
         return [run.progress() for run in self._runs]
 
+    def figures(self) -> list[QueryFigures]:
+        """The same for monitors, as of the last :meth:`progress`."""
+        return [run.figures() for run in self._runs]
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until all have ended or the time is over; returns whether all have ended."""
         deadline = time.monotonic() + timeout_s
@@ -124,6 +131,7 @@ class _Run:
         on_restart: Callable[[str, str], None] | None,
     ) -> None:
         self._name = pipeline.name
+        self._directory = settings.directory
         self._start: Callable[[], StreamingQuery] = lambda: pipeline.start(session, settings)
         self._on_restart = on_restart
         self._restarts = 0
@@ -131,6 +139,7 @@ class _Run:
         self._noted_at = float("-inf")
         self._seen_batch: int | None = None
         self._batches = 0
+        self._latest: Any = None
         self._closed = False
         self._window: deque[tuple[float, int]] = deque()
         self._started_at = time.monotonic()
@@ -190,6 +199,27 @@ class _Run:
             note.state_rows,
         )
 
+    def figures(self) -> QueryFigures:
+        note, latest = self._note, self._latest
+        told = {} if latest is None else of_progress(latest)
+        watermark_us = figures_of(self._directory, self._name).watermark_us
+        if watermark_us is not None and watermark_us > 0:  # not before the first event
+            told["watermark_s"] = watermark_us / 1e6
+        sources = [] if latest is None else source_metrics(latest)
+        if sources:
+            told["behind"] = sum(each.offsets_behind_latest for each in sources)
+        return QueryFigures(
+            self._name,
+            self.query.isActive,
+            self._batches,
+            note.rows_in,
+            self._restarts,
+            note.late,
+            note.dropped,
+            note.state_rows,
+            **told,
+        )
+
     def close(self) -> None:
         if self._closed:
             return
@@ -211,14 +241,19 @@ class _Run:
         self._note = msgspec.structs.replace(self._note, rows_per_second=rate)
         if fresh:
             latest = fresh[-1]
+            figures = figures_of(self._directory, self._name)
             self._seen_batch = latest["batchId"]
+            self._latest = latest
             self._batches += len(fresh)
             self._note = msgspec.structs.replace(
                 self._note,
                 batch_id=latest["batchId"],
                 rows_in=self._note.rows_in + rows,
                 batch_ms=latest["batchDuration"],
-                state_rows=sum(operator["numRowsTotal"] for operator in latest["stateOperators"]),
+                state_rows=figures.state_rows
+                + sum(operator["numRowsTotal"] for operator in latest["stateOperators"]),
+                late=figures.late,
+                dropped=figures.dropped,
             )
             self._write_note()
 

@@ -32,7 +32,7 @@ QUICK_START = (
 )
 """For a JVM that shall show results soon: its first compiler alone, and no collections while it grows. In the
 first minutes all tiers of compilation were not faster for each event either."""
-WORKER_DAEMON = "tidelog.pipelines.worker_daemon"
+WORKER_DAEMON = "tidelog.pipelines.framework.worker_daemon"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 LOCAL_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -50,11 +50,8 @@ def spark_session(
     *,
     master: str = "local[*]",
     options: Mapping[str, str] | None = None,
-    record_classes: bool = False,
 ) -> SparkSession:
     """A session; ``options`` are Spark's and win over what is set here.
-
-    With ``record_classes`` its JVM writes an archive of classes when it ends, if there is none yet.
 
     :raises SparkMissingError: PySpark is not installed.
     :raises JavaNotFoundError: no Java that Spark can run on.
@@ -67,7 +64,7 @@ def spark_session(
         prepare_environment(local=master.startswith("local"))
     settings = {**default_options(master), **(options or {})}
     if "JAVA_HOME" in os.environ:
-        archive = archive_options(Path(os.environ["JAVA_HOME"]), record=record_classes)
+        archive = archive_options(Path(os.environ["JAVA_HOME"]))
         settings[JAVA_OPTIONS] = f"{settings[JAVA_OPTIONS]} {archive}"
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
@@ -94,12 +91,19 @@ def _write_no_checksum_files(session: SparkSession) -> None:
 def prepare_environment(*, local: bool = True) -> None:
     """Set what Spark's launcher and workers read from the environment, where the user did not."""
     os.environ["JAVA_HOME"] = str(java_home())
+    forget_default_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = lean_spark_home()
     if home is not None:
         os.environ.setdefault("SPARK_HOME", str(home))
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def forget_default_python() -> None:
+    """Take back what ``_tidelog_python`` set: it would win over ``PYSPARK_PYTHON``, which is set now."""
+    if os.environ.get("PYSPARK_DRIVER_PYTHON") == sys.executable:
+        del os.environ["PYSPARK_DRIVER_PYTHON"]
 
 
 def default_options(master: str) -> dict[str, str]:

@@ -43,6 +43,8 @@ LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
 CRC_AT = 17
 ATTRIBUTES_AT = 21
+FLAGS_AT = 22
+"""The byte of the attributes that has all bits in use: codec, timestamp type, transactional, control."""
 LAST_OFFSET_DELTA_AT = 23
 BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
@@ -61,6 +63,9 @@ CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
 MAX_INT32 = 0x7FFF_FFFF
+MIN_INT64 = -(1 << 63)
+MAX_INT64 = (1 << 63) - 1
+MASK_64 = (1 << 64) - 1
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")

@@ -1,7 +1,7 @@
 """Records compressed piece by piece, in the framings of ``compression``: the other way of ``body_stream``.
 
-Memory is that of the codec and of what comes out, which may be bounded. Used by ``storage/validation`` where
-a topic asks for another codec than a producer's.
+Memory is that of the codec and of what comes out, which may be bounded. Used by ``storage/log/validation``
+where a topic asks for another codec than a producer's.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ cdef unsigned long long _MASK_32
 cdef unsigned long long _MURMUR
 cdef unsigned long long _MURMUR_SEED
 
+cpdef unsigned long long murmur2(bytes data) noexcept
+
 
 cdef class BinaryView:
     cdef readonly Py_ssize_t rows

@@ -10,8 +10,9 @@
 
 Invariant: ``decompress(codec, compress(codec, data)) == data``, and ``decompress`` never builds more than
 ``max_size`` bytes, however small the input that asks for it. Anything that cannot be read raises
-:class:`CorruptRecordError`. Called by ``records/record``, by the append path when a topic asks for another
-codec, and by the cleaner.
+:class:`CorruptRecordError`; what is too large, :class:`DecompressedTooLargeError`, which is one. Called by
+``records/record``, by the append path when a topic asks for another codec, by the cleaner, and for what
+clients push of their metrics.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ import lz4.frame
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import Buffer
+
+
+class DecompressedTooLargeError(CorruptRecordError):
+    """Data that hold more than is allowed."""
 
 
 class Codec(enum.IntEnum):
@@ -98,8 +103,10 @@ def decompress(codec: Codec, data: Buffer, max_size: int | None = None) -> bytes
         raise CorruptRecordError(f"{codec.label} data cannot be decompressed: {error}") from error
 
 
-def _too_large(codec: Codec, max_size: int) -> CorruptRecordError:
-    return CorruptRecordError(f"{codec.label} data decompresses to more than the {max_size} bytes allowed")
+def _too_large(codec: Codec, max_size: int) -> DecompressedTooLargeError:
+    return DecompressedTooLargeError(
+        f"{codec.label} data decompresses to more than the {max_size} bytes allowed"
+    )
 
 
 def _gzip(data: Buffer, level: int | None) -> bytes:
@@ -216,7 +223,8 @@ def _unzstd(data: Buffer, max_size: int | None) -> bytes:
     except cramjam.DecompressionError as error:
         # The bound above is a ceiling, so data within the limit may come here; what then still fails
         # is either broken or does not fit, and the library's text says which.
-        raise CorruptRecordError(
+        kind = DecompressedTooLargeError if "whole buffer" in str(error) else CorruptRecordError
+        raise kind(
             f"zstd data cannot be decompressed within the {max_size} bytes allowed: {error}"
         ) from error
     return bytes(memoryview(output)[:size])

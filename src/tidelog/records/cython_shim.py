@@ -34,6 +34,7 @@ Py_buffer = Any
 PyBUF_SIMPLE: Any = None
 PyBuffer_Release: Any = None
 PyObject_GetBuffer: Any = None
+memcmp: Any = None
 memcpy: Any = None
 p_uint: Any = None
 

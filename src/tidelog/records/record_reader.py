@@ -28,6 +28,8 @@ from tidelog.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_V2,
+    MASK_64,
+    MIN_INT64,
     TIMESTAMP_TYPE_BIT,
     Buffer,
 )
@@ -52,7 +54,6 @@ OpenedBatch = tuple[tuple[Any, ...], bytes | memoryview]
 # A C variable where this is compiled (see the .pxd), which an imported name cannot be.
 _HEADER_SIZE = HEADER_SIZE
 
-_MASK_64 = (1 << 64) - 1
 _CODECS = tuple(Codec)
 
 
@@ -63,7 +64,7 @@ def wrap(value: cython.longlong) -> cython.longlong:
     """``value`` in 64 bits with a sign, as C and Java compute; compiled, it already is."""
     if cython.compiled:
         return value
-    return (value + (1 << 63) & _MASK_64) - (1 << 63)
+    return (value - MIN_INT64 & MASK_64) + MIN_INT64
 
 
 @cython.cfunc

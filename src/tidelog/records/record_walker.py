@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import Buffer
+from tidelog.records.batch import MASK_64, MAX_INT64, MIN_INT64, Buffer
 
 # Cython's compiler goes by the first branch, which is never run; the interpreter and mypy go by the second.
 if not TYPE_CHECKING and False:  # noqa: SIM223
@@ -66,10 +66,6 @@ _MAX_TOLD = MAX_BAD_RECORDS
 _KEEP_LOCK_BYTES = 64 * 1024
 # Behind the end of everything: where a number ends that cannot be read.
 _NOWHERE = 1 << 60
-
-_MIN_INT64: Final = -(1 << 63)
-_MAX_INT64: Final = (1 << 63) - 1
-_MASK_64: Final = (1 << 64) - 1
 
 _PROBLEMS: Final = (
     "",
@@ -150,7 +146,7 @@ def _sum(one: cython.longlong, other: cython.longlong) -> cython.longlong:
     """The sum in 64 bits with a sign, as C and Java compute it."""
     if cython.compiled:
         return one + other
-    return (one + other + (1 << 63) & _MASK_64) - (1 << 63)
+    return (one + other - MIN_INT64 & MASK_64) + MIN_INT64
 
 
 @cython.final
@@ -173,8 +169,8 @@ class RecordWalker:
         base_timestamp: int,
         *,
         append_time: int | None = None,
-        earliest: int = _MIN_INT64,
-        latest: int = _MAX_INT64,
+        earliest: int = MIN_INT64,
+        latest: int = MAX_INT64,
         keys_required: bool = False,
         consecutive: bool = False,
         last_delta: int = -1,
@@ -194,8 +190,8 @@ class RecordWalker:
         self._base_timestamp = base_timestamp
         self._has_append_time = append_time is not None
         self._append_time = NO_TIMESTAMP if append_time is None else append_time
-        self._earliest = max(earliest, _MIN_INT64)
-        self._latest = min(latest, _MAX_INT64)
+        self._earliest = max(earliest, MIN_INT64)
+        self._latest = min(latest, MAX_INT64)
         self._keys_required = keys_required
         self._consecutive = consecutive
         self._last_delta = last_delta
@@ -635,7 +631,7 @@ def _zigzag(number: cython.longlong) -> cython.ulonglong:
         doubled: cython.ulonglong = cython.cast(cython.ulonglong, number) << 1
         sign: cython.ulonglong = cython.cast(cython.ulonglong, number >> 63)
         return doubled ^ sign
-    return (number << 1 ^ number >> 63) & _MASK_64
+    return (number << 1 ^ number >> 63) & MASK_64
 
 
 @cython.cfunc

@@ -16,6 +16,7 @@ cdef bytearray encode_headers(object headers)
 cdef class BatchBuilder:
     cdef readonly Py_ssize_t limit_bytes
     cdef readonly Py_ssize_t record_count
+    cdef readonly Py_ssize_t largest_record_bytes
     cdef readonly object codec
     cdef readonly object level
     cdef readonly double compression_ratio

@@ -19,7 +19,10 @@ from tidelog.records.batch import (
     ATTRIBUTES_AT,
     BASE_SEQUENCE_AT,
     HEADER_SIZE,
+    MASK_64,
     MAX_INT32,
+    MAX_INT64,
+    MIN_INT64,
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
     TRANSACTIONAL_BIT,
@@ -49,12 +52,11 @@ COMPILED: bool = cython.compiled
 _HEADER_SIZE = HEADER_SIZE
 _MAX_COUNT = MAX_INT32
 _MAX_SIZE = MAX_INT32
-_MAX_TIMESTAMP = (1 << 63) - 1
+_MAX_TIMESTAMP = MAX_INT64
 # Java's margin on top of the expected ratio of compression, so that few batches come out larger than allowed.
 _RATIO_MARGIN = 1.05
 
 _FIRST_CAPACITY = 1024
-_MASK_64 = (1 << 64) - 1
 
 
 @cython.cfunc
@@ -63,8 +65,8 @@ _MASK_64 = (1 << 64) - 1
 def _zigzag(value: cython.longlong) -> cython.ulonglong:
     if cython.compiled:
         return value << 1 ^ value >> 63
-    value = (value + (1 << 63) & _MASK_64) - (1 << 63)
-    return (value << 1 ^ value >> 63) & _MASK_64
+    value = (value - MIN_INT64 & MASK_64) + MIN_INT64
+    return (value << 1 ^ value >> 63) & MASK_64
 
 
 @cython.cfunc
@@ -139,6 +141,7 @@ class BatchBuilder:
         "closed",
         "codec",
         "compression_ratio",
+        "largest_record_bytes",
         "level",
         "limit_bytes",
         "max_timestamp",
@@ -159,6 +162,7 @@ class BatchBuilder:
         self.level = level
         self.compression_ratio = compression_ratio if codec else 1.0
         self.record_count = 0
+        self.largest_record_bytes = 0
         self.closed = False
         self.base_timestamp = 0
         self.max_timestamp = 0
@@ -172,6 +176,11 @@ class BatchBuilder:
     def size_bytes(self) -> int:
         """The size of the batch, as far as it is known: with a codec an estimate until it is closed."""
         return self._size_closed if self.closed else self._estimate()
+
+    @property
+    def record_bytes(self) -> int:
+        """The size of its records before they are compressed, without the header of the batch."""
+        return self._end - _HEADER_SIZE
 
     def append(
         self,
@@ -259,6 +268,8 @@ class BatchBuilder:
         else:
             at = put_bytes(buffer, at, headers, 0, headers_length)
         self._end = at
+        if size > self.largest_record_bytes:
+            self.largest_record_bytes = size
         if not count:
             self.base_timestamp = self.max_timestamp = timestamp
         elif timestamp > self.max_timestamp:

@@ -37,7 +37,7 @@ from tidelog.replication.leader_endpoint import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.replication.throttle import ReplicationThrottle
-from tidelog.storage.log import Log
+from tidelog.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Followed:
     """A partition in a loop: the epoch it is followed in, until when it waits, what was last asked for it,
     and whether it had all that was committed at its last fetch."""
 
-    __slots__ = ("caught_up", "epoch", "partition", "position", "until_ms")
+    __slots__ = ("caught_up", "epoch", "lag", "partition", "position", "until_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -74,6 +74,8 @@ class Followed:
         self.until_ms = float("-inf")
         self.position: FollowerPosition | None = None
         self.caught_up = False
+        self.lag = 0
+        """How many records it lacked at its last fetch."""
 
 
 class Appending:
@@ -122,6 +124,11 @@ class FetchLoop:
 
     def __len__(self) -> int:
         return len(self._followed)
+
+    @property
+    def followed(self) -> Mapping[TopicPartition, Followed]:
+        """The partitions that are fetched here."""
+        return self._followed
 
     def start(self) -> None:
         """Begin to fetch."""
@@ -214,9 +221,9 @@ class FetchLoop:
         position = followed.position
         if (
             position is None
-            or position[1] != log.log_end_offset
-            or position[2] != log.log_start_offset
-            or position[4] != log.epochs.latest_epoch
+            or position.offset != log.log_end_offset
+            or position.log_start_offset != log.log_start_offset
+            or position.last_fetched_epoch != log.epochs.latest_epoch
         ):
             position = followed.position = FollowerPosition(
                 partition.topic_id,
@@ -289,7 +296,7 @@ class FetchLoop:
             if not each.partition.needs_sync:
                 continue
             try:
-                await loop.run_in_executor(None, each.partition.log.flush)
+                await loop.run_in_executor(None, each.partition.log.files.flush)
             except LogDirOfflineError as error:
                 self.remove(each.partition.topic_partition)
                 self._on_offline(error)
@@ -359,11 +366,15 @@ class FetchLoop:
             if log.log_end_offset == log.log_start_offset:
                 _begin_with_whole_batch(log, records)
             log.append_as_follower(records)
+            partition.counts.replication_bytes_in += len(records)
+            if partition.broker_id in partition.adding:
+                partition.counts.reassignment_bytes_in += len(records)
             throttle = self._throttle
             if throttle is not None and throttle.applies_to(partition.topic_partition):
                 throttle.record(len(records))
         if is_last:
             followed.caught_up = log.log_end_offset >= answer.high_watermark
+            followed.lag = max(answer.high_watermark - log.log_end_offset, 0)
             partition.follow(answer.high_watermark, answer.log_start_offset)
 
     async def _truncate(self, followed: Followed, epoch: int, end_offset: int) -> None:
@@ -372,11 +383,10 @@ class FetchLoop:
         known = log.end_offset_for_epoch(epoch)
         if known is None:
             offset = log.high_watermark if epoch < 0 else min(end_offset, log.log_end_offset)
-        elif known[0] == epoch:
-            offset = min(end_offset, known[1])
         else:
-            # The leader's epoch is unknown here; what this log has of earlier ones may agree.
-            offset = known[1]
+            # If the leader's epoch is unknown here, what this log has of earlier ones may agree.
+            own_epoch, own_end_offset = known
+            offset = min(end_offset, own_end_offset) if own_epoch == epoch else own_end_offset
         if offset < log.high_watermark:
             logger.warning(
                 "%s is cut back to offset %d, below its high watermark %d",
@@ -481,6 +491,14 @@ class FetchLoops:
             if not len(loop):
                 del self._loops[leader]
                 self._close_soon(loop)
+
+    def lags(self) -> list[tuple[int, TopicPartition, int]]:
+        """Leader, partition, and how many records the replica here lacks as of its last fetch."""
+        return [
+            (leader, name, followed.lag)
+            for leader, loop in self._loops.items()
+            for name, followed in loop.followed.items()
+        ]
 
     def leaders(self) -> Mapping[TopicPartition, int]:
         """Where each partition is followed."""

@@ -12,16 +12,41 @@ Pure; owned by ``replication/partition``. ``IsrRequests`` is the way to the cont
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tidelog.replication.partition import Partition
+from tidelog.ids import TopicPartition, Uuid
+
+
+class LedPartition(Protocol):
+    """What is to be known of a partition to ask for other in-sync replicas, and who hears the answer."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    leader_epoch: int
+    closed: bool
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads it."""
+
+    @property
+    def partition_epoch(self) -> int:
+        """The version of what the controller has written down."""
+
+    def broker_epochs(self, isr: Collection[int], own_epoch: int) -> dict[int, int]:
+        """The registrations that replicas had when they were found to be in sync."""
+
+    def isr_changed(self, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller has written down what it was asked for, or something else."""
+
+    def isr_refused(self, leader_epoch: int) -> None:
+        """The controller does not do it."""
 
 
 class IsrRequests(Protocol):
     """Asks the controller for other in-sync replicas, until it answers."""
 
-    def submit(self, partition: Partition, isr: tuple[int, ...]) -> None:
+    def submit(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
         """Ask; the partition hears of it by ``isr_changed`` or ``isr_refused``."""
 
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_text
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.metrics.topic_counts import AllTopicCounts
 from tidelog.replication.partition import Partition
 from tidelog.replication.replication_context import STANDALONE, ReplicationContext
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dirs import LogDirs
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class Partitions:
         self._context = context
         self.by_name: dict[PartitionKey, Partition] = {}
         self.by_id: dict[PartitionKey, Partition] = {}
+        self.counts = AllTopicCounts()
+        """What was done with each topic."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         # Partitions that had a log here once; if they have none now, a failed directory has it.
         self._known: dict[TopicPartition, Uuid] = {}
@@ -150,8 +153,8 @@ class Partitions:
     def assign(
         self, topic_partition: TopicPartition, topic_id: Uuid, image: PartitionImage, *, is_new: bool
     ) -> tuple[Partition, bool]:
-        """What the controller of a cluster says about a replica here; the partition, and whether that was
-        news.
+        """What a replica here is to be, be it the metadata or a cluster's controller that says so; the
+        partition, and whether that was news.
 
         The log of a topic that had the same name is set aside. That topic is deleted, but the order to delete
         this replica was lost, with the controller that gave it.
@@ -184,12 +187,9 @@ class Partitions:
 
     def _update(self, topic: TopicImage, index: int, image: PartitionImage) -> None:
         topic_partition = TopicPartition(topic.name, index)
-        partition = self.by_name.get(topic_partition)
+        is_new = self._known.get(topic_partition) != topic.id
         try:
-            if partition is None:
-                is_new = self._known.get(topic_partition) != topic.id
-                partition = self._open(topic_partition, topic.id, is_new=is_new)
-            partition.apply(image)
+            self.assign(topic_partition, topic.id, image, is_new=is_new)
         except LogDirOfflineError as error:
             self._log_dirs.mark_offline(Path(error.log_dir or ""), error)
         except (KafkaError, OSError) as error:
@@ -207,6 +207,7 @@ class Partitions:
             self._loop,
             self._on_offline,
             self._context,
+            self.counts.of(topic),
         )
         self.by_name[topic_partition] = partition
         self.by_id[topic_id, index] = partition
@@ -226,9 +227,10 @@ class Partitions:
         self.by_id.pop((partition.topic_id, index), None)
         siblings = self._by_topic.get(topic, {})
         siblings.pop(index, None)
+        partition.close(offline=offline)
         if not siblings:
             self._by_topic.pop(topic, None)
-        partition.close(offline=offline)
+            self.counts.forget(topic)
 
     def _replace_log(self, topic_partition: TopicPartition, log: Log) -> None:
         """The log has moved to another directory."""

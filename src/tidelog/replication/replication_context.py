@@ -7,14 +7,11 @@ A broker alone has no followers, so nothing of this is ever asked for there (``S
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidelog.clock import Clock, SystemClock
 from tidelog.ids import TopicPartition
-from tidelog.replication.in_sync import IsrRequests
-
-if TYPE_CHECKING:
-    from tidelog.replication.partition import Partition
+from tidelog.replication.in_sync import IsrRequests, LedPartition
 
 DEFAULT_MAX_LAG_MS = 30_000
 
@@ -54,7 +51,7 @@ class ReplicationContext:
 
 
 class _NobodyToAsk:
-    def submit(self, partition: Partition, isr: tuple[int, ...]) -> None:
+    def submit(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
         raise AssertionError(f"{partition} has no followers, so its in-sync replicas cannot change")
 
 

@@ -13,15 +13,28 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidelog.errors import LogDirOfflineError
-from tidelog.storage.log import Log
-
-if TYPE_CHECKING:
-    from tidelog.replication.partition import Partition
+from tidelog.ids import TopicPartition
+from tidelog.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
+
+
+class SyncedPartition(Protocol):
+    """What a sync needs of the partition whose log it is."""
+
+    topic_partition: TopicPartition
+    log: Log
+    flushing: bool
+    closed: bool
+
+    def synced(self) -> None:
+        """More of the log is safe on disk."""
+
+    def close(self, *, offline: bool = False) -> None:
+        """Nobody need wait for the partition any longer."""
 
 
 class LogSync:
@@ -31,7 +44,7 @@ class LogSync:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: SyncedPartition,
         loop: asyncio.AbstractEventLoop,
         on_offline: Callable[[LogDirOfflineError], None],
     ) -> None:
@@ -47,7 +60,7 @@ class LogSync:
         partition.flushing = True
         log = partition.log
         end_offset = log.log_end_offset
-        flush = self._loop.run_in_executor(None, log.flush_up_to, end_offset)
+        flush = self._loop.run_in_executor(None, log.files.flush_up_to, end_offset)
         flush.add_done_callback(partial(self._done, log, end_offset))
 
     def _done(self, log: Log, end_offset: int, flush: asyncio.Future[None]) -> None:
@@ -55,7 +68,7 @@ class LogSync:
         if partition.closed or flush.cancelled():
             return
         error = flush.exception()
-        short = log is partition.log and log.recovery_point < min(end_offset, log.log_end_offset)
+        short = log is partition.log and log.files.recovery_point < min(end_offset, log.log_end_offset)
         if short and error is None and not log.directory.exists():
             error = FileNotFoundError(f"its directory {log.directory} is gone")
         if error is not None:
@@ -66,7 +79,7 @@ class LogSync:
                 partition.close(offline=True)
             return
         partition.flushing = False
-        if partition.log.unflushed_messages >= partition.log.config.flush_messages:
+        if partition.log.files.unflushed_messages >= partition.log.config.flush_messages:
             self.begin()
         partition.synced()
 

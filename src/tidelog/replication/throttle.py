@@ -16,12 +16,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from typing import NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.ids import TopicPartition
 
 UNLIMITED = 2**63 - 1
 ALL = "*"
+
+
+class _Copied(NamedTuple):
+    """What was copied in one window."""
+
+    begun_ms: float
+    size_bytes: int
 
 
 class ReplicationThrottle:
@@ -33,7 +41,7 @@ class ReplicationThrottle:
         self._windows = windows
         self._window_ms = window_ms
         self._partitions: dict[str, frozenset[int] | None] = {}
-        self._copied: deque[tuple[float, int]] = deque()
+        self._copied: deque[_Copied] = deque()
 
     def set_replicas(self, topic: str, texts: Collection[str], broker_id: int) -> None:
         """Take over a topic's option: ``PARTITION:BROKER`` pairs, ``*`` for all of its replicas, or
@@ -63,11 +71,11 @@ class ReplicationThrottle:
     def record(self, size: int) -> None:
         """So many bytes were copied for throttled replicas."""
         now_ms = self._clock.monotonic_ms()
-        if self._copied and now_ms - self._copied[-1][0] < self._window_ms:
+        if self._copied and now_ms - self._copied[-1].begun_ms < self._window_ms:
             begun_ms, copied = self._copied.pop()
-            self._copied.append((begun_ms, copied + size))
+            self._copied.append(_Copied(begun_ms, copied + size))
         else:
-            self._copied.append((now_ms, size))
+            self._copied.append(_Copied(now_ms, size))
 
     @property
     def is_exceeded(self) -> bool:
@@ -80,12 +88,12 @@ class ReplicationThrottle:
     def rate(self) -> float:
         """The bytes a second, over the windows that count."""
         now_ms = self._clock.monotonic_ms()
-        while self._copied and now_ms - self._copied[0][0] >= self._windows * self._window_ms:
+        while self._copied and now_ms - self._copied[0].begun_ms >= self._windows * self._window_ms:
             self._copied.popleft()
         if not self._copied:
             return 0.0
-        elapsed_ms = max(now_ms - self._copied[0][0], self._window_ms)
-        return sum(copied for _, copied in self._copied) * 1000 / elapsed_ms
+        elapsed_ms = max(now_ms - self._copied[0].begun_ms, self._window_ms)
+        return sum(window.size_bytes for window in self._copied) * 1000 / elapsed_ms
 
     def holds_back(self, partition: TopicPartition, *, in_sync: bool) -> bool:
         """Whether nothing may be copied for a partition's replica now."""

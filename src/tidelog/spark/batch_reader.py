@@ -23,6 +23,8 @@ class TidelogReader(DataSourceReader):
         self._options: SourceOptions = source_options(options, streaming=False)
         check_schema(self._options, schema)
         self._schema = schema
+        # Here, where what the brokers say against it is read by somebody, and not while it is pickled.
+        self._options.login.for_tasks()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -33,13 +35,13 @@ class TidelogReader(DataSourceReader):
         finally:
             offsets.close()
         ranges = []
-        for partition in sorted(starts.keys() & ends.keys()):
-            start, end = starts[partition], ends[partition]
+        for partition in sorted(starts.offsets.keys() & ends.offsets.keys()):
+            start, end = starts.offsets[partition], ends.offsets[partition]
             if start > end:
                 raise ConfigError(
                     f"{partition} would be read from offset {start} to {end}: choose a start before the end"
                 )
-            ranges.append(OffsetRange(*partition, start, end))
+            ranges.append(OffsetRange(*partition, start, end, starts.topic_ids.get(partition.topic)))
         tasks = plan_tasks(
             ranges,
             available_cores(),

@@ -30,6 +30,7 @@ class TidelogWriter(DataSourceArrowWriter):
             raise ConfigError("a topic can be appended to only: use mode('append')")
         self._options = write_options(options, streaming=False)
         check_columns(schema, self._options.topic)
+        self._options.login.for_tasks()
         self._run_id = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

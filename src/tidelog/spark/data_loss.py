@@ -17,10 +17,16 @@ class DataLossError(TidelogError):
     """Records are gone that the query has not read, and it is not allowed to go on without them."""
 
 
-def report_data_loss(what: str, *, fail: bool) -> None:
-    """Raise ``DataLossError``, or warn; ``what`` is a sentence that counts what is gone."""
+NEW_TOPIC = "with the first record of the new topic, or choose another checkpointLocation to begin again"
+
+
+def report_data_loss(what: str, *, fail: bool, go_on: str = "without them") -> None:
+    """Raise ``DataLossError``, or warn; ``what`` is a sentence that counts what is gone.
+
+    ``go_on`` is how a query goes on that is allowed to.
+    """
     if fail:
-        raise DataLossError(f"{what}; set failOnDataLoss to false to go on without them")
+        raise DataLossError(f"{what}; set failOnDataLoss to false to go on {go_on}")
     logger.warning("%s; going on without them, because failOnDataLoss is false", what)
 
 

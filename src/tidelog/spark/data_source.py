@@ -6,11 +6,14 @@
 Options, columns and offsets are those of Spark's Kafka connector. PySpark finds this class through
 ``pyspark_tidelog``; it makes an instance in one process, and asks it for readers and writers in others, so
 modules are loaded when they are needed and instances hold nothing but options.
+
+PySpark sends the instance that has made a reader to executors, too, beside the reader, for its name: without
+its options then, for the login is among them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
 class TidelogDataSource(DataSource):
     """Topics of a Tidelog or Kafka cluster."""
 
+    _goes_to_executors = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "options": {}} if self._goes_to_executors else self.__dict__
+
     @classmethod
     def name(cls) -> str:
         return "tidelog"
@@ -41,11 +49,13 @@ class TidelogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from tidelog.spark.batch_reader import TidelogReader
 
+        self._goes_to_executors = True
         return TidelogReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from tidelog.spark.stream_reader import TidelogStreamReader
 
+        self._goes_to_executors = True
         return TidelogStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -17,9 +17,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.errors import KafkaError, TidelogError
 from tidelog.spark.epoch_producer import EpochProducer
-from tidelog.spark.epoch_record import EpochRecord, PreparedTransaction, task_name
+from tidelog.spark.epoch_record import EpochRecord, task_name
 from tidelog.spark.epoch_requests import end_transactions, known_tasks
 from tidelog.spark.epoch_task import ReplayRefusedError
 from tidelog.spark.write_message import WriteName, WrittenTask
@@ -32,6 +33,7 @@ def commit_epoch(tasks: Sequence[WrittenTask], options: WriteOptions) -> None:
     """Check the tasks of an epoch and commit those that are prepared; raises with all of them aborted."""
     with EpochProducer(options.producer_options()) as client:
         try:
+            client.reach(options.broker_timeout_ms)
             _check(client, tasks, options)
         except BaseException:
             _end(client, tasks, commit=False)
@@ -48,7 +50,9 @@ def abort_epoch(tasks: Sequence[WrittenTask], options: WriteOptions) -> None:
 
 def _check(client: EpochProducer, tasks: Sequence[WrittenTask], options: WriteOptions) -> None:
     name = tasks[0].name
-    known = client.ask(lambda cluster: known_tasks(cluster, name.app_id), "the tasks that have written")
+    known = client.ask_cluster(
+        lambda cluster: known_tasks(cluster, name.app_id), "the tasks that have written"
+    )
     present = {task.name.task for task in tasks}
     has_history = any(task.previous for task in tasks)
     for number in known:
@@ -115,7 +119,7 @@ def _end(
     prepared: list[PreparedTransaction] = [task.transaction for task in tasks if task.transaction]
     deadline = client.deadline()
     try:
-        return client.ask(
+        return client.ask_cluster(
             lambda cluster: end_transactions(cluster, prepared, deadline, commit=commit),
             "the transactions' end",
         )

@@ -64,16 +64,6 @@ class EpochRecord:
         return cls(version, fields["run"], content, fields.get("claimed", False))
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedTransaction:
-    """A transaction whose records are all written, and which somebody else may commit."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    is_version_2: bool
-
-
 def task_name(app_id: str, task: int) -> str:
     """The transactional id and the group of a task."""
     return f"{GROUP_PREFIX}{app_id}.{task}"

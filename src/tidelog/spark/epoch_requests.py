@@ -2,7 +2,7 @@
 
 Coroutines over a client's ``Cluster``; each goes on through moved and loading coordinators and brokers that
 restart, until its deadline. Nothing here is guessed: an answer that does not come raises. Called through
-``EpochProducer.ask``.
+``Producer.ask_cluster``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import CoordinatorType, ask_coordinators
 from tidelog.client.errors import error_from
 from tidelog.client.metadata import Node
+from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.client.resources import NewTopic
 from tidelog.client.retry import Deadline, retrying
 from tidelog.errors import ErrorCode, KafkaError
@@ -23,7 +24,6 @@ from tidelog.spark.epoch_record import (
     EPOCH_PARTITION,
     EPOCH_TOPIC,
     EpochRecord,
-    PreparedTransaction,
     task_number,
 )
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -8,8 +8,9 @@ The order of things is the protocol (decision 0007):
    means that this task comes too late, or with an old checkpoint: refused.
 3. *Claim* the record of another run, so that tasks of that run which have not begun yet cannot commit.
 4. *Write* rows and record in one transaction. It is committed here if this run has already written an epoch
-   through this task, because the run's partitioning was checked then; else the driver commits it, once it
-   knows that the tasks of this epoch fit what was written before (``epoch_commit``).
+   through this task, because the run's partitioning was checked then, or if the caller vouches for it; else
+   the driver commits it, once it knows that the tasks of this epoch fit what was written before
+   (``epoch_commit``).
 
 Called by the writers, in executors.
 """
@@ -57,6 +58,7 @@ def write_exactly_once(
 def _write(
     producer: EpochProducer, batches: Iterable[pa.RecordBatch], options: WriteOptions, name: WriteName
 ) -> WrittenTask:
+    producer.reach(options.broker_timeout_ms)
     previous = producer.take_over()
     if previous is not None and previous.version > name.version:
         raise ReplayRefusedError(
@@ -70,13 +72,15 @@ def _write(
             content = content.plus(digest(part))
         _compare(name, previous.content, content, options)
         return WrittenTask(name, previous.content, WriteOutcome.FOUND, previous)
-    checked = previous is not None and previous.run_id == name.run_id and not previous.claimed
+    checked = name.same_tasks or (
+        previous is not None and previous.run_id == name.run_id and not previous.claimed
+    )
     if name.streaming and previous is not None and previous.run_id != name.run_id:
         _claim(producer, previous, name)
     content = _send(producer, batches, options)
     producer.record(record := EpochRecord(name.version, name.run_id, content))
     if not checked:
-        prepared = producer.prepare_transaction()
+        prepared = producer.prepare()
         return WrittenTask(name, content, WriteOutcome.PREPARED, previous, prepared)
     _commit(producer, record)
     return WrittenTask(name, content, WriteOutcome.COMMITTED, previous)

@@ -73,14 +73,20 @@ async def _open(config: ClientConfig) -> Cluster:
 
 
 _links: dict[tuple[int, tuple[tuple[str, str], ...]], FetchLink] = {}
+_MAX_LINKS = 8
+"""A worker that serves streams for weeks sees one token after the other."""
 
 
 def link_for(client: Mapping[str, str]) -> FetchLink:
     """This process's link for a client's options; a forked child has links of its own."""
     key = (os.getpid(), tuple(sorted(client.items())))
-    link = _links.get(key)
-    if link is None:
-        link = _links[key] = FetchLink(client)
+    link = _links.pop(key, None) or FetchLink(client)
+    _links[key] = link
+    while len(_links) > _MAX_LINKS:
+        oldest = next(iter(_links))
+        unused = _links.pop(oldest)
+        if oldest[0] == os.getpid():
+            unused.close()
     return link
 
 

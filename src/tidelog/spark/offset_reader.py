@@ -1,6 +1,7 @@
 """Asks the cluster which partitions there are and which offsets they have: the driver's half of reading.
 
-Every question is tried ``fetchOffset.numRetries`` times more where the answer is an error that may pass. One
+Every question is tried ``fetchOffset.numRetries`` times more where the answer is an error that may pass;
+leaders that are away are waited for, some minutes, as long as any broker answers (``spark.silence``). One
 admin client is opened when the first question comes, and serves until :meth:`OffsetReader.close`. Used by
 ``spark.batch_reader`` and ``spark.stream_reader``.
 """
@@ -11,13 +12,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tidelog.client.errors import ClientError, is_retriable
-from tidelog.client.resources import IsolationLevel, OffsetSpec
+from tidelog.client.resources import IsolationLevel, OffsetSpec, TopicDescription
 from tidelog.client.retry import Deadline
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
-from tidelog.ids import TopicPartition
+from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_text
 from tidelog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -26,9 +27,12 @@ from tidelog.spark.offsets import (
     LatestLimit,
     OffsetLimit,
     PartitionOffsets,
+    SourceOffset,
     SpecificLimit,
     TimestampLimit,
+    TopicIds,
 )
+from tidelog.spark.silence import SILENT, no_broker
 from tidelog.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -41,6 +45,16 @@ T = TypeVar("T")
 _NO_OFFSET = -1
 _GONE_AFTER_MS = 2000
 _LOOK_AGAIN_S = 0.1
+_PATIENCE_MS = 60_000
+"""How long a leader may be away, for each of the tries."""
+_PROBE_MS = 2000
+
+
+class FoundPartitions(NamedTuple):
+    """Partitions to read, and the ids of their topics where brokers have them."""
+
+    partitions: set[TopicPartition]
+    topic_ids: TopicIds
 
 
 class OffsetReader:
@@ -49,6 +63,8 @@ class OffsetReader:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._admin: Admin | None = None
+        self._heard_nothing: Exception | None = None
+        """Why the last question was not answered, where that was silence."""
         self._isolation = (
             IsolationLevel.READ_COMMITTED if options.read_committed else IsolationLevel.READ_UNCOMMITTED
         )
@@ -61,55 +77,66 @@ class OffsetReader:
     @property
     def admin(self) -> Admin:
         if self._admin is None:
-            # Copies of a reader on executors never need one, and it is most of what would be loaded there.
-            from tidelog.client.admin.admin import Admin
-            from tidelog.client.options import ADMIN
-
-            client = self._options.client_for("driver")
-            self._admin = Admin({name: text for name, text in client.items() if name in ADMIN.options})
+            self._admin = self._open(self._options.broker_timeout_ms)
         return self._admin
 
-    def partitions(self) -> set[TopicPartition]:
+    def _open(self, timeout_ms: int) -> Admin:
+        """A client that gives up on a question after ``timeout_ms``, unless the job says when it shall."""
+        # Copies of a reader on executors never need one, and it is most of what would be loaded there.
+        from tidelog.client.admin.admin import Admin
+        from tidelog.client.options import ADMIN
+
+        client = {name: text for name, text in self._client.items() if name in ADMIN.options}
+        timeouts = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), str(timeout_ms))
+        return Admin(client if timeouts.keys() & client.keys() else {**client, **timeouts})
+
+    @property
+    def _client(self) -> dict[str, str]:
+        return self._options.client_for("driver")
+
+    def partitions(self) -> FoundPartitions:
         """The partitions to read; a topic or partition that is named and does not exist is refused."""
         return self._retrying(lambda: self._partitions(missing_ok=False))
 
-    def partitions_left(self, known: Collection[TopicPartition]) -> set[TopicPartition]:
+    def partitions_left(self, known: SourceOffset) -> FoundPartitions:
         """The partitions to read that exist now; those that were deleted are missing.
 
-        One of ``known`` that is missing may be unknown to a broker that has just started, so there is a while
-        to appear again.
+        One of ``known`` that is missing, or whose topic has another id, may be so at a broker that has just
+        started alone, so there is a while to appear again.
         """
         deadline = Deadline(_GONE_AFTER_MS)
         while True:
             found = self._retrying(lambda: self._partitions(missing_ok=True))
-            if found.issuperset(known) or deadline.expired:
+            is_all_there = found.partitions.issuperset(known.offsets)
+            if deadline.expired or (is_all_there and not known.made_anew(SourceOffset({}, found.topic_ids))):
                 return found
             time.sleep(_LOOK_AGAIN_S)
 
-    def _partitions(self, *, missing_ok: bool) -> set[TopicPartition]:
+    def _partitions(self, *, missing_ok: bool) -> FoundPartitions:
+        options = self._options
+        topics = self._topics(missing_ok=missing_ok)
+        found = {TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions}
+        topic_ids = {topic.name: topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID}
+        if options.assigned:
+            absent = sorted(set(options.assigned) - found)
+            if absent and not missing_ok:
+                raise ConfigError(f"option assign names partition {absent[0]}, which does not exist")
+            found &= set(options.assigned)
+        return FoundPartitions(found, topic_ids)
+
+    def _topics(self, *, missing_ok: bool) -> list[TopicDescription]:
         options = self._options
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
-            return {
-                TopicPartition(topic.name, partition.partition)
-                for topic in self.admin.list_topics()
-                if pattern.fullmatch(topic.name)
-                for partition in topic.partitions
-            }
+            return [topic for topic in self.admin.list_topics() if pattern.fullmatch(topic.name)]
         names = options.topics or tuple(dict.fromkeys(each.topic for each in options.assigned))
-        found: set[TopicPartition] = set()
-        for name, topic in self.admin.describe_topics(names).items():
-            if isinstance(topic, KafkaError):
-                if not missing_ok or topic.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise topic
-                continue
-            found |= {TopicPartition(name, each.partition) for each in topic.partitions}
-        if not options.assigned:
-            return found
-        absent = sorted(set(options.assigned) - found)
-        if absent and not missing_ok:
-            raise ConfigError(f"option assign names partition {absent[0]}, which does not exist")
-        return found & set(options.assigned)
+        found = []
+        for topic in self.admin.describe_topics(names).values():
+            if not isinstance(topic, KafkaError):
+                found.append(topic)
+            elif not missing_ok or topic.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise topic
+        return found
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         """The first offset of each partition; those that are gone are left out."""
@@ -131,9 +158,16 @@ class OffsetReader:
             found = self._list(specs)
         return found
 
-    def resolve(self, limit: OffsetLimit, *, starting: bool) -> PartitionOffsets:
+    def resolve(self, limit: OffsetLimit, *, starting: bool) -> SourceOffset:
         """The offsets that a limit means, one for every partition to read."""
-        partitions = self.partitions()
+        partitions, topic_ids = self.partitions()
+        if isinstance(limit, SpecificLimit):
+            _check_ids(topic_ids, limit.topic_ids, starting)
+        return SourceOffset(self._resolve(limit, partitions, starting=starting), topic_ids)
+
+    def _resolve(
+        self, limit: OffsetLimit, partitions: Collection[TopicPartition], *, starting: bool
+    ) -> PartitionOffsets:
         if isinstance(limit, EarliestLimit):
             return self.earliest(partitions)
         if isinstance(limit, LatestLimit):
@@ -153,6 +187,7 @@ class OffsetReader:
             for result in self.admin.alter_group_offsets(group_id, offsets) if offsets else ():
                 result.raise_for_error()
         except (ClientError, KafkaError) as error:
+            self._heard_nothing = error if isinstance(error, SILENT) else None
             logger.warning("offsets cannot be committed to group %s: %s", group_id, error)
 
     def _resolve_specific(self, offsets: Mapping[TopicPartition, int]) -> PartitionOffsets:
@@ -183,15 +218,44 @@ class OffsetReader:
         return found
 
     def _retrying(self, ask: Callable[[], T]) -> T:
-        for attempt in range(self._options.offset_retries + 1):
+        tries = self._options.offset_retries + 1
+        patience = Deadline(tries * _PATIENCE_MS)
+        while True:
+            if self._heard_nothing is not None:
+                self._check_anybody_answers(self._heard_nothing)
+            began = Deadline(self._options.broker_timeout_ms)
             try:
                 return ask()
             except (ClientError, KafkaError) as error:
-                if attempt == self._options.offset_retries or not is_retriable(error):
+                if not is_retriable(error):
+                    raise
+                self._heard_nothing = error if isinstance(error, SILENT) else None
+                # What the client has waited for itself counts as time, everything else as a try.
+                tries -= began.remaining > _PROBE_MS / 1000
+                if not tries or patience.expired:
                     raise
                 logger.info("asking for offsets failed and is tried again: %s", error)
                 time.sleep(self._options.offset_retry_interval_ms / 1000)
-        raise AssertionError("the last attempt returns or raises")
+
+    def _check_anybody_answers(self, problem: Exception) -> None:
+        """Somebody was silent for long: whether all are."""
+        with self._open(min(_PROBE_MS, self._options.broker_timeout_ms)) as probe:
+            try:
+                probe.describe_cluster()
+            except SILENT as error:
+                raise no_broker(self._client, self._options.broker_timeout_ms, problem) from error
+        self._heard_nothing = None
+
+
+def _check_ids(topic_ids: TopicIds, given: Mapping[str, Uuid], starting: bool) -> None:
+    """Refuse offsets that were copied, with its id, from a topic that is gone."""
+    for topic in sorted(given.keys() & topic_ids.keys()):
+        if given[topic] != topic_ids[topic]:
+            raise ConfigError(
+                f"option {'starting' if starting else 'ending'}Offsets has offsets of a topic {topic!r} that "
+                f"was deleted and made anew: leave {topic}#id:{uuid_to_text(given[topic])} out, and give "
+                "offsets of the new one"
+            )
 
 
 def _check_same(

@@ -8,7 +8,7 @@ Tidelog's client, which has a table of its own, and everything else is refused w
 those of writing are in ``spark.write_options``.
 
 Invariant: a value that gets past here is well-formed; whether options fit one another is the next module's.
-Everything here is picklable and free of Spark.
+Everything here is picklable and free of Spark. How tasks log in is ``spark.executor_login``'s.
 """
 
 from __future__ import annotations
@@ -73,6 +73,33 @@ def any_case(*words: str) -> Check:
         lambda text: text.lower() in words,
     )
 
+
+BROKER_TIMEOUT = option(
+    "brokerTimeoutMs",
+    "int",
+    20_000,
+    "How long a job waits where no broker at all answers before it fails and says so. While any broker "
+    "answers, the leaders of partitions are waited for longer.",
+    at_least(1),
+)
+
+LOGIN_OPTIONS = (
+    option(
+        "delegationToken",
+        "boolean",
+        True,
+        "With a SASL login: whether executors log in by a delegation token that the driver gets, and renews, "
+        "so that its password, ticket or key never leaves it. `false` sends the driver's own login to them; "
+        "it is the way out where the brokers keep no tokens.",
+    ),
+    option(
+        "delegationTokenMechanism",
+        "string",
+        None,
+        "How executors log in by it. Default: as the driver, if that is SCRAM, else `SCRAM-SHA-512`.",
+        one_of("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    ),
+)
 
 SOURCE_OPTIONS = ConfigDef(
     (
@@ -163,9 +190,10 @@ SOURCE_OPTIONS = ConfigDef(
             "kafkaConsumer.pollTimeoutMs",
             "long",
             120_000,
-            "How long a task waits for a broker that does not answer before it fails.",
+            "How long a task waits for records of a partition, its leader being away, before it fails.",
             at_least(1),
         ),
+        BROKER_TIMEOUT,
         option(
             "commitGroup",
             "string",
@@ -187,6 +215,7 @@ SOURCE_OPTIONS = ConfigDef(
             "The fields of JSON values, in DDL (`id BIGINT, name STRING`) or as a StructType's JSON. A value "
             "that is not such JSON is null, and its bytes are in the column `corruptValue`.",
         ),
+        *LOGIN_OPTIONS,
     )
 )
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.ids import TopicPartition
+from tidelog.ids import TopicPartition, Uuid
 from tidelog.spark.offsets import PartitionOffsets
 
 _WORTH_A_TASK = 4096
@@ -31,6 +31,8 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: Uuid | None = None
+    """Of the topic that these are offsets of, where its brokers have ids."""
 
     @property
     def size(self) -> int:
@@ -72,11 +74,8 @@ def plan_tasks(
 
 def split(piece: OffsetRange, parts: int) -> list[OffsetRange]:
     """A range in ``parts`` of nearly the same size, in order."""
-    topic, partition, start, _ = piece
-    edges = [start + piece.size * index // parts for index in range(parts + 1)]
-    return [
-        OffsetRange(topic, partition, begin, end) for begin, end in itertools.pairwise(edges) if end > begin
-    ]
+    edges = [piece.start + piece.size * index // parts for index in range(parts + 1)]
+    return [piece._replace(start=begin, end=end) for begin, end in itertools.pairwise(edges) if end > begin]
 
 
 def _split_in_proportion(pieces: Sequence[OffsetRange], parts: int) -> list[OffsetRange]:

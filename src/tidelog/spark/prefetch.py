@@ -50,7 +50,10 @@ class Prefetcher:
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         # A loss is to be counted by the task: once, and in its place.
         self._options = replace(
-            options, fail_on_data_loss=True, poll_timeout_ms=min(PATIENCE_MS, options.poll_timeout_ms)
+            options,
+            fail_on_data_loss=True,
+            poll_timeout_ms=min(PATIENCE_MS, options.poll_timeout_ms),
+            broker_timeout_ms=min(PATIENCE_MS, options.broker_timeout_ms),
         )
         self._schema = schema
         self._link: FetchLink | None = None

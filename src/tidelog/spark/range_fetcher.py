@@ -5,15 +5,15 @@ has come: their next round can be under way while the records of the last one ar
 is guessed from what records of the topic took so far, so that little is fetched beyond the end of a range.
 
 Leaders that moved, brokers that restart and partitions without a leader are waited for, up to
-``kafkaConsumer.pollTimeoutMs`` without progress. Offsets that are gone (retention has overtaken the reader, a
-topic was deleted or made anew) are counted and handled as ``failOnDataLoss`` says. Runs on the loop of a
-``FetchLink``; used by ``spark.range_reader``.
+``kafkaConsumer.pollTimeoutMs`` without progress, as long as any broker answers (``spark.silence``). Offsets
+that are gone (retention has overtaken the reader, a topic was deleted or made anew) are counted and handled
+as ``failOnDataLoss`` says. Runs on the loop of a ``FetchLink``; used by ``spark.range_reader``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,12 +25,14 @@ from tidelog.client.offsets import list_offsets
 from tidelog.client.resources import OffsetSpec
 from tidelog.client.retry import Deadline
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
-from tidelog.ids import TopicPartition
+from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.records.batch import MAGIC_V2, BatchHeader, iter_batches
 from tidelog.spark.data_loss import offsets as count_offsets
 from tidelog.spark.data_loss import report_data_loss
 from tidelog.spark.fetch_link import FetchLink
 from tidelog.spark.planning import OffsetRange
+from tidelog.spark.silence import SILENT, no_broker
+from tidelog.spark.source_options import SourceOptions
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import FetchedPartition, decode_fetch_response
 from tidelog.wire.messages.fetch import FetchRequest
@@ -38,6 +40,9 @@ from tidelog.wire.messages.fetch import FetchRequest
 _HIGHEST_VERSION = FetchRequest.VERSIONS[1]
 _GUESS_SLACK = 1.05
 _BATCH_SLACK_BYTES = 64 << 10
+_PROBE_MS = 2000
+"""How long a broker has to answer when others were silent for all of the time that there is."""
+_LEAST_REQUEST_MS = 5000
 _GONE_AFTER_MS = 2000
 """A partition that metadata does not know for so long is gone, and not about to appear."""
 
@@ -87,21 +92,26 @@ class Chunk(NamedTuple):
 class RangeFetcher:
     """Reads the ranges of one task."""
 
-    def __init__(self, link: FetchLink, *, poll_timeout_ms: int, fail_on_data_loss: bool) -> None:
+    def __init__(self, link: FetchLink, options: SourceOptions) -> None:
         self._link = link
         self._cluster = link.cluster
-        self._poll_timeout_ms = poll_timeout_ms
-        self._fail_on_data_loss = fail_on_data_loss
+        self._client = options.client
+        self._poll_timeout_ms = options.poll_timeout_ms
+        self._broker_timeout_ms = options.broker_timeout_ms
+        self._fail_on_data_loss = options.fail_on_data_loss
+        self._silence = Deadline(self._broker_timeout_ms)
+        """Until when a broker, whichever, has to have answered."""
 
     async def fetch(self, ranges: Sequence[RangeProgress]) -> list[Chunk]:
         """The next records of ``ranges``, which move on; empty where all that was left of one is lost."""
         deadline = Deadline(self._poll_timeout_ms)
+        self._silence = Deadline(self._broker_timeout_ms)
         backoff = self._cluster.backoff()
         trouble: Exception | None = None
         while True:
             before = [each.position for each in ranges]
             try:
-                await self._link.know({each.range.topic for each in ranges}, deadline)
+                await self._know({each.range.topic for each in ranges})
                 chunks = await self._fetch_once([each for each in ranges if not each.is_done])
                 trouble = None
             except Exception as error:
@@ -116,12 +126,23 @@ class RangeFetcher:
                 self._link.forget({each.range.topic for each in ranges})
                 await asyncio.sleep(min(backoff.next_ms() / 1000, deadline.remaining))
 
+    async def _know(self, topics: Collection[str]) -> None:
+        """Have metadata, from whichever broker answers first."""
+        limit_ms = min(self._broker_timeout_ms, self._poll_timeout_ms)
+        try:
+            left_ms = min(max(self._silence.remaining_ms, _PROBE_MS), limit_ms)
+            await self._link.know(topics, Deadline(left_ms))
+        except SILENT as error:
+            raise no_broker(self._client, limit_ms, error) from error
+        self._silence = Deadline(self._broker_timeout_ms)
+
     async def _fetch_once(self, ranges: Sequence[RangeProgress]) -> list[Chunk]:
         by_leader: dict[Node, dict[TopicPartition, tuple[RangeProgress, PartitionMetadata]]] = {}
         unknown: list[tuple[RangeProgress, Exception]] = []
         for each in ranges:
             partition = each.range.topic_partition
             try:
+                self._check_id(each.range)
                 node, known = self._cluster.leader_of(partition)
             except Exception as error:
                 if not is_retriable(error):
@@ -141,11 +162,18 @@ class RangeFetcher:
             else:
                 chunks += answer
         self._link.forget({each.range.topic for each, _ in unknown})
-        self._notice_gone([each for each, error in unknown if _is_unknown(error)])
+        self._notice_gone([(each, error) for each, error in unknown if _is_unknown(error)])
         for problem in problems:
             if not chunks or not is_retriable(problem):
                 raise problem
         return chunks
+
+    def _check_id(self, wanted: OffsetRange) -> None:
+        """Raise where the topic by this name is another one than was planned for."""
+        found = self._cluster.metadata.topics.get(wanted.topic)
+        if found is None or wanted.topic_id is None or found.topic_id in (ZERO_UUID, wanted.topic_id):
+            return
+        raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"topic {wanted.topic!r} was deleted and made anew")
 
     async def _fetch_from(
         self, node: Node, wanted: dict[TopicPartition, tuple[RangeProgress, PartitionMetadata]]
@@ -158,9 +186,9 @@ class RangeFetcher:
         highest = _HIGHEST_VERSION if request.has_topic_ids else NAMES_UNTIL
         version = self._cluster.api_version(node, ApiKey.FETCH, LOWEST_VERSION, highest)
         body = encode_fetch_request(request, version, config)
-        answer = await self._cluster.exchange(
-            node, ApiKey.FETCH, version, [body], timeout_ms=config.request_timeout_ms
-        )
+        timeout_ms = min(config.request_timeout_ms, max(self._broker_timeout_ms, _LEAST_REQUEST_MS))
+        answer = await self._cluster.exchange(node, ApiKey.FETCH, version, [body], timeout_ms=timeout_ms)
+        self._silence = Deadline(self._broker_timeout_ms)
         result = decode_fetch_response(version, memoryview(answer))
         self._cluster.throttle(node, result.throttle_time_ms)
         if result.error_code:
@@ -282,16 +310,17 @@ class RangeFetcher:
         found.raise_for_error()
         return found.offset
 
-    def _notice_gone(self, ranges: Sequence[RangeProgress]) -> None:
-        """Metadata does not know these partitions; after a while they are lost."""
-        for each in ranges:
+    def _notice_gone(self, ranges: Sequence[tuple[RangeProgress, Exception]]) -> None:
+        """Metadata does not know these partitions, or not these topics; after a while they are lost."""
+        for each, error in ranges:
             each.unknown_until = each.unknown_until or Deadline(_GONE_AFTER_MS)
             if not each.unknown_until.expired:
                 continue
             lost, position, each.position = each.remaining, each.position, each.range.end
+            is_new = isinstance(error, KafkaError) and error.code is ErrorCode.INCONSISTENT_TOPIC_ID
             report_data_loss(
                 f"{count_offsets(lost)} of {each.range.topic_partition}, from {position} on, are gone: "
-                "the partition was deleted",
+                + ("the topic was deleted and made anew" if is_new else "the partition was deleted"),
                 fail=self._fail_on_data_loss,
             )
 

@@ -45,9 +45,7 @@ def read_ranges(
 
 def _chunks(link: FetchLink, ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[Chunk]:
     """What is fetched, with one round of fetches always ahead."""
-    fetcher = RangeFetcher(
-        link, poll_timeout_ms=options.poll_timeout_ms, fail_on_data_loss=options.fail_on_data_loss
-    )
+    fetcher = RangeFetcher(link, options)
     todo = [RangeProgress(each, each.start) for each in ranges]
     ahead = link.submit(fetcher.fetch(todo)) if todo else None
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tidelog.client.options import CONSUMER
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition
+from tidelog.spark.executor_login import GivenLogin, Login, login_of
 from tidelog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -58,7 +59,9 @@ class SourceOptions:
     """One reading job's options."""
 
     client: Mapping[str, str]
-    """The client's options, without ``kafka.``."""
+    """The client's options, without ``kafka.`` and without its login."""
+    login: Login = field(default_factory=GivenLogin)
+    """Who it is; on executors, a delegation token."""
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
@@ -76,6 +79,7 @@ class SourceOptions:
     offset_retries: int = 3
     offset_retry_interval_ms: int = 10
     poll_timeout_ms: int = 120_000
+    broker_timeout_ms: int = 20_000
     commit_group: str | None = None
     value_format: str = "raw"
     value_schema: str | None = None
@@ -86,7 +90,7 @@ class SourceOptions:
 
     def client_for(self, role: str) -> dict[str, str]:
         """The client's options with a name that says what the connection is for."""
-        return {**self.client, "client.id": f"{self.client['client.id']}-{role}"}
+        return {**self.client, **self.login.options(), "client.id": f"{self.client['client.id']}-{role}"}
 
 
 def source_options(raw: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
@@ -102,8 +106,15 @@ def source_options(raw: Mapping[str, str], *, streaming: bool | None = None) -> 
     _check_rates(values)
     _check_value_format(values)
     delay = values.str("maxTriggerDelay")
+    client, login = login_of(
+        _client(values),
+        use_token=values.bool("delegationToken"),
+        mechanism=values.optional_str("delegationTokenMechanism"),
+        timeout_ms=values.int("brokerTimeoutMs"),
+    )
     return SourceOptions(
-        client=_client(values),
+        client=client,
+        login=login,
         topics=_topics(values) if strategy == "subscribe" else (),
         pattern=_pattern(values) if strategy == "subscribePattern" else None,
         assigned=read_partitions("assign", values.str("assign")) if strategy == "assign" else (),
@@ -120,6 +131,7 @@ def source_options(raw: Mapping[str, str], *, streaming: bool | None = None) -> 
         offset_retries=values.int("fetchOffset.numRetries"),
         offset_retry_interval_ms=values.int("fetchOffset.retryIntervalMs"),
         poll_timeout_ms=values.int("kafkaConsumer.pollTimeoutMs"),
+        broker_timeout_ms=values.int("brokerTimeoutMs"),
         commit_group=values.optional_str("commitGroup"),
         value_format=values.str("valueFormat"),
         value_schema=values.optional_str("valueSchema"),
@@ -170,7 +182,7 @@ def _limit(values: OptionValues, end: str, default: OffsetLimit) -> OffsetLimit:
         return GlobalTimestampLimit(timestamp)
     by_timestamp = values.optional_str(f"{end}OffsetsByTimestamp")
     if by_timestamp is not None:
-        return TimestampLimit(read_offsets(f"{end}OffsetsByTimestamp", by_timestamp))
+        return TimestampLimit(read_offsets(f"{end}OffsetsByTimestamp", by_timestamp).offsets)
     text = values.optional_str(f"{end}Offsets")
     if text is None:
         return default
@@ -178,11 +190,11 @@ def _limit(values: OptionValues, end: str, default: OffsetLimit) -> OffsetLimit:
         return EarliestLimit()
     if text.lower() == "latest":
         return LatestLimit()
-    offsets = read_offsets(f"{end}Offsets", text)
-    for partition, offset in offsets.items():
+    given = read_offsets(f"{end}Offsets", text)
+    for partition, offset in given.offsets.items():
         if offset < EARLIEST:
             raise ConfigError(f"option {end}Offsets has {offset} for {partition}: give an offset, -2 or -1")
-    return SpecificLimit(offsets)
+    return SpecificLimit(given.offsets, given.topic_ids)
 
 
 def _check_batch(values: OptionValues, starting: OffsetLimit, ending: OffsetLimit) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import TidelogError
 from tidelog.spark.batch_writer import finish_write
 from tidelog.spark.write_columns import check_columns
 from tidelog.spark.write_message import WriteName
@@ -34,12 +34,11 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise ConfigError(
-                "a topic can be appended to only: use outputMode('append') or outputMode('update')"
-            )
+        # Said of outputMode("complete"): each micro-batch appends all of the result, as in Spark's connector.
+        del overwrite
         self._options = write_options(options, streaming=True)
         check_columns(schema, self._options.topic)
+        self._options.login.for_tasks()
         self._plan_id = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

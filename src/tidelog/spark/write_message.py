@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tidelog.spark.epoch_record import EpochRecord, PreparedTransaction, task_name
+from tidelog.client.producer.transactions import PreparedTransaction
+from tidelog.spark.epoch_record import EpochRecord, task_name
 from tidelog.spark.write_digest import ContentDigest
 
 
@@ -23,6 +24,9 @@ class WriteName:
     run_id: str
     task: int
     streaming: bool
+    same_tasks: bool = False
+    """Whether the caller vouches that a version is always cut into the same tasks, of which those without
+    rows do not write: then a task need not ask the driver to commit."""
 
     @property
     def task_name(self) -> str:

@@ -8,12 +8,20 @@ by the two writers, on the driver; used by their tasks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidelog.client.options import PRODUCER
 from tidelog.errors import ConfigError
 from tidelog.options import ConfigDef, at_least, one_of, option
-from tidelog.spark.options import ClientRefusals, OptionValues, check_client, read_options
+from tidelog.spark.executor_login import GivenLogin, Login, login_of
+from tidelog.spark.options import (
+    BROKER_TIMEOUT,
+    LOGIN_OPTIONS,
+    ClientRefusals,
+    OptionValues,
+    check_client,
+    read_options,
+)
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -72,6 +80,8 @@ WRITE_OPTIONS = ConfigDef(
             "Whether a query that is not in its first epoch fails where the brokers know nothing of its "
             "earlier ones (they expired, or another sink wrote them); otherwise it writes.",
         ),
+        BROKER_TIMEOUT,
+        *LOGIN_OPTIONS,
     )
 )
 
@@ -97,13 +107,16 @@ class WriteOptions:
     """One writing job's options."""
 
     client: Mapping[str, str]
-    """The producer's options, without ``kafka.``."""
+    """The producer's options, without ``kafka.`` and without its login."""
+    login: Login = field(default_factory=GivenLogin)
+    """Who it is; on executors, a delegation token."""
     topic: str | None = None
     exactly_once: bool = False
     app_id: str | None = None
     version: int | None = None
     compares_content: bool = True
     fails_on_missing_epoch: bool = True
+    broker_timeout_ms: int = 20_000
 
     def producer_options(self, transactional_id: str | None = None) -> dict[str, str]:
         """The options of a task's producer."""
@@ -111,6 +124,7 @@ class WriteOptions:
         if int(self.client.get("batch.size", 0)) > int(options["max.request.size"]):
             del options["max.request.size"]
         options.update(self.client)
+        options.update(self.login.options())
         options.setdefault("client.id", "spark-tidelog-sink")
         if transactional_id is not None:
             options["transactional.id"] = transactional_id
@@ -126,14 +140,22 @@ def write_options(raw: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     topic = values.optional_str("topic")
     if topic is not None and not topic.strip():
         raise ConfigError("option topic is empty: name a topic, or leave it out and have a column topic")
+    client, login = login_of(
+        values.client,
+        use_token=values.bool("delegationToken"),
+        mechanism=values.optional_str("delegationTokenMechanism"),
+        timeout_ms=values.int("brokerTimeoutMs"),
+    )
     options = WriteOptions(
-        client=values.client,
+        client=client,
+        login=login,
         topic=None if topic is None else topic.strip(),
         exactly_once=exactly_once,
         app_id=app_id,
         version=version,
         compares_content=values.str("replayCheck") == "content",
         fails_on_missing_epoch=values.bool("failOnMissingEpoch"),
+        broker_timeout_ms=values.int("brokerTimeoutMs"),
     )
     if exactly_once:
         _check_transactional(options)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.client.producer.producer import Producer
+from tidelog.spark.silence import reach
 from tidelog.spark.write_columns import Part, parts
 from tidelog.spark.write_message import SentRows
 from tidelog.spark.write_options import WriteOptions
@@ -23,17 +24,27 @@ if TYPE_CHECKING:
 
 _producers: dict[tuple[int, tuple[tuple[str, str], ...]], Producer] = {}
 """By process, because a forked worker cannot use its parent's, and options."""
+_MAX_PRODUCERS = 8
+"""A worker that serves streams for weeks sees one token after the other."""
 
 
 def write_at_least_once(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> SentRows:
     """Write all rows; they are acknowledged when this returns."""
     settings = options.producer_options()
     key = (os.getpid(), tuple(sorted(settings.items())))
-    producer = _producers.get(key)
-    if producer is None:
-        producer = _producers[key] = Producer(settings)
+    producer = _producers.pop(key, None) or Producer(settings)
+    _producers[key] = producer
+    while len(_producers) > _MAX_PRODUCERS:
+        oldest = next(iter(_producers))
+        unused = _producers.pop(oldest)
+        if oldest[0] == os.getpid():
+            unused.close(0)
     rows = 0
     try:
+        bootstrap = {"bootstrap.servers": settings["bootstrap.servers"]}
+        producer.ask_cluster(
+            lambda cluster: reach(cluster, [], bootstrap, options.broker_timeout_ms), "the brokers"
+        )
         sending = Sending(producer)
         for part in all_parts(batches, options):
             sending.send(part)

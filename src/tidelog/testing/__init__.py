@@ -1,7 +1,7 @@
 """Tests with a real broker: ``with broker() as b:``, ``async with async_broker() as b:``, pytest's fixtures.
 
-Public: what is named here, and the fixtures of ``testing.pytest_plugin``. The other modules serve Tidelog's
-own tests: brokers to kill, raw requests, a clock moved by hand, disks that fail.
+Public: what is named here, and the fixtures of ``testing.pytest_plugin``. ``broker_process`` and
+``broker_thread`` are the two ways to run such a broker.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 
 STRICT_LOOP = {"tidelog.loop.step.warn.ms": "20"}
 """Options that make a broker log every step of its loop that breaks the rule: none is longer than 20 ms."""

@@ -18,9 +18,10 @@ from types import TracebackType
 from typing import TypeVar
 
 from tidelog.broker.app import Broker
+from tidelog.broker.composition import standalone
 from tidelog.metadata.broker_config import BrokerConfig
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class BrokerThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        broker = self._broker = Broker(BrokerConfig(self.options))
+        broker = self._broker = standalone(BrokerConfig(self.options))
         await broker.start()
         self.port = broker.advertised[0].port
         self._started.set()

@@ -81,9 +81,7 @@ _SINGLE_V15 = struct.Struct(">iiibiiB16sBiiqiqiBBBBB")
 # Before, the same begins with the replica; in version 12 a name stands where the topic's id is.
 _SINGLE_V12_HEAD = struct.Struct(">iiiibiiBB")
 _SINGLE_V12_TAIL = struct.Struct(">BiiqiqiBBBBB")
-_SINGLE_END = (0, 0, 1, 1, 0)
-# A follower's has one tagged field, which says who asks.
-_SINGLE_END_FOLLOWER = (0, 0, 1, 1, 1)
+_SINGLE_END = [0, 0, 1, 1, 0]
 _REPLICA_TAG = struct.Struct(">BBiqB")
 # In the old encoding: the leading numbers, the count of topics, the length of the name, which follows; then
 # the count of partitions, the partition, the count of forgotten topics and, in version 11, the rack.
@@ -140,77 +138,82 @@ def _parse_single(buf: memoryview, pos: int, version: int) -> FetchRequest | Non
 
 def _single_by_id(buf: memoryview, pos: int, replica_id: int) -> FetchRequest | None:
     """Versions from 13 on, behind the replica id."""
-    fields = _SINGLE_V15.unpack_from(buf, pos)
-    replica_epoch = -1
-    if fields[6] != 2 or fields[8] != 2:
+    (
+        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch,
+        topics, topic_id, partitions, index, epoch, offset, last_epoch, log_start, partition_max_bytes,
+        partition_tags, topic_tags, forgotten, rack, tags,
+    ) = _SINGLE_V15.unpack_from(buf, pos)  # fmt: skip
+    if topics != 2 or partitions != 2 or partition_tags or topic_tags or forgotten != 1 or rack != 1:
         return None
-    if fields[15:] != _SINGLE_END:
-        if fields[15:] != _SINGLE_END_FOLLOWER:
+    replica_epoch = -1
+    if tags:
+        # A follower's has one tagged field, which says who asks.
+        tag, size, replica_id, replica_epoch, inner_tags = _REPLICA_TAG.unpack_from(
+            buf, pos + _SINGLE_V15.size
+        )
+        if (tags, tag, size, inner_tags) != (1, 1, 13, 0):
             return None
-        tag, size, replica_id, replica_epoch, tags = _REPLICA_TAG.unpack_from(buf, pos + _SINGLE_V15.size)
-        if (tag, size, tags) != (1, 13, 0):
-            return None
-    return _single(replica_id, fields, None, fields[7], fields[9:15], replica_epoch)
+    return _single(
+        (replica_id, replica_epoch, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch),
+        None,
+        topic_id,
+        (index, epoch, offset, last_epoch, log_start, partition_max_bytes, ZERO_UUID, MAX_LONG),
+    )
 
 
 def _single_compact(buf: memoryview, pos: int) -> FetchRequest | None:
     """Version 12."""
-    fields = _SINGLE_V12_HEAD.unpack_from(buf, pos)
-    length = fields[8]
-    if fields[7] != 2 or not 0 < length < 128:
+    (
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, length,
+    ) = _SINGLE_V12_HEAD.unpack_from(buf, pos)  # fmt: skip
+    if topics != 2 or not 0 < length < 128:
         return None
     pos += 27
     end = pos + length - 1
-    partition = _SINGLE_V12_TAIL.unpack_from(buf, end)
-    if partition[0] != 2 or partition[7:] != _SINGLE_END:
+    partitions, index, epoch, offset, last_epoch, log_start, partition_max_bytes, *rest = (
+        _SINGLE_V12_TAIL.unpack_from(buf, end)
+    )
+    if partitions != 2 or rest != _SINGLE_END:
         return None
-    return _single(fields[0], fields[1:], str(buf[pos:end], "utf-8"), None, partition[1:7])
+    return _single(
+        (replica_id, -1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch),
+        str(buf[pos:end], "utf-8"),
+        None,
+        (index, epoch, offset, last_epoch, log_start, partition_max_bytes, ZERO_UUID, MAX_LONG),
+    )
 
 
 def _single_old(buf: memoryview, pos: int, version: int) -> FetchRequest | None:
     """Versions 9 to 11."""
-    fields = _SINGLE_V9_HEAD.unpack_from(buf, pos)
-    length = fields[8]
-    if fields[7] != 1 or length < 0:
+    (
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, length,
+    ) = _SINGLE_V9_HEAD.unpack_from(buf, pos)  # fmt: skip
+    if topics != 1 or length < 0:
         return None
     pos += 31
     end = pos + length
-    count, index, epoch, offset, log_start, max_bytes, forgotten = _SINGLE_V9_TAIL.unpack_from(buf, end)
-    if count != 1 or forgotten or (version >= 11 and buf[end + 36 : end + 38] != _NO_RACK):
+    partitions, index, epoch, offset, log_start, partition_max_bytes, forgotten = _SINGLE_V9_TAIL.unpack_from(
+        buf, end
+    )
+    if partitions != 1 or forgotten or (version >= 11 and buf[end + 36 : end + 38] != _NO_RACK):
         return None
-    partition = index, epoch, offset, -1, log_start, max_bytes
-    return _single(fields[0], fields[1:], str(buf[pos:end], "utf-8"), None, partition)
+    return _single(
+        (replica_id, -1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch),
+        str(buf[pos:end], "utf-8"),
+        None,
+        (index, epoch, offset, -1, log_start, partition_max_bytes, ZERO_UUID, MAX_LONG),
+    )
 
 
 def _single(
-    replica_id: int,
-    leading: tuple[int, ...],
+    leading: tuple[int, int, int, int, int, int, int, int],
     name: str | None,
     topic_id: Uuid | None,
-    numbers: tuple[int, int, int, int, int, int],
-    replica_epoch: int = -1,
+    partition: tuple[int, int, int, int, int, int, Uuid, int],
 ) -> FetchRequest:
-    """A request for one partition; ``leading`` begins with the longest wait."""
-    partition = _new_tuple(FetchPartition, (*numbers, ZERO_UUID, MAX_LONG))
-    max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = leading[:6]
-    topics = [(name, topic_id, [partition])]
-    return _new_tuple(
-        FetchRequest,
-        (
-            replica_id,
-            replica_epoch,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            isolation,
-            session_id,
-            epoch,
-            topics,
-            [],
-            "",
-            None,
-        ),
-    )
+    """A request for one partition; ``leading`` is what is before the topics, in the order of the class."""
+    topics = [(name, topic_id, [_new_tuple(FetchPartition, partition)])]
+    return _new_tuple(FetchRequest, (*leading, topics, [], "", None))
 
 
 def _parse(buf: memoryview, pos: int, version: int) -> Generator[None, None, FetchRequest]:

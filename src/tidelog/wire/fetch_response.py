@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
@@ -75,6 +75,16 @@ class FetchedPartition(NamedTuple):
 PartitionAnswer = tuple[
     int, int, int, int, int, Sequence[Pair] | None, int, Records, Pair | None, Pair | None, Pair | None
 ]
+"""What :class:`FetchedPartition` names; where every fetch passes it is a plain tuple, which is made and taken
+apart in a fourth of the time."""
+# The places in it of what is looked at by itself; the tagged structures are the rest, from theirs on.
+ERROR_CODE_AT: Final = 1
+HIGH_WATERMARK_AT: Final = 2
+LOG_START_OFFSET_AT: Final = 4
+ABORTED_TRANSACTIONS_AT: Final = 5
+RECORDS_AT: Final = 7
+TAGGED_AT: Final = 8
+CURRENT_LEADER_AT: Final = 9
 TopicAnswer = tuple[str | None, Uuid | None, Sequence[PartitionAnswer]]
 """Topic name (used before version 13), topic id (used from 13 on), and its partitions."""
 
@@ -114,6 +124,7 @@ _DIVERGING_EPOCH = struct.Struct(">BBiqB")
 _CURRENT_LEADER = struct.Struct(">BBiiB")
 _SNAPSHOT_ID = struct.Struct(">BBqiB")
 _NONE = (-1, -1)
+_NO_TAGGED = (None, None, None)
 
 
 def encode_fetch_response(
@@ -135,8 +146,12 @@ def encode_fetch_response(
         name, topic_id, partitions = topics[0]
         if len(partitions) == 1:
             answer = partitions[0]
-            records = answer[7]
-            if type(records) is FileRange and not answer[5] and answer[8:] == (None, None, None):
+            records = answer[RECORDS_AT]
+            if (
+                type(records) is FileRange
+                and not answer[ABORTED_TRANSACTIONS_AT]
+                and answer[TAGGED_AT:] == _NO_TAGGED
+            ):
                 topic = _topic_key(version, name, topic_id)
                 if len(topic) <= _LONGEST_SHORT_NAME:
                     return _single(version, correlation_id, topic, answer, records, error_code, session_id)
@@ -188,7 +203,7 @@ def _single(
 ) -> list[Part]:
     """Version 11 and up, one partition with records in a file: what nearly every busy fetch gets."""
     index, code, high, stable, start, aborted, preferred, _, _, _, _ = answer
-    length = records[2]
+    length = records.length
     if version < FLEXIBLE_SINCE:
         size = _SIZE_V11 + len(topic) + length
         aborts = -1 if aborted is None else 0

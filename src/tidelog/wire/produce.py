@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
@@ -42,8 +42,16 @@ PartitionRecords = tuple[int, memoryview | None]
 """Partition index and its record batches."""
 TopicRecords = tuple[str | None, Uuid | None, list[PartitionRecords]]
 """Topic name (before version 13) or id (from 13 on), and its partitions."""
-ParsedProduce = tuple[str | None, int, int, list[TopicRecords]]
-"""Transactional id, acks, timeout in ms, topics."""
+
+
+class ParsedProduce(NamedTuple):
+    """A whole request, as the broker reads it."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[TopicRecords]
+
 
 RecordBuffer = bytes | bytearray | memoryview
 PartitionToSend = tuple[int, RecordBuffer | None]
@@ -68,6 +76,12 @@ class PartitionResult(NamedTuple):
 PartitionAnswer = tuple[
     int, int, int, int, int, Sequence[tuple[int, str | None]], str | None, LeaderIdAndEpoch | None
 ]
+"""What :class:`PartitionResult` names; where every request passes it is a plain tuple, which is made and
+taken apart in a fourth of the time."""
+# The places in it of what is looked at by itself.
+RECORD_ERRORS_AT: Final = 5
+ERROR_MESSAGE_AT: Final = 6
+CURRENT_LEADER_AT: Final = 7
 TopicAnswer = tuple[str | None, Uuid | None, Sequence[PartitionAnswer]]
 
 MAX_PARTITIONS = 20_000
@@ -81,6 +95,8 @@ _ID_HEAD = struct.Struct(">BhiB16sBiB")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _SIZE_AND_ID = struct.Struct(">ii")
+
+_new_tuple = tuple.__new__
 
 
 def parse_produce_request(buf: memoryview, pos: int, version: int) -> ParsedProduce:
@@ -141,7 +157,8 @@ def _single_old(buf: memoryview, pos: int) -> ParsedProduce | None:
     if partitions != 1 or size < 0 or start + size > len(buf):
         return None
     records = buf[start : start + size]
-    return None, acks, timeout_ms, [(str(buf[pos:end], "utf-8"), None, [(index, records)])]
+    topic = str(buf[pos:end], "utf-8"), None, [(index, records)]
+    return _new_tuple(ParsedProduce, (None, acks, timeout_ms, [topic]))
 
 
 def _single_compact(buf: memoryview, pos: int) -> ParsedProduce | None:
@@ -157,7 +174,8 @@ def _single_compact(buf: memoryview, pos: int) -> ParsedProduce | None:
     records = _last_records(buf, end + 6, size)
     if records is None:
         return None
-    return None, acks, timeout_ms, [(str(buf[pos:end], "utf-8"), None, [(index, records)])]
+    topic = str(buf[pos:end], "utf-8"), None, [(index, records)]
+    return _new_tuple(ParsedProduce, (None, acks, timeout_ms, [topic]))
 
 
 def _single_by_id(buf: memoryview, pos: int) -> ParsedProduce | None:
@@ -168,7 +186,9 @@ def _single_by_id(buf: memoryview, pos: int) -> ParsedProduce | None:
     if transactional or topics != 2 or partitions != 2:
         return None
     records = _last_records(buf, pos + 30, size)
-    return None if records is None else (None, acks, timeout_ms, [(None, topic_id, [(index, records)])])
+    if records is None:
+        return None
+    return _new_tuple(ParsedProduce, (None, acks, timeout_ms, [(None, topic_id, [(index, records)])]))
 
 
 def _last_records(buf: memoryview, pos: int, size: int) -> memoryview | None:
@@ -231,7 +251,7 @@ def _parse_any(buf: memoryview, pos: int, version: int) -> Generator[None, None,
         topics.append((name, topic_id, partitions))
     if flexible:
         skip_tags(buf, pos)
-    return transactional_id, acks, timeout_ms, topics
+    return ParsedProduce(transactional_id, acks, timeout_ms, topics)
 
 
 def _read_records(buf: memoryview, pos: int, flexible: bool) -> tuple[memoryview | None, int]:
@@ -276,7 +296,11 @@ def encode_produce_response(
         name, topic_id, partitions = topics[0]
         if len(partitions) == 1:
             result = partitions[0]
-            if not result[5] and result[6] is None and result[7] is None:
+            if (
+                not result[RECORD_ERRORS_AT]
+                and result[ERROR_MESSAGE_AT] is None
+                and result[CURRENT_LEADER_AT] is None
+            ):
                 topic = _topic_key(version, name, topic_id)
                 return _answer_single(version, correlation_id, topic, result, throttle_time_ms)
     return drained(

@@ -16,10 +16,10 @@ from pathlib import Path
 from tests.chaos.cluster.brokers import ChaosCluster, wait_for
 from tests.chaos.cluster.history import CHANGE, CREATE, DELETE, INFO, INVOKE, OK, Event, HistoryFile
 from tests.chaos.cluster.workloads import Stop, Work
+from tests.rigs.raw_client import RawClient
 
 from tidelog import Admin, NewTopic, TopicPartition
 from tidelog.errors import TidelogError
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 NAMES = ("north", "east", "south")

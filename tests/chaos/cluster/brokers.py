@@ -25,8 +25,8 @@ from tests.chaos.cluster.network import CLIENT, ZOOKEEPER, Network
 from tidelog import Admin, NewTopic
 from tidelog.errors import TidelogError
 from tidelog.processes.watchdog import end_with_me
+from tidelog.processes.zookeeper import ZooKeeperEnsemble
 from tidelog.testing.broker_process import STRICT_LOOP, BrokerProcess
-from tidelog.testing.zookeeper import ZooKeeperEnsemble
 
 WAIT_S = 120.0
 SESSION_MS = 4000

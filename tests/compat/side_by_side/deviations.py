@@ -74,9 +74,16 @@ _ONE_BAD_BATCH = Deviation(
         "*[1].error_message": None,
     },
 )
+_NO_NUMBER = Deviation(
+    "quota-numbers",
+    {
+        "[0].entries[0].error_code": "INVALID_REQUEST",
+        "[0].entries[0].error_message": ANYTHING,
+        "[1].entries": [],
+    },
+)
 _CLOSED = {"": "the connection is closed"}
-_OTHER_RESOURCES = Deviation("not-yet", {"*error_code": "INVALID_REQUEST", "*error_message": ANYTHING})
-_IDLE = Deviation("idle-options", {"*error_code": "NONE", "*error_message": None, "*configs": ANYTHING})
+_IDLE = Deviation("idle-options", {"*error_code": "NONE", "*error_message": ANYTHING, "*configs": ANYTHING})
 _OTHER_WORDS = Deviation("other-words", {"*error_message": ANYTHING})
 _NO_LEFTOVERS = Deviation(
     "no-leftover-groups",
@@ -136,14 +143,20 @@ KNOWN: dict[str, Deviation] = {
     "connections.odd_bodies[string-not-utf8]": Deviation("strict-bytes", _CLOSED),
     "connections.odd_bodies[compact-array-huge]": Deviation("strict-bytes", _CLOSED),
     "admin_topics.more_partitions[huge-*]": _TOO_MANY,
-    "admin_configs.describe_odd_resource[client-metrics-empty]": _OTHER_RESOURCES,
+    "quota_requests.no_number[*]": _NO_NUMBER,
     "admin_configs.describe_broker": _IDLE,
     "admin_config_changes.change_topic[operation-*]": _UNKNOWN_OPERATION,
-    "admin_config_changes.change_broker_dry[keystore]": _OTHER_WORDS,
+    "admin_config_changes.change_topic[append-to-default]": _IDLE,
+    "admin_config_changes.change_broker_dry[cleaner]": _IDLE,
     "admin_config_changes.change_broker_dry[threads]": _IDLE,
+    "admin_config_changes.change_broker_and_take_back[leader.replication.throttled.rate]": _IDLE,
     "admin_config_changes.change_broker_dry[retention-0]": _OTHER_WORDS,
     "admin_config_changes.change_logger[operation-9]": _UNKNOWN_OPERATION,
-    "admin_config_changes.change_client_metrics[*]": _OTHER_RESOURCES,
+    "client_telemetry.change_dry[metrics-append]": Deviation(
+        "append-to-subscriptions", {"*error_code": "NONE", "*error_message": None}
+    ),
+    "client_telemetry.change_dry[match-bad-regex]": _OTHER_WORDS,
+    "client_telemetry.change_dry[operation-9]": _UNKNOWN_OPERATION,
     "admin_cluster.topic_partitions_empty_name": _EMPTY_NAME,
     "admin_cluster.reassign_nothing": _OTHER_WORDS,
     "group_joining.first_with_odd_protocols[no-type-*]": _NO_LEFTOVERS,

@@ -37,7 +37,7 @@ from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.wire.schema import Message, Payload
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 60.0
 START_TIMEOUT_S = 30.0
 CLOSED = "the connection is closed"
 SILENCE = "no answer"
@@ -114,7 +114,7 @@ class Side:
         self.reconnect()
         if self._topics:
             names = [DeleteTopicState(name=name) for name in self._topics]
-            self.ask(6, DeleteTopicsRequest(topics=names, timeout_ms=5000))
+            self.ask(6, DeleteTopicsRequest(topics=names, timeout_ms=60_000))
         self.reconnect()
 
     # Requests
@@ -234,7 +234,7 @@ class Side:
                 CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in wanted.items()
             ],
         )
-        response = self.expect(7, CreateTopicsRequest(topics=[creation], timeout_ms=5000))
+        response = self.expect(7, CreateTopicsRequest(topics=[creation], timeout_ms=60_000))
         (result,) = response.topics  # type: ignore[attr-defined]
         assert result.error_code == 0, f"{self.name}: {result}"
         self.wait_until_led(name, partitions)
@@ -244,7 +244,7 @@ class Side:
     def ensure_topic(self, name: str) -> None:
         """A topic of one partition that may be there already and is left there: an internal one."""
         creation = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-        self.expect(7, CreateTopicsRequest(topics=[creation], timeout_ms=5000))
+        self.expect(7, CreateTopicsRequest(topics=[creation], timeout_ms=60_000))
         self.wait_until_led(name, 1)
         self.topic_id(name)
 

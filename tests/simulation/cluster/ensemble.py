@@ -15,6 +15,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
@@ -30,7 +31,6 @@ from tidelog.metadata.store import (
     check_path,
     parent_of,
 )
-from tidelog.testing.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 T = TypeVar("T")
 

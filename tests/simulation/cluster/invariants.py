@@ -31,7 +31,7 @@ from tidelog.records.batch import BatchHeader, iter_batches
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.record import decode_batch
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import Isolation
+from tidelog.storage.log.log import Isolation
 
 _LOOK_S = 0.04
 _COMPARE_EVERY = 20
@@ -118,7 +118,7 @@ class Invariants:
                 raise BrokenPromise(f"a broker can start: {life.name} cannot, {life.failure!r}")
             if not life.is_ready:
                 continue
-            epoch = broker.membership.controller_requests.controller_epoch
+            epoch = broker.cluster.controller_requests.controller_epoch
             if epoch < self._controllers.get(life, 0):
                 raise BrokenPromise(f"controller epochs only grow: {life.name} goes back to {epoch}")
             self._controllers[life] = epoch

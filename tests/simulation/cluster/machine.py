@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.virtual_loop import OWNER, Life, LoopClock
 
 from tidelog.broker.app import Broker
-from tidelog.broker.connection_quotas import ConnectionQuotas
+from tidelog.broker.composition import with_zookeeper
+from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.ids import TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import SharedStore
 from tidelog.replication.partition import Partition
+from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.disk import Disk
-from tidelog.storage.log_dir import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterWorld
@@ -102,7 +103,9 @@ class SimDisk(Disk):
 class SimDoor:
     """Stands in for ``broker.network.Network``: the dispatcher is reached through the simulated network."""
 
-    def __init__(self, handler: Any, loop: asyncio.AbstractEventLoop, limits: Any, clock: Any) -> None:
+    def __init__(
+        self, handler: Any, loop: asyncio.AbstractEventLoop, limits: Any, clock: Any, tls: Any
+    ) -> None:
         self._handler = handler
         self.quotas = ConnectionQuotas()
 
@@ -113,6 +116,9 @@ class SimDoor:
         life = OWNER.get()
         assert isinstance(life, BrokerLife)
         life.machine.world.network.listen(life.name, life, self._handler)
+
+    def observe(self, observer: Any) -> None:
+        """Nobody counts."""
 
     def quotas_changed(self) -> None:
         """Nobody is kept out."""
@@ -147,7 +153,7 @@ class BrokerLife(Life):
         self.store: Any = None
         world = machine.world
         config = BrokerConfig(dict(machine.options))
-        self.broker = Broker(config, LoopClock(asyncio.get_running_loop()), self._session)
+        self.broker = with_zookeeper(config, LoopClock(asyncio.get_running_loop()), self._session)
         self.task = self.begin(self._run(world))
 
     async def _session(self) -> SharedStore:
@@ -242,7 +248,7 @@ class Machine:
         self._stopping = []
         self._note_ends(broker)
         for log in log_dirs.all_logs():
-            log.close_handles()
+            log.files.close_handles()
         for log_dir in log_dirs.online.values():
             log_dir.release()
 

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
-from tidelog.broker.inbox import KeptFrame
-from tidelog.broker.pending import NOT_YET, HandlerResult, Part, PendingAnswer, StagedAnswer
+from tidelog.broker.answer import NOT_YET, HandlerResult, Part, PromisedAnswer, StagedAnswer
+from tidelog.broker.network.inbox import KeptFrame
 from tidelog.errors import WireError
+from tidelog.promise import Promise
+from tidelog.security.session import Session
 
 if TYPE_CHECKING:
     from tidelog.broker.dispatch import Dispatcher
@@ -275,14 +277,17 @@ class ServerEnd:
     """A broker's side: requests in order to the dispatcher, answers in order back."""
 
     def __init__(self, link: Link, dispatcher: Dispatcher) -> None:
+        self.session = Session(link.source)
         self.peer = (link.source, 0)
         self.listener = "PLAINTEXT"
         self.client_software: tuple[str, str] | None = None
+        self.is_follower = False
         self._link = link
         self._dispatcher = dispatcher
-        self._queue: deque[PendingAnswer] = deque()
+        self._queue: deque[PromisedAnswer] = deque()
         self._waiting: deque[bytes] = deque()
         self._holding = False
+        self._throttled_until_s = 0.0
         self._turn: asyncio.Future[None] | None = None
 
     @property
@@ -295,7 +300,7 @@ class ServerEnd:
         """Whether requests before the one being handled have yet to be answered."""
         return bool(self._queue)
 
-    async def turn_of(self, pending: PendingAnswer) -> None:
+    async def turn_of(self, pending: PromisedAnswer) -> None:
         """Wait until all before ``pending`` are answered, or nobody waits for it any more."""
         while pending in self._queue and self._queue[0] is not pending:
             self._turn = self._turn or asyncio.get_running_loop().create_future()
@@ -304,6 +309,15 @@ class ServerEnd:
     def keep(self, frame: memoryview) -> KeptFrame:
         """A frame is good for ever here."""
         return KeptFrame(frame, lambda: None)
+
+    def throttle(self, pause_ms: int, key: int) -> None:
+        """Take no requests for so long."""
+        if pause_ms > 0 and not self._link.is_over:
+            loop = asyncio.get_running_loop()
+            until_s = loop.time() + pause_ms / 1000
+            if until_s > self._throttled_until_s:
+                self._throttled_until_s = until_s
+                loop.call_at(until_s, self._work)
 
     def receive(self, data: bytes) -> None:
         """A request."""
@@ -342,31 +356,30 @@ class ServerEnd:
     def _is_blocked(self) -> bool:
         if self._holding and self._queue:
             return True
+        if self._throttled_until_s > asyncio.get_running_loop().time():
+            return True
         return not all(pending.pipelined for pending in self._queue)
 
     def _take(self, outcome: Any, refused: bool) -> None:
-        if isinstance(outcome, PendingAnswer):
+        if isinstance(outcome, Promise):
             pending = outcome
         else:
-            pending = PendingAnswer(pipelined=not refused)
+            pending = Promise(pipelined=not refused)
             pending.resolve(in_memory(outcome) if isinstance(outcome, list) else outcome)
         self._queue.append(pending)
-        if pending.done:
-            self._advance()
-        else:
-            pending.when_done(self._advance)
+        pending.when_done(self._advance)
 
-    def _advance(self) -> None:
+    def _advance(self, _: object) -> None:
         queue = self._queue
         while queue and queue[0].done:
-            answer = queue.popleft().answer
+            answer = queue.popleft().value
             if isinstance(answer, list):
                 answer = in_memory(answer)
             if isinstance(answer, bytes):
                 self._link.answer(answer)
         for pending in queue:
-            if isinstance(pending.answer, list):
-                pending.answer = in_memory(pending.answer)
+            if isinstance(pending.value, list):
+                pending.value = in_memory(pending.value)
         self._take_turns()
         if self._waiting and not self._is_blocked():
             self._work()

@@ -325,7 +325,7 @@ class Storm:
             each.name for each, task in zip(self.writers, self._writing, strict=False) if not task.done()
         ]
         controllers = [
-            (life.name, broker.membership.controller.active_id, broker.membership.controller.is_active)
+            (life.name, broker.cluster.controller.active_id, broker.cluster.controller.is_active)
             for life, broker in self.world.brokers()
             if life.is_ready
         ]

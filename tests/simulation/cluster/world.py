@@ -115,9 +115,9 @@ class ClusterWorld:
     def controller(self) -> tuple[BrokerLife, ClusterController] | None:
         """Somebody who believes to be the controller."""
         found = [
-            (life, life.broker.membership.controller)
+            (life, life.broker.cluster.controller)
             for life, broker in self.brokers()
-            if life.is_ready and broker.membership.controller.is_active
+            if life.is_ready and broker.cluster.controller.is_active
         ]
         return self.rng.choice(found) if found else None
 

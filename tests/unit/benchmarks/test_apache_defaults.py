@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks import apache, contestants, perf_tools
 from benchmarks.figures import OLD_PEER, OURS, PEER
-from tests.compat import toolchain
+from foreign import toolchain
 
 ROOT = Path(__file__).resolve().parents[3]
 

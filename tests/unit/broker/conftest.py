@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic
 
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.broker.app import Broker, StartGivenUp
+from tidelog.broker.composition import standalone
 from tidelog.broker.state import BrokerState
 from tidelog.controller.topics import NewTopic
 from tidelog.metadata.broker_config import BrokerConfig
@@ -17,7 +18,7 @@ CLEAN_MARK = ".kafka_cleanshutdown"
 
 def broker_in(*paths: Path) -> Broker:
     config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": ",".join(map(str, paths))}
-    return Broker(BrokerConfig(config))
+    return standalone(BrokerConfig(config))
 
 
 def test_losing_the_last_directory_to_work_in_the_background_is_told(tmp_path: Path) -> None:

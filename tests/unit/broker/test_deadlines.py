@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tidelog.broker.deadlines import Deadlines
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 LONG_MS = 3_600_000
 
 

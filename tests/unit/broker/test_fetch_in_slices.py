@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.unit.broker import test_fetch_handler
-from tests.unit.broker.test_fetch_handler import *  # noqa: F403
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch, values
+from tests.unit.broker.handlers import test_fetch
+from tests.unit.broker.handlers.test_fetch import *  # noqa: F403
+from tests.waiting import wait_until
 
 from tidelog.broker import delayed_fetch
 from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch, values
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 
 MANY = 5_000
@@ -53,10 +54,9 @@ def test_what_is_appended_while_a_long_fetch_is_read_ends_its_wait(
         begin(self, max_wait_ms)
         if not appended:
             appended.append(True)
-            partition = self._handler.broker.partitions.get(topic.name, 0)
+            partition = self._services.by_name[topic.name, 0]
             partition.append(memoryview(bytearray(batch(b"late"))))
 
     monkeypatch.setattr(delayed_fetch.Fetch, "_begin_wait", begin_later)
     assert values(topic.fetch(offset=0, min_bytes=1, max_wait_ms=60_000)) == [b"late"]
-    wait_until = test_fetch_handler.wait_until
-    wait_until(lambda: test_fetch_handler.waiters(broker, topic) == 0)
+    wait_until(lambda: test_fetch.waiters(broker, topic) == 0)

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.broker.fetch_session import (
     EVICTION_MS,
@@ -21,7 +22,6 @@ from tidelog.broker.fetch_session import (
     next_epoch,
 )
 from tidelog.errors import ErrorCode
-from tidelog.testing.clock import ManualClock
 from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer, drained
 
 A: PartitionKey = ("a", 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch
+from tests.waiting import wait_until
 
 from tidelog.broker.app import Broker
 from tidelog.broker.follower_poll import FollowerPoll
@@ -13,8 +15,6 @@ from tidelog.errors import ErrorCode
 from tidelog.metadata.image import PartitionImage
 from tidelog.replication.partition import Partition
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import parse_response_header
@@ -103,7 +103,7 @@ class Follower:
     def begin_waiting(self) -> None:
         """Send a fetch, and see that it waits the short way."""
         self.client.send_request(ApiKey.FETCH, VERSION, self.request(max_wait_ms=60_000))
-        wait_until(lambda: (poll := self.poll()) is not None and poll._pending is not None)
+        wait_until(lambda: (poll := self.poll()) is not None and poll._promise is not None)
 
     def receive(self) -> dict[int, PartitionData]:
         frame = self.client.receive()
@@ -142,13 +142,6 @@ def follower(
     topic = new_topic(partitions=PARTITIONS)
     with RawClient(broker.host, broker.port) as connected:
         yield Follower(broker, connected, topic)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_an_answer_has_news_alone(follower: Follower) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.broker.judging import JudgingThreads, RequestJudging, judge_at_once, takes_long
 from tidelog.errors import ErrorCode, KafkaError
@@ -17,10 +18,10 @@ from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import Partition
 from tidelog.storage.disk import Disk
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.validation import ValidBatch
-from tidelog.testing.clock import ManualClock
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log.validation import ValidBatch
 
 NOW = 1_700_000_000_000
 WAIT_S = 20.0
@@ -43,7 +44,7 @@ def open_log(tmp_path: Path) -> Iterator[Callable[..., Log]]:
     def open_it(**options: object) -> Log:
         clock = ManualClock(NOW)
         config = LogConfig(**options)  # type: ignore[arg-type]
-        opened.append(Log.open(tmp_path / "orders-0", config, clock=clock, disk=Disk(), clean_shutdown=True))
+        opened.append(Log.open(LogContext(tmp_path / "orders-0", config, clock, Disk()), clean_shutdown=True))
         return opened[-1]
 
     yield open_it

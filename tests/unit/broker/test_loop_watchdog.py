@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import uvloop
 
+from tidelog.broker import loop_watchdog
 from tidelog.broker.loop_watchdog import MESSAGE, HoldUp, LoopWatchdog
 from tidelog.testing.broker_process import HELD_UP
 
@@ -19,6 +23,15 @@ DEADLINE_S = 30.0
 Scene = Callable[["Watched"], Awaitable[None]]
 
 both_loops = pytest.mark.parametrize("loop_factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+
+
+@pytest.fixture(autouse=True)
+def stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the kernel would say of the machine's time: none is stolen, whatever this machine's host does."""
+    path = tmp_path / "stat"
+    path.write_text("cpu  1 2 3 4 5 6 7 0 0 0\n")
+    monkeypatch.setattr(loop_watchdog, "_STAT", path)
+    return path
 
 
 class Watched:
@@ -74,19 +87,72 @@ def test_a_callback_that_computes_too_long_is_named(
 
 
 @both_loops
+def test_time_that_the_host_of_a_virtual_machine_took_accuses_nobody(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], stat: Path
+) -> None:
+    def robbed() -> None:
+        compute(5 * LIMIT_MS)
+        stat.write_text("cpu  1 2 3 4 5 6 7 1000 0 0\n")  # ten seconds
+
+    async def scene(watched: Watched) -> None:
+        asyncio.get_running_loop().call_soon(robbed)
+        await asyncio.sleep(10 * LIMIT_MS / 1000)
+        assert watched.found == []
+        # What was taken before does not excuse what comes after it.
+        await asyncio.sleep(0.5)
+        asyncio.get_running_loop().call_soon(compute, 10 * LIMIT_MS)
+        await watched.wait_found()
+
+    run(scene, loop_factory)
+
+
+@both_loops
 def test_a_coroutine_that_blocks_is_named(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def block() -> None:
         await asyncio.sleep(0)
         time.sleep(40 * LIMIT_MS / 1000)  # noqa: ASYNC251
 
     async def scene(watched: Watched) -> None:
-        await asyncio.create_task(block())
+        # A machine that stood still meanwhile accuses nobody.
+        deadline = time.monotonic() + DEADLINE_S
+        while not watched.found and time.monotonic() < deadline:
+            await asyncio.create_task(block())
+            await asyncio.sleep(2 * LIMIT_MS / 1000)
         found = await watched.wait_found()
         assert "block" in found.stack[0]
         assert found.blocked_ms > found.busy_ms
         assert "blocked in" in str(found)
 
     run(scene, loop_factory)
+
+
+@both_loops
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_the_garbage_collector_is_named_whichever_thread_it_runs_in(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], in_thread: bool
+) -> None:
+    def make_garbage() -> None:
+        for _ in range(300_000):
+            circle: list[object] = []
+            circle.append(circle)
+        gc.collect()
+
+    async def scene(watched: Watched) -> None:
+        gc.disable()
+        try:
+            if in_thread:
+                await asyncio.to_thread(make_garbage)
+            else:
+                make_garbage()
+            async with asyncio.timeout(DEADLINE_S):
+                while not any("garbage collector" in each.stack[0] for each in watched.found):  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+        finally:
+            gc.enable()
+
+    callbacks = list(gc.callbacks)
+    run(scene, loop_factory)
+    assert gc.callbacks == callbacks
 
 
 @both_loops
@@ -99,15 +165,22 @@ def test_many_short_steps_are_not_a_long_one(loop_factory: Callable[[], asyncio.
             compute(1)
             await asyncio.sleep(0)
 
-    assert run(scene, loop_factory).found == []
+    # A busy machine may stop the loop between two of them: that is no work of theirs.
+    assert [found for found in run(scene, loop_factory).found if found.busy_ms >= LIMIT_MS] == []
 
 
 def test_lines_are_few_and_say_how_many_were_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def left_out() -> list[int]:
+        found = (
+            re.search(r"\((\d+) more since the last line\)", each.getMessage()) for each in caplog.records
+        )
+        return [int(said[1]) for said in found if said is not None]
+
     async def body() -> int:
         watchdog = LoopWatchdog(asyncio.get_running_loop(), LIMIT_MS)
         watchdog.start()
         deadline = time.monotonic() + DEADLINE_S
-        while len(caplog.records) < 2 and time.monotonic() < deadline:
+        while not left_out() and time.monotonic() < deadline:
             compute(4 * LIMIT_MS)
             await asyncio.sleep(0)
         watchdog.stop()
@@ -115,9 +188,8 @@ def test_lines_are_few_and_say_how_many_were_left_out(caplog: pytest.LogCaptureF
 
     with caplog.at_level(logging.WARNING):
         count = asyncio.run(body())
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first.startswith(MESSAGE)
-    assert f"({count - 2} more since the last line)" in second or f"({count - 3} more" in second
+    assert all(record.getMessage().startswith(MESSAGE) for record in caplog.records)
+    assert 0 < left_out()[0] <= count - 2
 
 
 def test_the_helper_for_tests_looks_for_the_line_that_is_logged() -> None:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch, values
 
 from tidelog.errors import ErrorCode
 from tidelog.storage.disk import Disk
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch, values
 from tidelog.wire.api import ApiKey
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Syncs:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch, values
+from tests.rigs.raw_transaction import RawTransactions, committed_values
+from tests.waiting import wait_until
 
 from tidelog.errors import ErrorCode
 from tidelog.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from tidelog.metadata.image import PartitionImage
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch, values
-from tidelog.testing.raw_transaction import RawTransactions, committed_values
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import parse_response_header
@@ -59,12 +59,6 @@ def stall(broker: BrokerThread, partition: TopicPartition) -> None:
 def go_on(broker: BrokerThread, partition: TopicPartition) -> None:
     state = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
     broker.call(lambda inner: inner.partitions.get(*partition).apply(state))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
 
 
 def end_offset(broker: BrokerThread, partition: TopicPartition) -> int:

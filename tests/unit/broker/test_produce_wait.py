@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.pending import PendingAnswer
+from tidelog.broker.answer import PromisedAnswer
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.errors import ErrorCode
+from tidelog.promise import Promise
 from tidelog.replication.partition import ACKS_ALL
 from tidelog.wire.produce import PartitionAnswer
 
@@ -65,7 +66,7 @@ class Scene:
         for slot, partition in enumerate(self.partitions):
             self.wait.add(WrittenBatch(partition, 1, self.results, slot))  # type: ignore[arg-type]
 
-    def start(self) -> PendingAnswer:
+    def start(self) -> PromisedAnswer:
         return self.wait.start(1000, refused=False)
 
 
@@ -76,7 +77,7 @@ def test_each_partition_of_a_wide_request_is_looked_at_once() -> None:
     for partition in scene.partitions:
         assert not pending.done
         partition.commit()
-    assert pending.answer == b"answer"
+    assert pending.value == b"answer"
     assert {partition.looks for partition in scene.partitions} == {1}
     assert not any(partition.waiters for partition in scene.partitions)
     assert not scene.deadlines.waiting
@@ -88,7 +89,7 @@ def test_what_is_committed_before_all_batches_are_known_is_not_waited_for(count:
     scene.add_all()
     for partition in scene.partitions:
         partition.commit()
-    assert scene.start().answer == b"answer"
+    assert scene.start().value == b"answer"
     assert not scene.deadlines.waiting
 
 
@@ -100,19 +101,19 @@ def test_what_is_lost_before_all_batches_are_known_is_refused() -> None:
     pending = scene.start()
     assert not pending.pipelined
     scene.partitions[1].commit()
-    assert pending.answer == b"answer"
+    assert pending.value == b"answer"
     assert [result[1] for result in scene.results] == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
 
 
 def test_an_answer_that_takes_a_while_to_write_is_followed() -> None:
-    written = PendingAnswer()
+    written: PromisedAnswer = Promise()
     scene = Scene(1, lambda: written)
     scene.add_all()
     pending = scene.start()
     scene.partitions[0].commit()
     assert not pending.done
     written.resolve(b"wide")
-    assert pending.answer == b"wide"
+    assert pending.value == b"wide"
 
 
 def test_the_rest_is_refused_when_time_is_up() -> None:
@@ -121,6 +122,6 @@ def test_the_rest_is_refused_when_time_is_up() -> None:
     pending = scene.start()
     scene.partitions[1].commit()
     scene.wait.time_is_up()
-    assert pending.answer == b"answer"
+    assert pending.value == b"answer"
     codes = [result[1] for result in scene.results]
     assert codes == [ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.REQUEST_TIMED_OUT]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
+from tests.rigs.raw_topic import RawTopic, batch, values
+from tests.rigs.raw_transaction import RawTransactions, committed_values
 
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
-from tidelog.testing.raw_topic import RawTopic, batch, values
-from tidelog.testing.raw_transaction import RawTransactions, committed_values
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import parse_response_header

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.cli import commands
 from tidelog.ids import random_uuid
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.checkpoints import RECOVERY_POINT_FILE, OffsetCheckpoint
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.producer_state import AppendOrigin
-from tidelog.testing.clock import ManualClock
+from tidelog.storage.directories.checkpoints import RECOVERY_POINT_FILE, OffsetCheckpoint
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.producers.producer_state import AppendOrigin
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
@@ -25,7 +26,9 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 def write_partition(log_dir: Path, *, batches: int = 40, clean: bool = True) -> Path:
     """``orders-0``: several segments, a compressed batch, an idempotent producer, an aborted transaction."""
     directory = log_dir / "orders-0"
-    log = Log.open(directory, CONFIG, clock=ManualClock(NOW), clean_shutdown=True, topic_id=random_uuid())
+    log = Log.open(
+        LogContext(directory, CONFIG, ManualClock(NOW)), clean_shutdown=True, topic_id=random_uuid()
+    )
     for number in range(batches):
         records = [Record(timestamp=NOW + number, key=b"k%d" % number, value=b"v" * 50)]
         log.append_as_leader(encode_batch(records), 0)

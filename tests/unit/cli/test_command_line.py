@@ -15,7 +15,7 @@ import typer
 import tidelog as package
 from tidelog.cli import failure
 from tidelog.cli.commands import COMMANDS, build_app
-from tidelog.cli.start_offsets import EARLIEST, LATEST, StartOffset, parse_start_offset
+from tidelog.cli.records.start_offsets import EARLIEST, LATEST, StartOffset, parse_start_offset
 from tidelog.cli.values import parse_time_ms
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -44,6 +44,7 @@ def test_help_lists_every_command(tidelog: Tidelog) -> None:
         ("topics", "describe"),
         ("topics", "alter"),
         ("topics", "delete"),
+        ("topics", "delete-records"),
         ("produce",),
         ("consume",),
         ("groups", "list"),
@@ -63,8 +64,18 @@ def test_help_lists_every_command(tidelog: Tidelog) -> None:
         ("transactions", "describe-producers"),
         ("transactions", "find-hanging"),
         ("transactions", "abort"),
+        ("top",),
+        ("perf", "produce"),
+        ("perf", "consume"),
+        ("perf", "latency"),
+        ("features", "describe"),
+        ("features", "upgrade"),
+        ("features", "downgrade"),
+        ("configs", "list"),
         ("configs", "describe"),
         ("configs", "alter"),
+        ("log-dirs", "describe"),
+        ("log-dirs", "move"),
         ("log", "dump"),
         ("log", "verify"),
     ],
@@ -115,7 +126,7 @@ def test_paragraphs_of_help_end_their_lines_where_the_terminal_does(tidelog: Tid
 @pytest.mark.parametrize(
     ("arguments", "mend"),
     [
-        (["topix"], "Did you mean 'topics'?"),
+        (["topix"], "'topics'?"),
         (["topics", "lst"], "Did you mean 'list'?"),
         (["topics", "create"], "Missing argument 'TOPIC'"),
         (["topics", "create", "a", "--partitons", "3"], "--partitions"),

@@ -36,3 +36,24 @@ def test_optional_columns_give_way_on_narrow_terminals(
 def test_a_pipe_gets_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(COLUMNS, ROWS, optional=("member", "host"))
     assert capsys.readouterr().out == f"topic\tlag\thost\tmember\norders\t12\t127.0.0.1\t{'m' * 20}\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (9_960, "10 kB"),
+        (999_600, "1.0 MB"),
+        (5e15, "5000 TB"),
+    ],
+)
+def test_sizes_are_told_in_units(size: float, text: str) -> None:
+    assert output.bytes_text(size) == text
+
+
+def test_names_of_strangers_move_no_cursor() -> None:
+    assert output.printable('naïve "é"') == 'naïve "é"'
+    assert output.printable("a\x1b[2J\tb\n\u202e") == r"a\x1b[2J\tb\n\u202e"
+    assert output.printable(None) is None

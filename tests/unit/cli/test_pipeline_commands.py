@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli import commands
-from tidelog.cli.pipeline_backfill import parse_range
-from tidelog.cli.pipeline_status import age_text
+from tidelog.cli.pipeline import run as running
+from tidelog.cli.pipeline.backfill import parse_range
+from tidelog.cli.pipeline.status import age_text
+from tidelog.errors import TidelogError
 from tidelog.pipelines import registry
+from tidelog.pipelines.pipeline import PipelineSettings
 
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -80,6 +83,23 @@ def test_without_spark_one_sentence_says_what_to_install(
     assert error == ('error: pipelines run on Spark, which is not installed: pip install "tidelog[spark]"\n')
 
 
+def test_parallelism_is_told_to_the_pipelines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[PipelineSettings] = []
+    monkeypatch.setattr(running, "run", lambda pipelines, settings, *others: told.append(settings))
+    given = ("--min-partitions", "6", "--state-partitions", "3", "--trigger", "5 seconds")
+    assert run(capsys, "run", "earnings", *given, *NOWHERE) == (0, "")
+    assert run(capsys, "run", "earnings", *NOWHERE) == (0, "")
+    assert [(each.min_partitions, each.state_partitions, each.trigger) for each in told] == [
+        (6, 3, "5 seconds"),
+        (None, None, "2 seconds"),
+    ]
+    code, error = run(capsys, "run", "earnings", "--state-partitions", "0", *NOWHERE)
+    assert code == 2
+    assert "--state-partitions" in error
+
+
 def test_a_range_is_utc_and_takes_days_and_moments() -> None:
     found = parse_range("2026-11-01", "2026-11-02T03:00:00+02:00")
     assert found.start == datetime(2026, 11, 1, tzinfo=UTC)
@@ -99,3 +119,17 @@ def test_the_file_for_spark_submit_tells_where_it_is() -> None:
     done = subprocess.run(module, capture_output=True, text=True, timeout=60, check=True)
     assert Path(done.stdout.strip()).name == "pipeline_submit.py"
     assert Path(done.stdout.strip()).is_file()
+
+
+@pytest.mark.parametrize(
+    ("monitors", "sentence"),
+    [
+        (running.Monitors("https://127.0.0.1:9405"), "this page has no TLS"),
+        (running.Monitors("nowhere"), "--metrics has 'nowhere', which is no address"),
+        (running.Monitors(otlp="collector"), "--otlp is 'collector'"),
+        (running.Monitors(otlp="http://c", otlp_headers="no value"), "--otlp-headers: header 'no value'"),
+    ],
+)
+def test_monitors_that_cannot_be_served_are_refused(monitors: running.Monitors, sentence: str) -> None:
+    with pytest.raises(TidelogError, match=sentence):
+        monitors.export([])

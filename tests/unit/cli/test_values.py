@@ -5,7 +5,7 @@ import enum
 import pytest
 
 from tidelog.cli.failure import WrongUsage
-from tidelog.cli.groups_topics import assignment_text
+from tidelog.cli.groups.topics import assignment_text
 from tidelog.cli.values import duration_text, parse_choices, parse_duration_ms, parse_topic_partitions
 from tidelog.ids import TopicPartition
 

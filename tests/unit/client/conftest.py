@@ -23,6 +23,10 @@ from tidelog.wire.schema import Payload
 Handler = Callable[[Payload, int], Payload | None]
 
 
+# As Kafka's brokers do it: nobody is asked for telemetry where nothing receives it.
+_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+
+
 class ScriptedBroker:
     """Answers requests with ``handlers``; Metadata and ApiVersions it knows by itself.
 
@@ -31,7 +35,7 @@ class ScriptedBroker:
 
     def __init__(self) -> None:
         self.versions: dict[ApiKey, tuple[int, int]] = {
-            key: (api.min_version, api.max_version) for key, api in API_TABLE.items()
+            key: (api.min_version, api.max_version) for key, api in API_TABLE.items() if key not in _TELEMETRY
         }
         self.handlers: dict[ApiKey, Handler] = {
             ApiKey.API_VERSIONS: lambda request, version: self.api_versions(),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -111,11 +112,11 @@ def test_options_of_java_alone_are_warned_about_once(
 ) -> None:
     monkeypatch.setattr(module, "_warned", set())
     with caplog.at_level(logging.WARNING):
-        parse(PRODUCER, metric_reporters="org.example.Reporter")
-        parse(PRODUCER, metric_reporters="org.example.Reporter")
+        parse(PRODUCER, auto_include_jmx_reporter=True)
+        parse(PRODUCER, auto_include_jmx_reporter=True)
     assert [record.message for record in caplog.records] == [
-        "option metric.reporters has no effect here: `client.metrics()` returns all figures; nothing is "
-        "pushed to brokers or reported to JMX."
+        "option auto.include.jmx.reporter has no effect here: There is no JMX (see `metric.reporters`), and "
+        "all figures are always kept."
     ]
 
 
@@ -298,6 +299,32 @@ def test_streams_and_handlers_that_cannot_be_used_are_refused(streams: Any, hand
         (PRODUCER, {"on_delivery": print}, "give `on_delivery` to each `send`"),
         (ADMIN, {"metadata.broker.list": "a:1"}, "it is bootstrap.servers"),
         (ADMIN, {"api_version": (2, 5)}, "versions are negotiated"),
+        (PRODUCER, {"bootstrap_server": "a:1"}, "did you mean bootstrap_servers?"),
+        (CONSUMER, {"servers": "a:1"}, "it is bootstrap.servers"),
+        (CONSUMER, {"brokers": "a:1"}, "it is bootstrap.servers"),
+        (CONSUMER, {"group": "g"}, "it is group.id"),
+        (CONSUMER, {"topics": ["orders"]}, "topics are given to `subscribe`"),
+        (PRODUCER, {"compression": "gzip"}, "it is compression.type"),
+        (PRODUCER, {"linger": 5}, "did you mean linger.ms?"),
+        (PRODUCER, {"max_batch_size": 1}, "it is batch_size"),
+        (PRODUCER, {"oauth_cb": print}, "it is sasl_login_callback_handler_class"),
+        (CONSUMER, {"rebalance_timeout_ms": 1}, "it is max_poll_interval_ms"),
+        (CONSUMER, {"auto.commit.enable": True}, "it is enable.auto.commit"),
+        (CONSUMER, {"queued.min.messages": 1}, "bound what is fetched ahead"),
+        (PRODUCER, {"conf": {}}, "the mapping comes first and has no name"),
+        (ADMIN, {"config": {}}, "the mapping comes first and has no name"),
+        (ADMIN, {"socks5_proxy": "a:1"}, "proxies are not supported"),
+        (ADMIN, {"sasl_kerberos_name": "a"}, "tickets are for sasl_kerberos_service_name"),
+        (PRODUCER, {"serializer.class": "kafka.serializer.StringEncoder"}, "it is value.serializer"),
+        (PRODUCER, {"producer.type": "async"}, "every producer sends in the background"),
+        (PRODUCER, {"request.required.acks": 1}, "it is acks"),
+        (PRODUCER, {"queue.enqueue.timeout.ms": -1}, "it is max.block.ms"),
+        (CONSUMER, {"zookeeper.connect": "z:2181"}, "name them in bootstrap.servers"),
+        (CONSUMER, {"zookeeper.session.timeout.ms": 400}, "do not speak to ZooKeeper any more"),
+        (CONSUMER, {"offsets.storage": "kafka"}, "offsets are kept in the cluster"),
+        (CONSUMER, {"auto.offset.reset": "smallest"}, "it is earliest"),
+        (CONSUMER, {"auto.offset.reset": "largest"}, "it is latest"),
+        (ADMIN, {"zzz": 1}, "docs/reference/client-configuration.md lists them"),
     ],
 )
 def test_another_clients_name_for_an_option_is_answered_with_ours(
@@ -310,3 +337,30 @@ def test_advice_names_options_that_exist_for_names_that_do_not() -> None:
     ours = {name for kind in KINDS for name in kind.options}
     assert options_named() <= ours
     assert not FOREIGN_NAMES.keys() & (ours | UNSUPPORTED_NAMES.keys())
+
+
+def keywords_of(library: str, names: tuple[str, str, str]) -> list[tuple[ClientKind, set[str]]]:
+    clients = [getattr(pytest.importorskip(library), name) for name in names[:2]]
+    clients.append(getattr(pytest.importorskip(f"{library}.admin"), names[2]))
+    return [
+        (kind, set(getattr(client, "DEFAULT_CONFIG", inspect.signature(client).parameters)))
+        for kind, client in zip(KINDS, clients, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("library", "names"),
+    [
+        ("kafka", ("KafkaProducer", "KafkaConsumer", "KafkaAdminClient")),
+        ("aiokafka", ("AIOKafkaProducer", "AIOKafkaConsumer", "AIOKafkaAdminClient")),
+    ],
+)
+def test_every_keyword_of_another_clients_constructors_is_taken_or_answered(
+    library: str, names: tuple[str, str, str]
+) -> None:
+    for kind, keywords in keywords_of(library, names):
+        for keyword in keywords:
+            dotted = keyword.replace("_", ".")
+            if dotted in kind.options or dotted in UNSUPPORTED_NAMES:
+                continue
+            assert "client-configuration.md" not in refusal(kind, **{keyword: 1}), keyword

@@ -53,6 +53,14 @@ def test_a_call_that_takes_too_long_is_cancelled_and_says_what_was_waited_for(th
     assert cancelled.wait(10)
 
 
+def test_a_call_without_a_name_is_called_as_its_coroutine_is(thread: LoopThread) -> None:
+    async def describe_cluster() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RequestTimeoutError, match=r"describe_cluster has not ended within 0\.01 s"):
+        thread.call(describe_cluster(), 0.01)
+
+
 def test_a_timeout_of_the_coroutine_itself_is_told_apart_from_that_of_the_call(thread: LoopThread) -> None:
     async def own() -> None:
         raise TimeoutError("its own")

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.client.partitioner import murmur2, partition_for_key
+from tidelog.client.partitioner import partition_for_key
+from tidelog.records.column_codec import murmur2
 
 # Computed by the Java client's Utils.murmur2, as its own tests have them.
 JAVA_HASHES = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.controller.controller import Controller
 from tidelog.controller.takeover import take_over
@@ -20,7 +21,6 @@ from tidelog.metadata.embedded import EmbeddedStore
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.znodes import BrokerRegistration, broker_path
-from tidelog.testing.clock import ManualClock
 
 BROKER_ID = 1
 

@@ -11,7 +11,7 @@ from tidelog.controller.kraft_metadata import METADATA_DIRECTORY, read_kraft_met
 from tidelog.errors import StorageError
 from tidelog.ids import Uuid, uuid_to_text
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.producer_snapshots import ProducerEntry, encode_snapshot
+from tidelog.storage.producers.producer_snapshots import ProducerEntry, encode_snapshot
 
 ORDERS = Uuid(bytes(range(16)))
 OTHER = Uuid(bytes(range(16, 32)))

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.rigs.coordinator import GroupHarness
 from tests.unit.coordinator.replay_modules import ReplayModules
 from tests.unit.coordinator.test_log_replay import replay_all
 
@@ -23,7 +24,6 @@ from tidelog.records.batch import iter_batches, parse_header, set_base_offset
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker, parse_control_type
 from tidelog.records.record import Record, decode_batch, encode_batch
-from tidelog.testing.coordinator import GroupHarness
 from tidelog.wire.internal_topics import consumer_offsets as stored
 
 HARNESS = GroupHarness()
@@ -255,7 +255,7 @@ SIX = made(COMMIT, stored.OffsetCommitValue(offset=6, metadata="six"), 3)
 NO_GROUP = made(stored.GroupMetadataKey(group="a"), None)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(batches=st.lists(BATCHES, max_size=25), cuts=st.lists(st.booleans(), max_size=25))
 @example(batches=[([FIVE, GONE], -1, Codec.NONE)], cuts=[])
 @example(batches=[([FIVE], 1, Codec.NONE), ([GONE, SIX], -1, Codec.NONE), (ControlType.COMMIT, 1)], cuts=[])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
+from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.classic.members import join, new_id, stable, subscription
 
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
@@ -13,8 +15,6 @@ from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness, answer
-from tidelog.testing.memory_log import MemoryLog
 from tidelog.wire.internal_topics.consumer_offsets import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,

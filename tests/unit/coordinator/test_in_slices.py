@@ -11,10 +11,10 @@ from tests.unit.coordinator.offsets.coordinator import Coordinator
 from tidelog.broker.offset_parts import PARTITIONS_AT_ONCE, in_parts, is_wide
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.shard import DELETED_AT_ONCE, GroupShard
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.promise import Promise
 from tidelog.records.batch import iter_batches
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
 from tidelog.wire.messages.list_groups import ListedGroup
@@ -29,7 +29,9 @@ def steps(work: Slices[T], end: list[T]) -> Iterator[None]:
     end.append((yield from work))
 
 
-def fetch_all(scene: Coordinator, *, require_stable: bool = False) -> Slices[Reply[OffsetFetchResponseGroup]]:
+def fetch_all(
+    scene: Coordinator, *, require_stable: bool = False
+) -> Slices[Promise[OffsetFetchResponseGroup]]:
     request = OffsetFetchRequestGroup(group_id="g", topics=None)
     return scene.groups.read_in_slices(
         "g", lambda shard: requests.fetch(shard.offsets, request, require_stable=require_stable)
@@ -57,7 +59,7 @@ def test_groups_are_listed_one_at_a_time() -> None:
     scene = Coordinator()
     for number in range(50):
         scene.commit({("orders", 0): 1}, f"g{number}")
-    end: list[Reply[list[ListedGroup]]] = []
+    end: list[Promise[list[ListedGroup]]] = []
     count = sum(1 for _ in steps(scene.groups.list_groups([], []), end))
     assert count >= 50
     assert len(end[0].result()) == 50
@@ -72,7 +74,7 @@ def test_groups_are_described_one_at_a_time() -> None:
         return group_id
 
     names = [f"g{number}" for number in range(50)]
-    end: list[Reply[list[str]]] = []
+    end: list[Promise[list[str]]] = []
     before = 0
     for _ in steps(scene.groups.read_each(names, describe, lambda name, error: "?"), end):
         assert len(described) - before <= 1
@@ -91,7 +93,7 @@ def test_groups_that_go_while_groups_are_listed_are_not_shown_from_then_on() -> 
 
 
 def test_offsets_are_fetched_a_few_at_a_time(wide: Coordinator) -> None:
-    end: list[Reply[OffsetFetchResponseGroup]] = []
+    end: list[Promise[OffsetFetchResponseGroup]] = []
     count = sum(1 for _ in steps(fetch_all(wide), end))
     assert count >= 1000 // requests.PARTITIONS_AT_ONCE
     assert offsets_in(end[0].result()) == {index: (index, 0) for index in range(1000)}
@@ -151,7 +153,7 @@ def test_markers_of_others_change_nothing(wide: Coordinator) -> None:
 
 def test_a_group_with_very_many_offsets_is_deleted_in_parts_and_goes_last(wide: Coordinator) -> None:
     shard = wide.shard("g")
-    end: list[Reply[list[DeletableGroupResult]]] = []
+    end: list[Promise[list[DeletableGroupResult]]] = []
     left = [1000]
     for _ in steps(wide.groups.delete_groups(["g", "none"]), end):
         left.append(len(wide.offsets_of("g")))
@@ -181,7 +183,7 @@ def test_many_groups_are_deleted_a_few_at_a_time() -> None:
     names = [f"g{number}" for number in range(600)]
     for name in names:
         scene.commit({("orders", 0): 1}, name)
-    end: list[Reply[list[DeletableGroupResult]]] = []
+    end: list[Promise[list[DeletableGroupResult]]] = []
     before = len(names)
     for _ in steps(scene.groups.delete_groups(names), end):
         left = sum(name in scene.shard(name).groups for name in names)

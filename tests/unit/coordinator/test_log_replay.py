@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rigs.coordinator import GroupHarness
 from tests.unit.coordinator.replay_modules import ReplayModules
 
 from tidelog.coordinator import runtime as runtime_module
@@ -20,7 +21,6 @@ from tidelog.records.batch import ATTRIBUTES_AT, RECORD_COUNT_AT, set_base_offse
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.coordinator import GroupHarness
 from tidelog.wire.internal_topics.transaction_state import TransactionLogKey, TransactionLogValue
 
 SCHEMAS = RecordSchemas([(TransactionLogKey, TransactionLogValue)])

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_log import MemoryLog
 
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key
 from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.feed import ImageDelta
+from tidelog.promise import Promise
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_log import MemoryLog
 from tidelog.wire.internal_topics.transaction_state import TransactionLogKey, TransactionLogValue
 
 SCHEMAS = RecordSchemas([(TransactionLogKey, TransactionLogValue)])
@@ -94,10 +94,10 @@ class Scene:
     def shard(self) -> Numbers:
         return self.shards[-1]
 
-    def add(self, name: str, number: int) -> Reply[int]:
+    def add(self, name: str, number: int) -> Promise[int]:
         return self.runtime.write(0, lambda shard: shard.add(name, number))
 
-    def get(self, name: str) -> Reply[int | None]:
+    def get(self, name: str) -> Promise[int | None]:
         return self.runtime.read(0, lambda shard: shard.numbers.get(name))
 
     def pass_ms(self, delta_ms: int) -> None:
@@ -105,7 +105,7 @@ class Scene:
         self.timers.run_due()
 
 
-def code_of(reply: Reply[int] | Reply[None] | Reply[int | None]) -> ErrorCode:
+def code_of(reply: Promise[int] | Promise[None] | Promise[int | None]) -> ErrorCode:
     assert isinstance(reply.error, KafkaError)
     return reply.error.code
 
@@ -187,8 +187,8 @@ def test_a_commit_that_does_not_come_in_time_is_an_error_but_stays_written() -> 
 
 def test_an_answer_that_a_later_command_gives_is_passed_on() -> None:
     scene = Scene(MemoryLog(autocommit=False))
-    promise: Reply[int] = Reply()
-    reply: Reply[int] = scene.runtime.write(0, lambda _: Result([put("a", 1)], promise))
+    promise: Promise[int] = Promise()
+    reply: Promise[int] = scene.runtime.write(0, lambda _: Result([put("a", 1)], promise))
     promise.resolve(9)
     assert not reply.done
     scene.log.commit()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.coordinator import GroupHarness
 
 from tidelog.coordinator import sweep
 from tidelog.coordinator.group.offsets.committed_offset import commit_record
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.sweep import Sweep
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.coordinator import GroupHarness
+from tidelog.wire.internal_topics.consumer_offsets import OffsetCommitValue
 
 
 class TickingClock(ManualClock):
@@ -49,7 +50,7 @@ def test_who_stops_earlier_goes_on_there() -> None:
 
 def filled(harness: GroupHarness, groups: int) -> GroupShard:
     for number in range(groups):
-        record = commit_record(f"g{number}", "t", 0, offset=1, leader_epoch=0, metadata="", committed_at_ms=0)
+        record = commit_record(f"g{number}", "t", 0, OffsetCommitValue(offset=1, leader_epoch=0))
         harness.write("g", lambda shard, record=record: Result([record], None))  # type: ignore[misc]
     return harness.shard_of("g")
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tidelog.errors import ConfigError
+from tidelog.metadata.authorizer_options import super_users
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
+from tidelog.security.principal import Principal
 
 ZOOKEEPER_MODE = """
 broker.id=0
@@ -106,40 +109,30 @@ def test_a_misspelt_option_is_a_warning_with_a_suggestion(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users=User:admin",
-        "allow.everyone.if.no.acl.found=false",
-        "ssl.keystore.location=/etc/kafka/broker.jks",
-        "ssl.client.auth=required",
-        "sasl.enabled.mechanisms=SCRAM-SHA-512",
-        "connections.max.reauth.ms=3600000",
-        "delegation.token.secret.key=hunter2",
+        "ssl.engine.factory.class=org.example.Factory",
+        "ssl.provider=BCJSSE",
+        "ssl.trustmanager.algorithm=Custom",
+        "delegation.token.master.key=hunter2",
         "principal.builder.class=org.example.Builder",
-        "zookeeper.set.acl=true",
-        "zookeeper.ssl.client.enable=true",
-        "listener.name.internal.ssl.truststore.location=/etc/kafka/trust.jks",
-        "listener.name.internal.scram-sha-256.sasl.jaas.config=org.example.Login required;",
+        "zookeeper.ssl.crl.enable=true",
+        "listener.name.internal.ssl.engine.factory.class=org.example.Factory",
     ],
 )
 def test_what_looks_like_protection_is_honoured_or_stops_the_start(tmp_path: Path, line: str) -> None:
     name, _, value = line.partition("=")
     with pytest.raises(ConfigError) as refusal:
         _load(tmp_path, f"{ZOOKEEPER_MODE}\n{line}\n")
-    assert str(refusal.value).startswith(f"{name}: this release has no TLS")
-    assert "Remove the options to run a broker that is open" in str(refusal.value)
+    assert str(refusal.value).startswith(f"{name}: this release cannot honour")
+    assert "Remove the options to run without that protection" in str(refusal.value)
     assert value not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "authorizer.class.name=",
-        "allow.everyone.if.no.acl.found=true",
-        "connections.max.reauth.ms=0",
-        "ssl.client.auth=none",
-        "zookeeper.set.acl=false",
-        "zookeeper.ssl.client.enable=false",
-        "listener.name.internal.ssl.client.auth=NONE",
+        "ssl.trustmanager.algorithm=PKIX",
+        "zookeeper.ssl.ocsp.enable=false",
+        "listener.name.internal.ssl.keymanager.algorithm=SunX509",
     ],
 )
 def test_protection_that_is_switched_off_stops_nothing(tmp_path: Path, line: str) -> None:
@@ -149,8 +142,69 @@ def test_protection_that_is_switched_off_stops_nothing(tmp_path: Path, line: str
 
 
 def test_all_protection_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^authorizer\.class\.name, super\.users: "):
-        _load(tmp_path, "super.users=User:a\nauthorizer.class.name=kafka.security.authorizer.AclAuthorizer\n")
+    with pytest.raises(ConfigError, match=r"^ssl\.provider, zookeeper\.ssl\.crl\.enable: "):
+        _load(tmp_path, "zookeeper.ssl.crl.enable=true\nssl.provider=Mine\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.security.authorizer.AclAuthorizer",
+        "kafka.security.auth.SimpleAclAuthorizer",
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    ],
+)
+def test_kafkas_authorizers_are_honoured_by_their_names(tmp_path: Path, name: str) -> None:
+    config, warnings = _load(
+        tmp_path,
+        f"{ZOOKEEPER_MODE}\nauthorizer.class.name={name}\nsuper.users=User:a;User:CN=b,O=c\n"
+        "authorizer.zookeeper.session.timeout.ms=1\n",
+    )
+    assert config.str("authorizer.class.name") == name
+    assert config.bool("allow.everyone.if.no.acl.found") is False
+    assert super_users(config.str("super.users")) == [Principal("a"), Principal("CN=b,O=c")]
+    assert "authorizer.class.name" not in warnings[0]
+    assert "authorizer.zookeeper.session.timeout.ms" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("authorizer.class.name=org.example.Mine", "org.example.Mine is a class of its own"),
+        ("super.users=User:admin", "super.users: without authorizer.class.name everybody may do"),
+        ("allow.everyone.if.no.acl.found=false", "without authorizer.class.name everybody may do"),
+        (
+            "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=admin",
+            "super.users: 'admin' is not a principal: write it as User:alice",
+        ),
+        (
+            "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nauthorizer.zookeeper.url=zk:1",
+            "authorizer.zookeeper.url: access rules are kept with all other metadata",
+        ),
+    ],
+)
+def test_access_control_that_cannot_be_honoured_stops_the_start(
+    tmp_path: Path, lines: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        _load(tmp_path, f"{ZOOKEEPER_MODE}\n{lines}\n")
+
+
+def test_options_of_tls_are_honoured_for_all_listeners_and_for_one(tmp_path: Path) -> None:
+    lines = "listeners=A://:1\nlistener.security.protocol.map=A:SSL\ninter.broker.listener.name=A\n"
+    config, warnings = _load(
+        tmp_path, f"{lines}ssl.client.auth=requested\nlistener.name.a.ssl.client.auth=required\n"
+    )
+    assert not warnings
+    assert config.for_listener("A").str("ssl.client.auth") == "required"
+    assert config.str("ssl.client.auth") == "requested"
+
+
+def test_options_of_a_listener_that_is_not_there_are_named(tmp_path: Path) -> None:
+    _, warnings = _load(tmp_path, "listener.name.typo.ssl.client.auth=required\n")
+    assert warnings == [
+        "There is no listener of the name that these options have: listener.name.typo.ssl.client.auth"
+    ]
 
 
 def test_bad_values_are_refused_together_with_name_value_and_bounds() -> None:
@@ -190,11 +244,6 @@ def test_different_ids_are_refused() -> None:
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        ({"listeners": "SSL://:9093"}, "speaks SSL: security is not supported yet"),
-        (
-            {"listeners": "INSIDE://:9092", "listener.security.protocol.map": "INSIDE:SASL_SSL"},
-            "listeners holds INSIDE://:9092, which speaks SASL_SSL: security is not supported yet",
-        ),
         ({"listeners": "INSIDE://:9092"}, "No security protocol defined for listener INSIDE"),
         ({"listeners": "PLAINTEXT//:9092"}, "not of the form NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://h:99999"}, "a port is a number from 0 to 65535"),

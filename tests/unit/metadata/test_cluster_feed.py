@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
+
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import _PER_TURN, NOTICE_AGE_MS, ClusterFeed
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import ensure_path, put
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tidelog.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,

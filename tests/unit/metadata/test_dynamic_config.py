@@ -229,7 +229,7 @@ def test_a_change_is_checked_together_with_the_other_levels(tmp_path: Path) -> N
         await rig.configs.set_broker({"log.cleaner.min.compaction.lag.ms": "100"}, every_broker=False)
         await rig.feed.caught_up()
         with pytest.raises(KafkaError, match=r"log\.cleaner\.min\.compaction\.lag\.ms"):
-            rig.configs.check_broker({"log.cleaner.max.compaction.lag.ms": "50"}, every_broker=True)
+            await rig.configs.check_broker({"log.cleaner.max.compaction.lag.ms": "50"}, every_broker=True)
         with pytest.raises(KafkaError, match="conflict topic config setting"):
             rig.configs.check_topic({"max.compaction.lag.ms": "50"})
 
@@ -324,11 +324,11 @@ def test_a_broker_of_a_cluster_lists_what_kafka_3_has(tmp_path: Path) -> None:
 def test_protection_that_the_store_asks_for_stops_the_start(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         for which in (None, 1):
-            entries = znodes.encode_config({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"})
+            entries = znodes.encode_config({"principal.builder.class": "org.example.Builder"})
             await put(rig.store, znodes.broker_config_path(which), entries)
             await rig.feed.caught_up()
             with pytest.raises(
-                ConfigError, match=r"dynamic options of /config/brokers/.* ssl\.cipher\.suites"
+                ConfigError, match=r"dynamic options of /config/brokers/.* principal\.builder\.class"
             ):
                 DynamicConfigs(rig.store, rig.feed, BrokerConfig({"node.id": "1"}))
             await put(rig.store, znodes.broker_config_path(which), znodes.encode_config({}))
@@ -341,21 +341,111 @@ def test_what_others_ask_for_while_the_broker_runs_keeps_nothing_else_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        entries = {"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256", "message.max.bytes": "222"}
+        entries = {"principal.builder.class": "org.example.Builder", "message.max.bytes": "222"}
         await put(rig.store, znodes.broker_config_path(None), znodes.encode_config(entries))
         await rig.feed.caught_up()
         assert rig.config.int("message.max.bytes") == 222
-        assert "cannot be used are passed over: ssl.cipher.suites" in caplog.text
+        assert "cannot be used are passed over: principal.builder.class" in caplog.text
 
     _run(tmp_path, scenario)
 
 
 def test_protection_cannot_be_asked_for_dynamically(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        for name in ("ssl.keystore.location", "listener.name.internal.ssl.keystore.location"):
-            with pytest.raises(KafkaError, match="this release has no TLS") as refusal:
+        for name in ("ssl.provider", "listener.name.internal.ssl.provider"):
+            with pytest.raises(KafkaError, match="this release cannot honour") as refusal:
                 await rig.configs.set_broker({name: "/x"}, every_broker=False)
             assert refusal.value.code is ErrorCode.INVALID_REQUEST
         assert not await rig.store.children("/config/brokers")
 
     _run(tmp_path, scenario)
+
+
+def test_tls_changes_only_for_one_listener_of_one_broker_and_only_its_stores(tmp_path: Path) -> None:
+    location = "listener.name.plaintext.ssl.keystore.location"
+    auth = "listener.name.plaintext.ssl.client.auth"
+
+    async def scenario(rig: Rig) -> None:
+        async def refused(name: str, value: str, words: str, *, every_broker: bool = False) -> None:
+            with pytest.raises(KafkaError, match=words) as refusal:
+                await rig.configs.set_broker({name: value}, every_broker=every_broker)
+            assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+        await refused("ssl.keystore.location", "/x", "only per-listener using the listener prefix")
+        await refused("ssl.cipher.suites", "", "only per-listener using the listener prefix")
+        await refused(location, "/x", "at default cluster level", every_broker=True)
+        await refused(auth, "required", "cannot be updated dynamically for existing listener PLAINTEXT")
+        await refused("ssl.principal.mapping.rules", "DEFAULT", "Cannot update these configs dynamically")
+        await rig.configs.set_broker({location: "/x"}, every_broker=False)
+        await rig.feed.caught_up()
+        assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.location") == "/x"
+        entries = {each.name: each for each in rig.configs.describe_broker()}
+        assert entries[location].value == "/x"
+        assert not entries[location].read_only
+        await rig.configs.set_broker({"listener.name.plaintext.ssl.key.password": "hush"}, every_broker=False)
+        await rig.feed.caught_up()
+        described = {each.name: each for each in rig.configs.describe_broker()}
+        assert described["listener.name.plaintext.ssl.key.password"].value is None
+
+    _run(tmp_path, scenario)
+
+
+STORE_PASSWORD = "listener.name.plaintext.ssl.keystore.password"
+
+
+def test_a_password_is_kept_encrypted_and_known_after_a_restart(tmp_path: Path) -> None:
+    raw = {"password.encoder.secret": "of the brokers", "password.encoder.iterations": "1024"}
+
+    async def write(rig: Rig) -> None:
+        await rig.configs.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
+        await rig.feed.caught_up()
+        kept, _ = await rig.store.get("/config/brokers/1")
+        assert b"hunter2" not in kept
+        assert b"encryptedPassword:" in kept
+        assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.password") == "hunter2"
+        # What has not changed is not encrypted anew, so that others see no change either.
+        await rig.configs.set_broker(
+            {STORE_PASSWORD: "hunter2", "log.cleaner.threads": "2"}, every_broker=False
+        )
+        again, _ = await rig.store.get("/config/brokers/1")
+        assert kept.split(b"salt:")[1][:300] in again
+        assert _entry(rig.configs.describe_broker(), STORE_PASSWORD).value is None
+
+    async def read(rig: Rig) -> None:
+        assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.password") == "hunter2"
+
+    async def read_in_vain(rig: Rig) -> None:
+        assert rig.config.for_listener("PLAINTEXT").optional_str("ssl.keystore.password") is None
+
+    _run(tmp_path, write, raw)
+    _run(tmp_path, read, raw)
+    _run(tmp_path, read, {"password.encoder.secret": "new", "password.encoder.old.secret": "of the brokers"})
+    _run(tmp_path, read_in_vain, {"password.encoder.secret": "another"})
+
+
+def test_a_password_is_not_put_into_zookeeper_as_it_is(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        with pytest.raises(KafkaError, match=r"set password\.encoder\.secret on all brokers") as refusal:
+            await rig.configs.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
+        assert refusal.value.code is ErrorCode.INVALID_REQUEST
+        assert "hunter2" not in str(refusal.value)
+        assert not await rig.store.children("/config/brokers")
+
+    _run(tmp_path, scenario, {"zookeeper.connect": "localhost:1"})
+
+
+def test_a_broker_alone_keeps_a_password_without_a_secret(tmp_path: Path) -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.configs.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
+        await rig.feed.caught_up()
+        assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.password") == "hunter2"
+
+    _run(tmp_path, scenario)
+
+
+def test_a_length_that_no_key_has_is_refused_at_the_start(tmp_path: Path) -> None:
+    async def never(rig: Rig) -> None:
+        raise AssertionError("it has started")
+
+    with pytest.raises(ConfigError, match=r"password\.encoder\.key\.length is 100.*use 128, 192, 256"):
+        _run(tmp_path, never, {"password.encoder.secret": "x", "password.encoder.key.length": "100"})

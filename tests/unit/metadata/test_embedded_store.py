@@ -102,7 +102,11 @@ def test_a_journal_cut_at_any_byte_opens_as_some_acknowledged_state(tmp_path: Pa
     assert set(reached) == set(range(len(states)))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(garbage=st.binary(min_size=1, max_size=60), keep=st.integers(0, 6))
 def test_garbage_after_the_last_record_is_cut_off(tmp_path: Path, garbage: bytes, keep: int) -> None:
     directory = tmp_path / "store"

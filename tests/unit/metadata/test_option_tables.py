@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tidelog.metadata.authorizer_options import OF_AUTHORIZERS
 from tidelog.metadata.broker_options import BROKER_OPTIONS, SUBJECTS
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, resolve
 from tidelog.metadata.unsupported_options import (
@@ -47,10 +48,12 @@ OWN_DEFAULTS = {"node.id", "controller.listener.names"}
 OWN_MODES = {"listeners", "listener.security.protocol.map"}
 
 # What Kafka has no option for; listed by DescribeConfigs only where it is set.
-OWN_OPTIONS = [name for name in BROKER_OPTIONS if name.startswith("tidelog.")]
+OWN_OPTIONS = [name for name in BROKER_OPTIONS if name.startswith(("tidelog.", "metrics.listeners"))]
 
 HONOURED = [
-    (each, KAFKA_BROKER[each.name]) for each in BROKER_OPTIONS.values() if each.name not in OWN_OPTIONS
+    (each, KAFKA_BROKER[each.name])
+    for each in BROKER_OPTIONS.values()
+    if each.name not in OWN_OPTIONS and each.name not in OF_AUTHORIZERS
 ]
 TOPIC = [(each, KAFKA_TOPIC[each.name]) for each in TOPIC_OPTIONS.values()]
 

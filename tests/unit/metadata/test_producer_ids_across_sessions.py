@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.metadata.producer_ids import BLOCK_SIZE, ProducerIds
 from tidelog.metadata.store import Op, Result, SessionExpired
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 
 @pytest.mark.parametrize("happens", [False, True], ids=["write lost", "answer lost"])

@@ -26,3 +26,18 @@ def test_the_reference_page_says_what_the_tables_say() -> None:
 def test_the_reference_page_of_clients_says_what_their_tables_say() -> None:
     page = (ROOT / "docs" / "reference" / "client-configuration.md").read_text(encoding="utf-8")
     assert page == _generator().render_clients(), "run `make docs`"
+
+
+def test_the_reference_page_of_access_says_what_is_checked() -> None:
+    page = (ROOT / "docs" / "reference" / "access.md").read_text(encoding="utf-8")
+    assert page == _generator().render_access(), "run `make docs`"
+
+
+def test_the_reference_page_of_metrics_says_what_is_declared() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert page == _generator().render_metrics(), "run `make docs`"
+
+
+def test_the_reference_page_of_the_clients_metrics_says_what_is_declared() -> None:
+    page = (ROOT / "docs" / "reference" / "client-metrics.md").read_text(encoding="utf-8")
+    assert page == _generator().render_client_metrics(), "run `make docs`"

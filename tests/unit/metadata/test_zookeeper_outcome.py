@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.metadata.store import Check, Create, Delete, Op, Set
 from tidelog.metadata.zookeeper_outcome import outcome_of
-from tidelog.testing.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 
 def run(scenario: Callable[[MemorySession, MemorySession], Awaitable[None]]) -> None:

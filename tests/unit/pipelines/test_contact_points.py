@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.pipelines.sinks.cassandra_writer import CassandraError, ContactPoints
+from tidelog.pipelines.framework.sinks.cassandra_writer import CassandraError, ContactPoints
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables
+from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, credit, task_step
 
-from tidelog.pipelines.earnings.schema import (
+from tidelog.pipelines.jobs.earnings import sqlite_ledger
+from tidelog.pipelines.jobs.earnings.schema import (
     PUBLISHED_TASKS,
-    Credit,
     TaskProgress,
-    TaskStep,
     UserEarnings,
     last_day_before,
     state_json,
 )
-from tidelog.pipelines.earnings.sqlite_ledger import SqliteLedger
+from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger
 
 
 def derived_rows(path: Path) -> Tables:
@@ -50,7 +49,7 @@ class TestSqlite(Ledgers):
 
 
 def test_recomputing_days_mends_rows_that_somebody_has_changed(ledger: SqliteLedger, path: Path) -> None:
-    ledger.merge([Credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
+    ledger.merge([credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
     before = derived_rows(path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE user_earnings_daily SET amount_cents = 999")
@@ -62,20 +61,20 @@ def test_recomputing_days_mends_rows_that_somebody_has_changed(ledger: SqliteLed
 
 
 def test_a_merge_that_fails_leaves_the_tables_as_they_were(ledger: SqliteLedger, path: Path) -> None:
-    ledger.merge([Credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
+    ledger.merge([credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
     before = derived_rows(path)
     with pytest.raises(sqlite3.IntegrityError):
         ledger.merge(
-            [Credit("ann", "2026-03-01T12:00:00.000Z", "2", "task", 7)],
-            [TaskStep("ann", "2026-03-01T12:00:00.000Z", None, 1, 3)],  # type: ignore[arg-type]
+            [credit("ann", "2026-03-01T12:00:00.000Z", "2", "task", 7)],
+            [task_step("ann", "2026-03-01T12:00:00.000Z", None, 1, 3)],  # type: ignore[arg-type]
         )
     assert derived_rows(path) == before
 
 
 def test_two_ledgers_on_one_file_take_turns(ledger: SqliteLedger, path: Path) -> None:
     other = SqliteLedger(path)
-    ledger.merge([Credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
-    [state] = other.merge([Credit("ann", "2026-03-01T12:00:00.000Z", "2", "task", 6)], [])
+    ledger.merge([credit("ann", "2026-03-01T12:00:00.000Z", "1", "task", 5)], [])
+    [state] = other.merge([credit("ann", "2026-03-01T12:00:00.000Z", "2", "task", 6)], [])
     assert state.total_cents == 11
     other.close()
 
@@ -99,3 +98,17 @@ def test_a_state_in_the_topic_names_open_tasks_first_and_not_more_than_fit() -> 
     assert "t149" in shown["tasks"]
     assert "t010" not in shown["tasks"]
     assert (shown["tasks_open"], shown["tasks_completed"]) == (1, 149)
+
+
+def test_recomputing_takes_its_users_a_few_at_a_time(
+    ledger: SqliteLedger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_ledger, "USERS_PER_TRANSACTION", 2)
+    users = [f"user-{number}" for number in range(5)]
+    ledger.merge([credit(user, "2026-03-01T12:00:00.000Z", user, "task", 5) for user in users[:3]], [])
+    ledger.merge([], [task_step(user, "2026-03-01T12:00:00.000Z", "t", 1, 2) for user in users[2:]])
+    ledger.merge([credit("other", "2026-03-09T12:00:00.000Z", "9", "task", 5)], [])
+    before = derived_rows(path)
+    chunks = list(ledger.recompute("2026-03-01T00:00:00.000Z", "2026-03-02T00:00:00.000Z"))
+    assert [[state.user_id for state in chunk] for chunk in chunks] == [users[:2], users[2:4], users[4:]]
+    assert derived_rows(path) == before

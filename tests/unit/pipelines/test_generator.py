@@ -16,7 +16,7 @@ from typing import Any
 import phonenumbers
 import pytest
 
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
 from tidelog.pipelines.generator import Event, Traffic, TrafficSettings
 from tidelog.pipelines.generator.damage import FAULTS, damaged
 from tidelog.pipelines.generator.delivery import deliver, to_directory

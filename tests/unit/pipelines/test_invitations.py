@@ -1,4 +1,4 @@
-"""Invitations as the rules look at them: networks, number blocks, subjects, edges."""
+"""Invitations as the rules look at them: networks and number blocks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
-from tidelog.pipelines.event_parser import EventParser
-from tidelog.pipelines.events import INVITE
-from tidelog.pipelines.invite_fraud.graph import Edge
-from tidelog.pipelines.invite_fraud.invitations import columns, edge_values, network, number_block
+from tidelog.pipelines.framework.event_parser import EventParser
+from tidelog.pipelines.framework.events import INVITE
+from tidelog.pipelines.jobs.invite_fraud.invitations import invitations, network, number_block
 
 WRITTEN = datetime(2026, 1, 5, 13, tzinfo=UTC)
 EVENT = {
@@ -74,10 +72,15 @@ def test_the_network_is_the_first_three_parts_of_an_address(ip: str, expected: s
     assert network(ip) == expected
 
 
-def test_an_invitation_counts_for_its_inviter_the_device_and_the_block() -> None:
-    full, short, nothing = columns(*arrays(event(), event(invitee_phone="110"), b"no event")).to_pylist()
-    assert full == {
-        "event_time": datetime(2026, 1, 5, 12, 0, 0, 123_456, UTC),
+def test_an_invitation_is_what_its_event_says_with_network_and_block() -> None:
+    columns = arrays(event(), b"no event", event(invitee_phone="110"))
+    parsed = EventParser((INVITE,), only=INVITE).columns(*columns)
+    found = invitations(parsed, pa.array([3, 3, 4], pa.int32()), pa.array([7, 8, 9], pa.int64()))
+    first, second = found.to_pylist()
+    assert first == {
+        "time_us": 1_767_614_400_123_456,
+        "partition": 3,
+        "offset": 7,
         "event_id": "e1",
         "inviter": "u1",
         "inviter_device": "d1",
@@ -85,25 +88,10 @@ def test_an_invitation_counts_for_its_inviter_the_device_and_the_block() -> None
         "device": "d2",
         "network": "77.1.2",
         "block": "8613912345",
-        "subjects": [
-            {"kind": "inviter", "name": "u1"},
-            {"kind": "device", "name": "d2"},
-            {"kind": "number-block", "name": "8613912345"},
-        ],
     }
-    assert (short["block"], [each["kind"] for each in short["subjects"]]) == (None, ["inviter", "device"])
-    assert nothing == {**dict.fromkeys(full), "subjects": []}
+    assert (second["block"], second["partition"], second["offset"]) == (None, 4, 9)
 
 
 def test_no_records_are_no_invitations() -> None:
-    assert columns(*arrays()).to_pylist() == []
-
-
-def test_an_edge_is_the_invitation_between_two_people() -> None:
-    parsed = EventParser((INVITE,), only=INVITE).columns(*arrays(event(), b"no event"))
-    edge, nothing = edge_values(parsed, pa.array([3, 3], pa.int32()), pa.array([7, 8], pa.int64()))
-    assert edge is not None
-    assert nothing is None
-    assert msgspec.json.decode(edge, type=Edge) == Edge(
-        1_767_614_400_123, "e1", "u1", "u2", "d1", "d2", "77.1.2", 3, 7
-    )
+    parsed = EventParser((INVITE,), only=INVITE).columns(*arrays())
+    assert invitations(parsed, pa.array([], pa.int32()), pa.array([], pa.int64())).to_pylist() == []

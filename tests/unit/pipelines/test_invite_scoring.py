@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidelog.pipelines.alert_evidence import Window
-from tidelog.pipelines.invite_fraud.schema import SHOWN, Alert, Rules
-from tidelog.pipelines.invite_fraud.scoring import Invitation, Subject, score
+from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, Alert, Rules
+from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation, Subject, score
 
 MINUTE_US = 60_000_000
 START_US = 1_767_614_400_000_000

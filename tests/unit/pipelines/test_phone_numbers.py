@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipelines.phone_region.numbers import PhoneRegion, describe, describe_all
-from tidelog.pipelines.phone_region.schema import PHONE_REGION_DDL, TABLE
+from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, describe
 
 
 def test_a_mobile_number_tells_country_place_and_carrier() -> None:
@@ -66,19 +64,3 @@ def test_any_text_has_an_answer_and_a_reason_exactly_where_it_is_not_valid(text:
     found = describe(text)
     assert found.valid == (found.reason is None)
     assert not found.valid or found.e164 is not None
-
-
-def test_a_column_is_answered_row_by_row_and_null_stays_null() -> None:
-    phones = ["+8613812345678", None, "hello", "+8613812345678"]
-    found = describe_all(pyarrow.array(phones, pyarrow.string())).to_pylist()
-    assert found == [None if phone is None else describe(phone)._asdict() for phone in phones]
-
-
-def test_an_empty_column_has_an_empty_answer() -> None:
-    assert len(describe_all(pyarrow.array([], pyarrow.string()))) == 0
-
-
-def test_sparks_type_of_the_answer_has_its_fields() -> None:
-    declared = [field.split()[0] for field in PHONE_REGION_DDL.split(", ")]
-    assert declared == list(PhoneRegion._fields)
-    assert set(TABLE.names) - {"user_id", "event_time", "event_id"} <= set(PhoneRegion._fields)

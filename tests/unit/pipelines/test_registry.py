@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
 from tidelog.pipelines.registry import PIPELINES, UnknownPipelineError, load
 
 

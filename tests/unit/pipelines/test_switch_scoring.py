@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tidelog.pipelines.account_switch.schema import RULES, SHOWN, Alert
-from tidelog.pipelines.account_switch.scoring import DeliveredLogin, score
-from tidelog.pipelines.alert_evidence import Window
+from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.jobs.account_switch.schema import RULES, SHOWN, Alert
+from tidelog.pipelines.jobs.account_switch.scoring import DeliveredLogin, score
 
 MINUTE_US = 60_000_000
 START_US = 1_767_614_400_000_000

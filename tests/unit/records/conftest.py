@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.records.codec_modules import CodecModules, compiled_file
+from benchmarks.codec_modules import CodecModules, compiled_file
 
 
 @pytest.fixture(scope="session", params=["compiled", "interpreted"])

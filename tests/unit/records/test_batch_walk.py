@@ -7,9 +7,9 @@ from types import ModuleType
 
 import lz4.frame
 import pytest
+from benchmarks.codec_modules import CodecModules
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.records.codec_modules import CodecModules
 
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_OFFSET

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+from benchmarks.codec_modules import NAMES, SOURCES, CodecModules, compiled_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
-from tests.unit.records.codec_modules import NAMES, SOURCES, CodecModules, compiled_file
 
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_OFFSET, TopicPartition

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from benchmarks.codec_modules import CodecModules
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.records.codec_modules import CodecModules
 
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import NO_OFFSET

@@ -8,7 +8,7 @@ import resource
 import sys
 
 import pytest
-from tests.unit.records.codec_modules import CodecModules
+from benchmarks.codec_modules import CodecModules
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import HEADER_SIZE, parse_header

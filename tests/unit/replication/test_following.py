@@ -8,17 +8,17 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_deletion import _CUT_OFF_AT_A_TIME
-from tidelog.storage.log_files import LogFiles
-from tidelog.storage.segment import Segment
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.replica_set import ReplicaSet
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_files import LogFiles
+from tidelog.storage.log.log_shrinking import _CUT_OFF_AT_A_TIME
+from tidelog.storage.segment.segment import Segment
 
 LAG_MS = 10_000
 
@@ -367,9 +367,9 @@ def test_a_log_of_very_many_segments_is_cut_back_in_several_turns(tmp_path: Path
         removed: list[int] = []
         remove = LogFiles.remove_segments
 
-        def noted(log: LogFiles, segments: Sequence[Segment], *, at_once: bool = False) -> None:
+        def noted(files: LogFiles, segments: Sequence[Segment], *, at_once: bool = False) -> None:
             removed.append(len(segments))
-            remove(log, segments, at_once=at_once)
+            remove(files, segments, at_once=at_once)
 
         with patch.object(LogFiles, "remove_segments", noted):
             await replicas.rounds(3)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid
@@ -16,9 +17,9 @@ from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.disk import Disk
 from tidelog.storage.files import OFFSET_INDEX_SUFFIX
-from tidelog.storage.log import Isolation, Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
+from tidelog.storage.log.log import Isolation, Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 
 ME, OTHER = 1, 2
 READ = Isolation.HIGH_WATERMARK
@@ -51,11 +52,8 @@ class Scene:
     def __init__(self, tmp_path: Path, config: LogConfig | None = None) -> None:
         self.disk = FailingDisk()
         log = Log.open(
-            tmp_path / "topic-0",
-            config or LogConfig(),
-            clock=ManualClock(),
+            LogContext(tmp_path / "topic-0", config or LogConfig(), ManualClock(), self.disk),
             clean_shutdown=True,
-            disk=self.disk,
         )
         self.lost: list[LogDirOfflineError] = []
         name = TopicPartition("topic", 0)

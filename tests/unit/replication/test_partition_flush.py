@@ -7,18 +7,20 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
+
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import Isolation, Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.faulty_disk import FaultyDisk
+from tidelog.storage.log.log import Isolation, Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 
 ME = 1
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 SYNC_ALL = LogConfig(flush_messages=1)
 
 
@@ -52,7 +54,7 @@ class Scene:
         self.apply()
 
     def open(self, directory: Path) -> Log:
-        return Log.open(directory, self.config, clock=ManualClock(), clean_shutdown=True, disk=self.disk)
+        return Log.open(LogContext(directory, self.config, ManualClock(), self.disk), clean_shutdown=True)
 
     def apply(self) -> None:
         image = PartitionImage(replicas=(ME,), leader=ME, leader_epoch=0, isr=(ME,))
@@ -98,7 +100,7 @@ def test_the_high_watermark_waits_for_the_sync_which_is_made_in_a_thread(tmp_pat
         assert scene.log.high_watermark == 0
         scene.disk.may_sync.set()
         await until(lambda: scene.log.high_watermark == 2)
-        assert scene.log.recovery_point == 2
+        assert scene.log.files.recovery_point == 2
         assert not scene.partition.flushing
         assert scene.partition.is_synced(2)
         assert scene.disk.syncs_in_threads == scene.disk.syncs > 0
@@ -117,7 +119,7 @@ def test_appends_during_a_sync_are_all_covered_by_the_next_one(tmp_path: Path) -
         before = scene.disk.syncs
         scene.disk.may_sync.set()
         await until(lambda: scene.log.high_watermark == 52)
-        assert scene.log.recovery_point == 52
+        assert scene.log.files.recovery_point == 52
         # Two flushes, each of the log, its indexes and its epochs, and not one for every append.
         assert scene.disk.syncs - before < 20
 
@@ -180,7 +182,7 @@ def test_a_partition_deleted_during_a_sync_ends_without_harm(tmp_path: Path) -> 
         scene.disk.may_sync.clear()
         scene.append(b"a")
         scene.partition.close()
-        scene.log.rename_for_delete()
+        scene.log.files.rename_for_delete()
         scene.log.delete()
         scene.disk.may_sync.set()
         await asyncio.get_running_loop().shutdown_default_executor()
@@ -210,13 +212,13 @@ def test_a_log_that_takes_over_during_a_sync_is_synced_itself(tmp_path: Path) ->
         scene.disk.may_sync.clear()
         scene.append(b"a")
         moved = scene.open(tmp_path / "other" / "topic-0")
-        moved.flush_on_append = False
+        moved.appender.flush_on_append = False
         copied = scene.log.read_bytes(0, 1000, isolation=Isolation.LOG_END)
         assert moved.append_as_follower(copied) is not None
         scene.partition.use_log(moved)
         scene.disk.may_sync.set()
         await until(lambda: moved.high_watermark == 1)
-        assert moved.recovery_point == 1
+        assert moved.files.recovery_point == 1
         assert not scene.lost
         scene.log.close(clean=False)
 

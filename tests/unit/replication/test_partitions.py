@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
@@ -14,9 +15,8 @@ from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.znodes import PartitionState, TopicAssignment
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.testing.clock import ManualClock
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.log.log_config import LogConfig
 
 ME, OTHER = 1, 2
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.rigs.clock import ManualClock
+
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
@@ -15,12 +17,12 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.replication.fetch_loop import _BATCHES_PER_TURN, _PARTITIONS_PER_TURN, FetchLoop
 from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import AppendInfo, Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
+from tidelog.storage.log.log import AppendInfo, Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 
 NAME = TopicPartition("topic", 0)
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class PromptLeader:
@@ -69,7 +71,7 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 def run(tmp_path: Path, test: Callable[[PromptLeader, Partition, FetchLoop], Awaitable[None]]) -> None:
     async def body() -> None:
         clock = ManualClock()
-        log = Log.open(tmp_path / "topic-0", LogConfig(), clock=clock, clean_shutdown=True)
+        log = Log.open(LogContext(tmp_path / "topic-0", LogConfig(), clock), clean_shutdown=True)
         partition = Partition(NAME, random_uuid(), log, 2, asyncio.get_running_loop(), lambda error: None)
         partition.apply(PartitionImage(replicas=(1, 2), leader=1, leader_epoch=0, isr=(1, 2)))
         leader = PromptLeader()

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.errors import ErrorCode, KafkaError
@@ -15,9 +17,7 @@ from tidelog.metadata.listeners import Listener
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
-from tidelog.storage.log import Isolation
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.replica_set import ReplicaSet
+from tidelog.storage.log.log import Isolation
 
 RACKS = {1: "a", 2: "b", 3: "b"}
 

@@ -13,15 +13,15 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.replication.followers import Followers
 from tidelog.replication.partition import Partition
-from tidelog.storage.log import Isolation
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.replica_set import ReplicaSet
+from tidelog.storage.log.log import Isolation
+from tidelog.storage.log.log_config import LogConfig
 
 LAG_MS = 10_000
 STEPS = 120

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.ids import TopicPartition
 from tidelog.replication.throttle import ReplicationThrottle
-from tidelog.testing.clock import ManualClock
 
 ORDERS = TopicPartition("orders", 0)
 

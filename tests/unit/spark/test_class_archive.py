@@ -1,64 +1,114 @@
-"""When Spark's JVM records its classes, and when it uses what an earlier one has recorded."""
+"""Who makes the archive of Spark's classes, where it lies, and when it is used."""
 
 from __future__ import annotations
 
+import fcntl
+import gzip
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from tidelog.spark.class_archive import archive_options, seen_enough
+from tidelog.spark import class_archive
+from tidelog.spark.class_archive import CLASSES, archive_options, make_archive, make_archive_later
 
-WHOLE = (0xF00BABA8).to_bytes(4, "little") + b"classes"
+FAKE_JAVA = """#!{python}
+import sys
+options = dict(each.partition("=")[::2] for each in sys.argv if "=" in each)
+classes = open(options["-XX:SharedClassListFile"]).read()
+open(options["-XX:SharedArchiveFile"], "w").write(f"{{sys.argv[-1]}} {{len(classes.split())}}")
+sys.exit({code})
+"""
 
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "java"
+    return fake_java(tmp_path / "java")
 
 
-def recorded(options: str) -> Path:
-    (path,) = [each.partition("=")[2] for each in options.split() if each.startswith("-XX:ArchiveClasses")]
-    return Path(path)
+def fake_java(home: Path, code: int = 0) -> Path:
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "java"
+    program.write_text(FAKE_JAVA.format(python=sys.executable, code=code))
+    program.chmod(0o755)
+    return home
 
 
-def test_nothing_is_recorded_unless_asked_for(java: Path) -> None:
+def test_a_jvm_does_without_until_there_is_one(java: Path, tmp_path: Path) -> None:
+    assert archive_options(java) == ""
+    archive = make_archive(java, tmp_path / "spark")
+    assert archive is not None
+    assert f"-XX:SharedArchiveFile={archive} -Xshare:auto" in archive_options(java)
+
+
+def test_it_is_made_of_the_list_and_the_class_path_of_sparks_launcher(java: Path, tmp_path: Path) -> None:
+    jars = tmp_path / "spark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "slf4j-api-2.0.jar").touch()
+    archive = make_archive(java, tmp_path / "spark")
+    assert archive is not None
+    path, count = archive.read_text().split()
+    assert path.split(os.pathsep) == [str(jars.parent / "conf"), str(jars / "slf4j-api-2.0.jar"), f"{jars}/*"]
+    assert int(count) > 10_000
+    assert [each.name for each in archive.parent.iterdir() if each.suffix != ".lock"] == [archive.name]
+
+
+def test_what_java_could_not_make_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    java = fake_java(tmp_path / "java", code=1)
+    assert make_archive(java, tmp_path / "spark") is None
     assert archive_options(java) == ""
 
 
-def test_what_a_run_that_saw_enough_recorded_is_used_from_then_on(java: Path) -> None:
-    new = recorded(archive_options(java, record=True))
-    seen_enough(java)
-    new.write_bytes(WHOLE)
-    for record in (True, False):
-        options = archive_options(java, record=record)
-        assert f"-XX:SharedArchiveFile={new.with_suffix('.jsa')}" in options
-        assert "ArchiveClassesAtExit" not in options
+def test_another_java_has_an_archive_of_its_own_which_replaces_the_first(java: Path, tmp_path: Path) -> None:
+    first = make_archive(java, tmp_path / "spark")
+    second = make_archive(fake_java(tmp_path / "other"), tmp_path / "spark")
+    assert first is not None
+    assert second is not None
+    assert not first.exists()
+    assert second.exists()
 
 
-def test_what_a_run_that_ended_early_recorded_is_recorded_again(java: Path) -> None:
-    recorded(archive_options(java, record=True)).write_bytes(WHOLE)
-    assert archive_options(java) == ""
-    assert not recorded(archive_options(java, record=True)).exists()
+def test_only_one_process_makes_it(java: Path, tmp_path: Path) -> None:
+    archive = class_archive._archive(java)
+    assert archive is not None
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert make_archive(java, tmp_path / "spark") is None
+    assert make_archive(java, tmp_path / "spark") == archive
 
 
-@pytest.mark.parametrize("content", [None, b"", bytes(4096)])
-def test_an_archive_that_is_not_whole_is_not_used(java: Path, content: bytes | None) -> None:
-    new = recorded(archive_options(java, record=True))
-    seen_enough(java)
-    if content is not None:
-        new.write_bytes(content)
-    assert archive_options(java) == ""
-
-
-def test_another_java_has_an_archive_of_its_own(java: Path) -> None:
-    assert recorded(archive_options(java, record=True)) != recorded(
-        archive_options(java.with_name("other"), record=True)
+def test_nothing_is_started_where_it_is_there(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(
+        "tidelog.spark.class_archive.subprocess.Popen", lambda command, **_: started.append(command)
     )
+    make_archive_later(java)
+    assert started == [[sys.executable, "-m", "tidelog.spark.class_archive", "--background"]]
+    archive = class_archive._archive(java)
+    assert archive is not None
+    archive.touch()
+    make_archive_later(java)
+    assert len(started) == 1
 
 
-def test_without_a_directory_to_write_to_there_is_none(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java.write_text("a file")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(java))
-    assert archive_options(java, record=True) == ""
-    seen_enough(java)
+def test_without_a_directory_to_write_to_there_is_none(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(sys, "prefix", str(file))
+    monkeypatch.setenv("HOME", str(file))
+    assert archive_options(java) == ""
+    assert make_archive(java, tmp_path / "spark") is None
+
+
+def test_the_list_has_the_classes_of_jvm_and_spark_and_no_files_of_this_machine() -> None:
+    lines = gzip.decompress(CLASSES.read_bytes()).decode().splitlines()
+    assert any(line.startswith("org/apache/spark/sql/execution/streaming/") for line in lines)
+    assert not [line for line in lines if "source:" in line]

@@ -19,7 +19,7 @@ def ranges_of(sizes: list[int]) -> list[OffsetRange]:
 def covered(ranges: list[OffsetRange]) -> dict[tuple[str, int], list[tuple[int, int]]]:
     """The stretches that ranges cover, joined; overlapping ones are an error."""
     found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for topic, partition, start, end in sorted(ranges):
+    for topic, partition, start, end, _ in sorted(ranges):
         stretches = found.setdefault((topic, partition), [])
         assert not stretches or stretches[-1][1] <= start, "an offset is read twice"
         if stretches and stretches[-1][1] == start:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
 
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.faulty_disk import FaultyDisk
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 
 
 @pytest.fixture
@@ -37,15 +38,13 @@ def open_log(tmp_path: Path, clock: ManualClock, disk: FaultyDisk) -> Iterator[C
         topic_id: bytes | None = None,
         **options: object,
     ) -> Log:
+        config = LogConfig(**options)  # type: ignore[arg-type]
         log = Log.open(
-            directory or tmp_path / "orders-0",
-            LogConfig(**options),  # type: ignore[arg-type]
-            clock=clock,
+            LogContext(directory or tmp_path / "orders-0", config, clock, disk),
             clean_shutdown=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             topic_id=topic_id,  # type: ignore[arg-type]
-            disk=disk,
         )
         opened.append(log)
         log.update_high_watermark(log.log_end_offset)

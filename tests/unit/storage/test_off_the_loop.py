@@ -10,21 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
 
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.cleaner_process import InlineRunner
+from tidelog.storage.cleaner.cleaner_process import InlineRunner
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
 from tidelog.storage.disk import Disk
-from tidelog.storage.leader_epochs import LeaderEpochCache
-from tidelog.storage.log import Isolation, Log
-from tidelog.storage.log_append import LogAppend
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.storage.log_dirs_options import CleanerOptions, LogDirsOptions
-from tidelog.storage.producer_snapshots import decode_snapshot
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.faulty_disk import FaultyDisk
+from tidelog.storage.log.leader_epochs import LeaderEpochCache
+from tidelog.storage.log.log import Isolation, Log
+from tidelog.storage.log.log_appender import LogAppender
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.producers.producer_snapshots import decode_snapshot
 
 NOW = 1_700_000_000_000
 T0 = TopicPartition("t", 0)
@@ -102,7 +103,7 @@ def test_many_segments_that_retention_drops_are_renamed_in_a_thread(tmp_path: Pa
         await dirs.upkeep.checkpoint_log_starts()
         assert dirs.online[tmp_path].log_starts.read() == {T0: SEGMENTS}, "a crash must not bring them back"
         disk.may_rename.set()
-        await wait_until(lambda: not log.removed)
+        await wait_until(lambda: not log.files.removed)
         assert threading.get_ident() not in disk.renamed_in
         await wait_until(lambda: len(dirs.deletion) >= 3 * SEGMENTS)
         assert len(list(log.directory.glob("*.log"))) == 1
@@ -137,9 +138,9 @@ def test_a_clean_shutdown_renames_what_waits(tmp_path: Path) -> None:
         dirs = loaded(tmp_path, disk)
         log = dirs.get_or_create(T0, None, TINY, is_new=True)
         fill(log, SEGMENTS)
-        log.on_many_removed = lambda: None
+        log.files.on_many_removed = lambda: None
         log.delete_old_segments()
-        assert len(log.removed) == SEGMENTS
+        assert len(log.files.removed) == SEGMENTS
         await dirs.close()
         assert len(list(log.directory.glob("*.log"))) == 1
 
@@ -150,15 +151,16 @@ def test_a_new_segment_takes_the_name_of_one_that_waits(tmp_path: Path) -> None:
     dirs = loaded(tmp_path, FaultyDisk())
     log = dirs.get_or_create(T0, None, TINY, is_new=True)
     fill(log, SEGMENTS)
-    log.on_many_removed = lambda: None
-    log.remove_segments(list(log.segments))
-    assert len(log.removed) == SEGMENTS
-    log.create_segment(SEGMENTS - 5)
-    log.set_end_offset(SEGMENTS - 5)
-    assert len(log.removed) == SEGMENTS - 1
+    log.files.on_many_removed = lambda: None
+    log.files.remove_segments(list(log.segments))
+    assert len(log.files.removed) == SEGMENTS
+    log.files.create_segment(SEGMENTS - 5)
+    log.files.set_end_offset(SEGMENTS - 5)
+    log.appender.go_on_at_end()
+    assert len(log.files.removed) == SEGMENTS - 1
     fill(log, 20)
     assert log.log_end_offset == SEGMENTS + 15
-    log.rename_removed(at_once=True)
+    log.files.rename_removed(at_once=True)
     offsets = [
         next(iter_batches(log.read_bytes(offset, 1, isolation=Isolation.LOG_END)))[1].base_offset
         for offset in range(SEGMENTS - 5, SEGMENTS + 15)
@@ -172,14 +174,14 @@ def test_many_segments_that_were_cut_off_are_not_found_after_a_crash(tmp_path: P
     log = dirs.get_or_create(T0, None, TINY, is_new=True)
     log.truncate_fully_and_start_at(100)
     fill(log, SEGMENTS)
-    log.on_many_removed = lambda: None
+    log.files.on_many_removed = lambda: None
     if cut == "whole":
         log.truncate_fully_and_start_at(50)
     else:
         log.truncate_to(50)
     copy = tmp_path / "crashed" / "t-0"
     copy_directory(log.directory, copy)
-    again = Log.open(copy, TINY, clock=ManualClock(), clean_shutdown=False)
+    again = Log.open(LogContext(copy, TINY, ManualClock()), clean_shutdown=False)
     assert (again.log_start_offset, again.log_end_offset) == (50, 50)
 
 
@@ -187,10 +189,10 @@ def test_a_log_is_renamed_while_its_removed_segments_wait(tmp_path: Path) -> Non
     dirs = loaded(tmp_path, FaultyDisk())
     log = dirs.get_or_create(T0, None, TINY, is_new=True)
     fill(log, SEGMENTS)
-    log.on_many_removed = lambda: None
+    log.files.on_many_removed = lambda: None
     log.delete_old_segments()
-    log.rename(tmp_path / "u-0")
-    log.rename_removed(at_once=True)
+    log.files.rename(tmp_path / "u-0")
+    log.files.rename_removed(at_once=True)
     assert len(list((tmp_path / "u-0").glob("*.log"))) == 1
 
 
@@ -211,7 +213,7 @@ def test_many_segments_that_compaction_replaces_are_renamed_in_a_thread(tmp_path
         assert on_loop < 5
         in_threads = [thread for thread in disk.renamed_in if thread != threading.get_ident()]
         assert len(in_threads) >= 3 * (SEGMENTS - 1)
-        assert log.segments.first.state_suffix == ""
+        assert log.segments.first.files.state_suffix == ""
         assert len(list(log.directory.glob("*.log"))) == 2
         await dirs.close()
 
@@ -239,7 +241,7 @@ def test_a_log_goes_away_while_the_segments_that_compaction_replaces_are_renamed
         else:
             dirs.cleaner.abort(T0)
             dirs.discard(dirs.logs.pop(T0))
-        log.removed.clear()
+        log.files.removed.clear()
         if is_removed:
             shutil.rmtree(log.directory)
         assert not await cleaning
@@ -263,8 +265,8 @@ def test_a_pass_that_is_stopped_finishes_the_replacement_that_it_has_begun(tmp_p
         dirs.cleaner.abort(T0)
         disk.may_rename.set()
         await cleaning
-        assert not log.removed
-        assert log.segments.first.state_suffix == ""
+        assert not log.files.removed
+        assert log.segments.first.files.state_suffix == ""
         await dirs.close()
 
     asyncio.run(scenario())
@@ -274,18 +276,18 @@ def test_small_batches_that_are_moved_are_appended_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     appended: list[int] = []
-    real = LogAppend.append_as_follower
+    real = LogAppender.append_as_follower
 
-    def append_as_follower(log: Log, records: memoryview) -> object:
+    def append_as_follower(appender: LogAppender, records: memoryview) -> object:
         appended.append(sum(1 for _ in iter_batches(records)))
-        return real(log, records)
+        return real(appender, records)
 
     async def scenario() -> None:
         dirs = loaded(tmp_path, FaultyDisk(), paths=2)
         log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
         fill(log, 1000)
-        monkeypatch.setattr(LogAppend, "append_as_follower", append_as_follower)
-        target = next(path for path in dirs.paths if path != log.log_dir)
+        monkeypatch.setattr(LogAppender, "append_as_follower", append_as_follower)
+        target = next(path for path in dirs.paths if path != log.files.log_dir)
         dirs.move(T0, target)
         await wait_until(lambda: dirs.logs[T0] is not log)
         assert dirs.logs[T0].log_end_offset == 1000
@@ -300,13 +302,13 @@ def test_a_snapshot_of_many_producers_is_written_by_the_flush_behind_a_roll(tmp_
     dirs = loaded(tmp_path, FaultyDisk())
     log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
     rolled: list[int] = []
-    log.on_rolled = rolled.append
+    log.files.on_rolled = rolled.append
     for producer_id in range(600):
         fill(log, 1, producer_id=producer_id, producer_epoch=0, base_sequence=0)
     log.roll()
     path = log.producers.snapshots.path(600)
     assert not path.exists(), "packing it would hold up the loop"
-    log.flush_up_to(rolled.pop())
+    log.files.flush_up_to(rolled.pop())
     assert [entry.producer_id for entry in decode_snapshot(path.read_bytes(), path)] == list(range(600))
     assert log.producers.snapshots.latest == 600
 
@@ -314,7 +316,7 @@ def test_a_snapshot_of_many_producers_is_written_by_the_flush_behind_a_roll(tmp_
 def test_a_snapshot_of_records_that_are_gone_is_not_kept(tmp_path: Path) -> None:
     dirs = loaded(tmp_path, FaultyDisk())
     log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
-    log.on_rolled = lambda offset: None
+    log.files.on_rolled = lambda offset: None
     for producer_id in range(600):
         fill(log, 1, producer_id=producer_id, producer_epoch=0, base_sequence=0)
     log.roll()
@@ -390,11 +392,11 @@ def test_the_many_files_of_a_deleted_log_are_closed_in_a_thread(tmp_path: Path) 
         log = dirs.get_or_create(T0, None, TINY, is_new=True)
         fill(log, 100)
         segment = log.segments.first
-        assert segment.file
+        assert segment.files.log_file
         dirs.start()
         dirs.delete(T0)
-        assert segment.is_open, "it is not done while the request is handled"
-        await wait_until(lambda: not any(each.is_open for each in log.segments))
+        assert segment.files.is_open, "it is not done while the request is handled"
+        await wait_until(lambda: not any(each.files.is_open for each in log.segments))
         await dirs.close()
 
     asyncio.run(scenario())

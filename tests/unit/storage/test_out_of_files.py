@@ -12,18 +12,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
 
 from tidelog.broker import process
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.cleaner_worker import CompactionFailed
+from tidelog.storage.cleaner.cleaner_worker import CompactionFailed
+from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.disk import OutOfFilesError
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.faulty_disk import FaultyDisk
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
 
 OpenLog = Callable[..., Log]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -52,7 +52,7 @@ def test_a_read_that_finds_no_file_to_open_costs_no_directory_and_files_are_let_
         log.append_as_leader(batch(), 0)
     log.update_high_watermark(4)
     assert log.read_bytes(0, 10)
-    assert log.segments.first.is_open
+    assert log.segments.first.files.is_open
     other = dirs.get_or_create(T1, None, LogConfig(), is_new=True)
     disk.fail_next("open", code)
     with pytest.raises(LogDirOfflineError) as failure:
@@ -61,8 +61,8 @@ def test_a_read_that_finds_no_file_to_open_costs_no_directory_and_files_are_let_
     for _ in range(3):
         dirs.mark_offline(tmp_path, failure.value)
     assert not dirs.offline_dirs
-    assert not log.segments.first.is_open
-    assert log.segments.active.is_open
+    assert not log.segments.first.files.is_open
+    assert log.segments.active.files.is_open
     assert other.append_as_leader(batch(), 0).first_offset == 0
     assert log.read_bytes(0, 10)
     assert caplog.text.count("raise the limit (ulimit -n") == 1
@@ -103,25 +103,25 @@ def test_a_sync_waits_for_files_that_it_may_open(open_log: OpenLog, disk: Faulty
     log = open_log()
     log.append_as_leader(batch(), 0)
     disk.fail_next("open", code)
-    log.flush()
-    assert log.recovery_point == 1
+    log.files.flush()
+    assert log.files.recovery_point == 1
 
 
 @FILES
 def test_a_sync_on_the_loop_does_not_wait(
     open_log: OpenLog, disk: FaultyDisk, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log_files.time.sleep", lambda _: pytest.fail("the loop waits"))
+    monkeypatch.setattr("tidelog.storage.log.log_files.time.sleep", lambda _: pytest.fail("the loop waits"))
     log = open_log()
     log.append_as_leader(batch(), 0)
 
     async def scenario() -> None:
         disk.fail_next("open", code)
         with pytest.raises(OutOfFilesError):
-            log.flush()
-        assert log.recovery_point == 0
-        log.flush()
-        assert log.recovery_point == 1
+            log.files.flush()
+        assert log.files.recovery_point == 0
+        log.files.flush()
+        assert log.files.recovery_point == 1
 
     asyncio.run(scenario())
 

@@ -12,7 +12,7 @@ from tidelog.storage.files import (
     parse_directory_name,
     suffixed_directory_name,
 )
-from tidelog.storage.partition_metadata import read_partition_metadata, write_partition_metadata
+from tidelog.storage.log.partition_metadata import read_partition_metadata, write_partition_metadata
 
 TOPIC_ID = uuid_from_text("vEV9Yz-QTvKKr9jj9XBbZg")
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.controller.auto_topics import auto_topic
-from tidelog.controller.controller import CreatedTopic, MorePartitions
+from tidelog.controller.cluster.context import ReplicaAssignment
+from tidelog.controller.controller import CreatedTopic, Edit, MorePartitions
 from tidelog.controller.features import (
     SUPPORTED_FEATURES,
     FeatureRange,
@@ -28,11 +29,14 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.client_metrics import check_subscription
+from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.empty_configs import drop_empty
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import NoNode, SharedStore, put
+from tidelog.metadata.store import BadVersion, NodeExists, NoNode, SharedStore, ensure_path, parent_of, put
 from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
@@ -43,10 +47,9 @@ from tidelog.wire.messages.create_topics import (
 
 logger = logging.getLogger(__name__)
 
-Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
-
 _AUTO_CREATE_TIMEOUT_MS = 10_000
 _DEFAULT_WAIT_MS = 30_000
+_TRIES = 10
 
 
 class ClusterAdmin:
@@ -163,6 +166,30 @@ class ClusterAdmin:
         """Elect leaders anew."""
         return await self._membership.controller.elect_leaders(partitions, election, timeout_ms=timeout_ms)
 
+    async def reassign(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begin, replace or take back reassignments; does not wait for replicas to catch up."""
+        refused: dict[TopicPartition, KafkaError | None] = {}
+        if not allow_replication_factor_change:
+            for partition, target in targets.items():
+                known = self._image.partition(*partition)
+                if known is not None and target is not None and len(target) != len(known.replicas):
+                    refused[partition] = KafkaError(
+                        ErrorCode.INVALID_REPLICATION_FACTOR,
+                        f"The replication factor is changed from {len(known.replicas)} to {len(target)}",
+                    )
+        allowed = {partition: target for partition, target in targets.items() if partition not in refused}
+        return refused | await self._membership.controller.reassign(allowed, timeout_ms=timeout_ms)
+
+    async def list_reassignments(self) -> Mapping[TopicPartition, ReplicaAssignment]:
+        """Reassignments that are under way."""
+        return await self._membership.controller.list_reassignments()
+
     # Configs and features
 
     async def change_topic_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
@@ -189,13 +216,58 @@ class ClusterAdmin:
         if not validate_only:
             await self._configs.set_group(name, entries)
 
+    async def change_client_metrics(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
+        """Replace a subscription to clients' metrics with what ``edit`` makes of it."""
+
+        def checked(now: Mapping[str, str]) -> Mapping[str, str]:
+            entries = edit(now)
+            check_subscription(name, entries)
+            return entries
+
+        path = znodes.client_metrics_path(name)
+        if validate_only or not name:
+            checked(await self._stored(path) if name else {})
+        else:
+            await self._change(path, checked, f"the subscription {name}")
+
+    async def change_user_config(self, name: str, edit: Edit) -> None:
+        """Replace what is kept of a user with what ``edit`` makes of it, whoever else changes it now."""
+        await self._change(znodes.user_config_path(name), edit, f"user {name}")
+
+    async def change_quotas(self, entity: QuotaEntity, edit: Edit) -> None:
+        """Replace what is kept of a user, a client id or an IP address with what ``edit`` makes of it."""
+        await self._change(znodes.quota_path(entity), edit, f"the quotas of {dict(entity)}")
+
+    async def _change(self, path: str, edit: Edit, what: str) -> None:
+        """Edit the entries of a node that other brokers, too, may be changing."""
+        for _ in range(_TRIES):
+            try:
+                raw, version = await self._store.get(path)
+            except NoNode:
+                raw, version = b"", None
+            before = znodes.decode_config(path, raw)
+            entries = edit(before)
+            if entries == before:
+                return
+            try:
+                if version is None:
+                    await ensure_path(self._store, parent_of(path))
+                    await self._store.create(path, znodes.encode_config(entries))
+                elif entries or not await drop_empty(self._store, path, version):
+                    await self._store.set(path, znodes.encode_config(entries), version)
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            await self._feed.announce(path.removeprefix(znodes.CONFIG + "/"))
+            return
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"others change {what} all the time: try again")
+
     async def change_broker_config(
         self, edit: Edit, *, every_broker: bool, validate_only: bool = False
     ) -> None:
         """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
         path = znodes.broker_config_path(None if every_broker else self._config.node_id)
         entries = edit(await self._stored(path))
-        self._configs.check_broker(entries, every_broker=every_broker)
+        await self._configs.check_broker(entries, every_broker=every_broker)
         if not validate_only:
             await self._configs.set_broker(entries, every_broker=every_broker)
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from tidelog.broker.cluster.peer_broker import PeerBroker
-from tidelog.client.address import Address
-from tidelog.client.settings import NetworkSettings
+from tidelog.broker.cluster.peer_broker import PeerBroker, PeerEndpoint
 from tidelog.controller.cluster.channels import OnResponse
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.errors import TidelogError
@@ -74,12 +73,10 @@ class Channels:
 
     def __init__(
         self,
-        listener_of: Callable[[LiveBroker], Address | None],
-        settings: NetworkSettings,
+        endpoint_of: Callable[[LiveBroker], PeerEndpoint | None],
         timeout_ms: float,
     ) -> None:
-        self._listener_of = listener_of
-        self._settings = settings
+        self._endpoint_of = endpoint_of
         self._timeout_ms = timeout_ms
         self._held: dict[int, tuple[LiveBroker, Channel]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -91,7 +88,7 @@ class Channels:
                 self._close_soon(channel)
         for broker_id, broker in brokers.items():
             if broker_id not in self._held:
-                peer = PeerBroker(lambda broker=broker: self._listener_of(broker), self._settings)  # type: ignore[misc]
+                peer = PeerBroker(partial(self._endpoint_of, broker))
                 self._held[broker_id] = broker, Channel(broker_id, peer, self._timeout_ms)
 
     def send(self, broker_id: int, request: Payload, on_response: OnResponse) -> None:

@@ -12,11 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidelog.broker.cluster.peer_broker import PeerBroker
-from tidelog.client.address import Address
+from tidelog.broker.cluster.peer_broker import PeerBroker, PeerEndpoint
 from tidelog.client.connection import RequestBuilder
 from tidelog.client.retry import Deadline
-from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.wire.schema import Payload
 
@@ -30,11 +28,9 @@ _RETRY_S = 0.1
 class ControllerLink:
     """One broker's way to the controller."""
 
-    def __init__(
-        self, address: Callable[[], Address | None], settings: NetworkSettings, timeout_ms: float
-    ) -> None:
-        """``address`` is where the controller listens for brokers, None while nobody knows."""
-        self._peer = PeerBroker(address, settings)
+    def __init__(self, endpoint: Callable[[], PeerEndpoint | None], timeout_ms: float) -> None:
+        """``endpoint`` is where the controller listens for brokers, None while nobody knows."""
+        self._peer = PeerBroker(endpoint)
         self._timeout_ms = timeout_ms
 
     async def request(

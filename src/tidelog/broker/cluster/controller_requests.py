@@ -26,7 +26,7 @@ from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import PartitionImage
 from tidelog.replication.fetch_loop import FetchLoops
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.log_dirs import LogDirs
+from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.wire.fetch_request import drained
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

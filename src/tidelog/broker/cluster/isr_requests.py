@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.controller_link import ControllerLink
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.replication.in_sync import LedPartition
 from tidelog.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -25,9 +25,6 @@ from tidelog.wire.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
-
-if TYPE_CHECKING:
-    from tidelog.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +44,7 @@ _EPOCHS_SINCE = 3
 class _Asked:
     __slots__ = ("isr", "leader_epoch", "partition", "partition_epoch")
 
-    def __init__(self, partition: Partition, isr: tuple[int, ...]) -> None:
+    def __init__(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
         self.partition = partition
         self.isr = isr
         self.leader_epoch = partition.leader_epoch
@@ -66,7 +63,7 @@ class IsrSender:
         self._waiting: dict[TopicPartition, _Asked] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def submit(self, partition: Partition, isr: tuple[int, ...]) -> None:
+    def submit(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
         self._waiting[partition.topic_partition] = _Asked(partition, isr)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from tidelog.broker.cluster.admin import ClusterAdmin
 from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.broker.cluster.registration import prepare, settle_broker_id, settle_cluster_id
+from tidelog.broker.membership import MetadataParts
 from tidelog.clock import Clock
 from tidelog.controller.features import first_features
 from tidelog.metadata import znodes
@@ -18,43 +18,34 @@ from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.store import NodeExists, SessionExpired, SharedStore
 from tidelog.metadata.zookeeper import ZooKeeperStore
-from tidelog.storage.log_dirs import LogDirs
+from tidelog.metadata.zookeeper_settings import zookeeper_security
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.directories.meta_properties import Identity
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The parts of a broker that a cluster gives it."""
-
-    store: SharedStore
-    feed: ClusterFeed
-    configs: DynamicConfigs
-    membership: ClusterMembership
-    admin: ClusterAdmin
+Ensemble = Callable[[], Awaitable[SharedStore]]
+"""Gives a session with ZooKeeper."""
 
 
 async def join_ensemble(
-    config: BrokerConfig,
-    clock: Clock,
-    log_dirs: LogDirs,
-    broker_id: int | None,
-    known_cluster_id: str | None,
-    ensemble: Callable[[], Awaitable[SharedStore]] | None = None,
-) -> Joined:
+    config: BrokerConfig, clock: Clock, log_dirs: LogDirs, ensemble: Ensemble | None = None
+) -> MetadataParts:
     """Connect, settle the ids, mark the log directories with them, and begin to follow the configs.
 
     ``ensemble`` stands in for the one that ``zookeeper.connect`` names.
     """
+    identity = log_dirs.stored_identity()
     store = await (_connect(config) if ensemble is None else ensemble())
     try:
-        feed = await _settle(store, config, clock, log_dirs, broker_id, known_cluster_id)
+        feed = await _settle(store, config, clock, log_dirs, identity)
     except BaseException:
         await store.close()
         raise
     configs = DynamicConfigs(store, feed, config, feed.announce)
     membership = ClusterMembership(config, clock, store, feed)
-    return Joined(store, feed, configs, membership, ClusterAdmin(store, feed, config, configs, membership))
+    admin = ClusterAdmin(store, feed, config, configs, membership)
+    return MetadataParts(store, feed, configs, admin, membership)
 
 
 async def _settle(
@@ -62,14 +53,13 @@ async def _settle(
     config: BrokerConfig,
     clock: Clock,
     log_dirs: LogDirs,
-    broker_id: int | None,
-    known_cluster_id: str | None,
+    identity: Identity,
 ) -> ClusterFeed:
     while True:
         try:
             await prepare(store)
-            cluster_id = await settle_cluster_id(store, known_cluster_id)
-            config.node_id = await settle_broker_id(store, config, broker_id)
+            cluster_id = await settle_cluster_id(store, identity.cluster_id)
+            config.node_id = await settle_broker_id(store, config, identity.broker_id)
             log_dirs.identify(broker_id=config.node_id, cluster_id=cluster_id)
             if not await store.exists(znodes.FEATURE):
                 await _finalize_features(store)
@@ -85,6 +75,7 @@ async def _connect(config: BrokerConfig) -> SharedStore:
         config.str("zookeeper.connect"),
         session_timeout_ms=config.int("zookeeper.session.timeout.ms"),
         connection_timeout_ms=timeout_ms if isinstance(timeout_ms, int) else None,
+        security=zookeeper_security(config),
     )
 
 

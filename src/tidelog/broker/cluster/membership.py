@@ -1,7 +1,7 @@
 """A broker's place in its cluster: session, registration, election, control, following; begun and ended in
 order.
 
-``broker/app`` asks for one where ``zookeeper.connect`` is set, and wires the rest of the broker to it. When
+The ``Membership`` of a broker where ``zookeeper.connect`` is set. When
 the session expires the broker leads nothing from that moment on (others may have been told to); with the
 next session it registers again, and the controller tells it what it is.
 """
@@ -10,40 +10,46 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tidelog.broker.cluster.channels import Channels
 from tidelog.broker.cluster.controller_link import ControllerLink
 from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.broker.cluster.isr_requests import IsrSender
-from tidelog.broker.cluster.peer_broker import PeerBroker
+from tidelog.broker.cluster.peer_broker import PeerBroker, PeerEndpoint
+from tidelog.broker.cluster.peer_settings import PeerSettings
 from tidelog.broker.cluster.registration import register, wait_until_missed
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
 from tidelog.broker.cluster.throttles import Throttles
-from tidelog.broker.network_settings import socket_buffer
+from tidelog.broker.membership import RestOfBroker
+from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
+from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
 from tidelog.client.address import Address
-from tidelog.client.settings import NetworkSettings
 from tidelog.clock import Clock
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
-from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
-from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import SessionExpired, SessionState, SharedStore, StoreError
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
-from tidelog.replication.partitions import Partitions
 from tidelog.replication.replication_context import ReplicationContext
-from tidelog.storage.log_dirs import LogDirs
+from tidelog.replication.throttle import ReplicationThrottle
+from tidelog.storage.log.log import Log
 from tidelog.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+if TYPE_CHECKING:
+    from tidelog.metrics.page import Page
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +60,8 @@ _UNCLEAN = "unclean.leader.election.enable"
 class ClusterMembership:
     """One broker among others."""
 
-    control: ControllerRequests
+    served = (*SERVED, *SERVED_IN_CLUSTERS)
+    controller_requests: ControllerRequests
     controller: ClusterController
 
     def __init__(self, config: BrokerConfig, clock: Clock, store: SharedStore, feed: ClusterFeed) -> None:
@@ -65,54 +72,106 @@ class ClusterMembership:
         self._clock = clock
         self._store = store
         self._feed = feed
-        self._settings = NetworkSettings(
-            client_id=f"broker-{config.node_id}",
-            receive_buffer_bytes=socket_buffer(config, "replica.socket.receive.buffer.bytes"),
-        )
+        self._peer_settings = PeerSettings(config)
+        for listener in set(self._control_listeners):
+            # What cannot be used is found out now, and not when others are to be reached.
+            self._peer_settings.of(listener)
         timeout_ms = config.int("controller.socket.timeout.ms")
-        self.link = ControllerLink(self._controller_address, self._settings, timeout_ms)
-        self.links = BrokerLinks(
+        self.link = ControllerLink(self._controller_endpoint, timeout_ms)
+        self.control_listener = config.control_plane_listener_name
+        self.coordinator_links = BrokerLinks(
             config.node_id,
             feed.image,
             store,
-            lambda broker_id: PeerBroker(lambda: self._address_of(broker_id), self._settings),
+            lambda broker_id: PeerBroker(partial(self._endpoint_of, broker_id)),
         )
         self._isr = IsrSender(config.node_id, lambda: self.broker_epoch, lambda: self.link)
         self.replication_context = ReplicationContext(
             clock, self._isr, lambda: feed.image.brokers.keys(), config.int("replica.lag.time.max.ms")
         )
+        self._peers: dict[int, PeerBroker] = {}
+        """Who was asked where partitions end; only where metrics are wanted."""
         self._stop_session: Callable[[], None] = lambda: None
         self._shrinking: asyncio.TimerHandle | None = None
 
-    def attach(
-        self,
-        partitions: Partitions,
-        log_dirs: LogDirs,
-        configs: DynamicConfigs,
-        on_offline: Callable[[LogDirOfflineError], None],
-        on_roles: Callable[[ImageDelta], None],
-    ) -> None:
+    @property
+    def is_informed(self) -> bool:
+        """Whether a controller has told this broker what there is."""
+        return self.controller_requests.informed.is_set()
+
+    @property
+    def shared_store(self) -> SharedStore:
+        """The session with ZooKeeper."""
+        return self._store
+
+    @property
+    def leader_throttle(self) -> ReplicationThrottle:
+        """What bounds how much followers get."""
+        return self.throttles.leader
+
+    @property
+    def nearest_replica(self) -> NearestReplica | None:
+        """Who sends consumers to a replica near by, where ``replica.selector.class`` asks for it."""
+        is_rack_aware = self._config.optional_str("replica.selector.class") == RACK_AWARE
+        return NearestReplica(self._feed.image) if is_rack_aware else None
+
+    def attach(self, rest: RestOfBroker) -> None:
         """The rest of the broker is there."""
-        self._partitions = partitions
-        partitions.on_lost = self._log_dir_failed
-        self._log_dirs = log_dirs
-        self.replication_context.truncation = log_dirs
-        self._on_offline = on_offline
-        self.throttles = Throttles(self._config, self._clock, self._feed, configs)
+        self._partitions = rest.partitions
+        self._partitions.on_lost = self._log_dir_failed
+        self._log_dirs = rest.log_dirs
+        self.replication_context.truncation = rest.log_dirs
+        self._on_offline = rest.on_offline
+        self._configs = rest.configs
+        self.throttles = Throttles(self._config, self._clock, self._feed, rest.configs)
         self.loops = FetchLoops(self._fetch_loop)
         self.controller_requests = ControllerRequests(
             self._config.node_id,
             lambda: self.broker_epoch,
             self._feed,
-            partitions,
-            log_dirs,
+            rest.partitions,
+            rest.log_dirs,
             self.loops,
-            on_roles,
+            rest.on_roles,
         )
-        self._configs = configs
 
-    async def join(self, registration: BrokerRegistration, *, after_crash: bool = False) -> None:
+    def is_stray(self, log: Log) -> bool:
+        """Only the controller knows what belongs here, and it has not been asked yet."""
+        return False
+
+    def follow(self, delta: ImageDelta) -> Iterator[None]:
+        """The controller tells what partitions are to be, not the metadata."""
+        return iter(())
+
+    def figures(self, page: Page) -> Iterator[str]:
+        """The families about the cluster."""
+        from tidelog.broker.metrics.cluster_figures import ClusterView, among_others
+
+        term = self.controller.term.context if self.controller.is_active else None
+        view = ClusterView(term, self.controller, self.loops, self._store, self._connected)
+        return among_others(page, view)
+
+    async def end_offsets(
+        self, leader: int, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Ask the leader where partitions end; what it does not say is left out."""
+        from tidelog.broker.cluster.remote_ends import ask
+
+        peer = self._peers.get(leader)
+        if peer is None:
+            peer = self._peers[leader] = PeerBroker(partial(self._endpoint_of, leader))
+        return await ask(peer, partitions)
+
+    def give_up(self) -> None:
+        """The broker is told to stop while it starts."""
+        self.given_up = True
+
+    async def join(
+        self, registration: BrokerRegistration, serve: Callable[[], None], *, after_crash: bool = False
+    ) -> None:
         """Register and take part in the election."""
+        # The controller speaks to a broker as soon as it is registered.
+        serve()
         self._registration = registration
         config = self._config
         settings = ControllerSettings(
@@ -181,7 +240,7 @@ class ClusterMembership:
             if not waited:
                 await asyncio.sleep(pause_ms / 1000)
             timeout_ms = config.int("controller.socket.timeout.ms")
-            waited = not self._connected or self._controller_address() is None
+            waited = not self._connected or self._controller_endpoint() is None
             if waited:
                 timeout_ms = min(timeout_ms, pause_ms)
             try:
@@ -216,7 +275,7 @@ class ClusterMembership:
         self.throttles.close()
         await self.loops.close()
         await self._isr.close()
-        await self.links.close()
+        await self.coordinator_links.close()
         await self.link.close()
 
     def _log_dir_failed(self, lost: list[TopicPartition]) -> None:
@@ -281,7 +340,7 @@ class ClusterMembership:
     # Ways to others
 
     def _fetch_loop(self, leader_id: int) -> FetchLoop:
-        peer = PeerBroker(lambda: self._address_of(leader_id), self._settings)
+        peer = PeerBroker(partial(self._endpoint_of, leader_id))
         endpoint = RemoteLeader(self._config.node_id, lambda: self.broker_epoch, peer, self._config)
         return FetchLoop(
             leader_id,
@@ -293,13 +352,13 @@ class ClusterMembership:
         )
 
     def _channels(self) -> Channels:
-        def listener_of(broker: LiveBroker) -> Address | None:
-            return _address(broker.registration, self._control_listeners)
+        def endpoint_of(broker: LiveBroker) -> PeerEndpoint | None:
+            return self._endpoint(broker.registration, self._control_listeners)
 
         timeout_ms = min(
             self._config.int("controller.socket.timeout.ms"), self._config.int("request.timeout.ms")
         )
-        return Channels(listener_of, self._settings, timeout_ms)
+        return Channels(endpoint_of, timeout_ms)
 
     @property
     def _control_listeners(self) -> tuple[str, ...]:
@@ -307,23 +366,23 @@ class ClusterMembership:
         inter_broker = self._config.inter_broker_listener_name
         return (self._config.control_plane_listener_name or inter_broker, inter_broker)
 
-    def _address_of(self, broker_id: int) -> Address | None:
+    def _endpoint_of(self, broker_id: int) -> PeerEndpoint | None:
         known: Mapping[int, BrokerRegistration] = self._feed.image.brokers
         registration = known.get(broker_id)
         if registration is None:
             return None
-        return _address(registration, (self._config.inter_broker_listener_name,))
+        return self._endpoint(registration, (self._config.inter_broker_listener_name,))
 
-    def _controller_address(self) -> Address | None:
+    def _controller_endpoint(self) -> PeerEndpoint | None:
         if self.controller.is_active:
-            return _address(self._registration, self._control_listeners)
+            return self._endpoint(self._registration, self._control_listeners)
         registration = self._feed.image.brokers.get(self.controller.active_id)
-        return None if registration is None else _address(registration, self._control_listeners)
+        return None if registration is None else self._endpoint(registration, self._control_listeners)
 
-
-def _address(registration: BrokerRegistration, names: tuple[str, ...]) -> Address | None:
-    for name in names:
-        for endpoint in registration.endpoints:
-            if endpoint.name == name:
-                return Address(endpoint.host, endpoint.port)
-    return None
+    def _endpoint(self, registration: BrokerRegistration, names: tuple[str, ...]) -> PeerEndpoint | None:
+        """The first of a broker's listeners with one of these names."""
+        for name in names:
+            for found in registration.endpoints:
+                if found.name == name:
+                    return PeerEndpoint(Address(found.host, found.port), self._peer_settings.of(name))
+        return None

@@ -186,8 +186,7 @@ class RemoteLeader:
                     added += 1
                 elif before is position or before == position:
                     continue
-                elif before[0] != position[0] or before[3] != position[3]:
-                    # Another topic, or another epoch.
+                elif before.topic_id != position.topic_id or before.leader_epoch != position.leader_epoch:
                     break
                 news[name] = position
             else:
@@ -202,7 +201,7 @@ class RemoteLeader:
         if self._session_epoch == _BEGIN:
             self._names.clear()
         for name, (topic_id, offset, start, epoch, last_epoch) in news.items():
-            index = name[1]
+            index = name.partition
             self._names[topic_id, index] = name
             partition = index, epoch, offset, last_epoch, start
             if topic_id in topics:

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from tidelog.broker.cluster.peer_broker import PeerBroker
-from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.transaction.markers import MarkerRequest, MarkerWriter
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, TidelogError
@@ -24,12 +23,14 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import NoNode, SharedStore
+from tidelog.promise import Promise, gather
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from tidelog.wire.messages.produce import ProduceRequest, ProduceResponse
 from tidelog.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -71,9 +72,13 @@ class BrokerLinks:
         """The coordinators of all brokers, over the one here."""
         return ClusterTransactions(self, local)
 
-    def ask(self, question: Callable[[], Awaitable[Codes]], otherwise: Codes) -> Reply[Codes]:
+    async def produce(self, broker_id: int, request: ProduceRequest, timeout_ms: float) -> ProduceResponse:
+        """Have another broker write records; raises what keeps it from being asked."""
+        return await self.peer(broker_id).request(request, ProduceResponse, timeout_ms)
+
+    def ask(self, question: Callable[[], Awaitable[Codes]], otherwise: Codes) -> Promise[Codes]:
         """The answer to a question, or ``otherwise`` if there is none."""
-        reply: Reply[Codes] = Reply()
+        written: Promise[Codes] = Promise()
 
         async def asked() -> None:
             try:
@@ -81,14 +86,14 @@ class BrokerLinks:
             except (TidelogError, OSError, TimeoutError) as error:
                 logger.info("Another broker does not answer for a transaction: %s", error)
                 codes = otherwise
-            reply.resolve({name: codes.get(name, code) for name, code in otherwise.items()})
+            written.resolve({name: codes.get(name, code) for name, code in otherwise.items()})
 
         self._in_background(asked())
-        return reply
+        return written
 
-    def look_up(self, names: Iterable[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+    def look_up(self, names: Iterable[TopicPartition]) -> Promise[frozenset[TopicPartition]]:
         """Which partitions are not in ZooKeeper."""
-        reply: Reply[frozenset[TopicPartition]] = Reply()
+        gone: Promise[frozenset[TopicPartition]] = Promise()
 
         async def looked() -> None:
             missing: set[TopicPartition] = set()
@@ -97,12 +102,12 @@ class BrokerLinks:
                     there = await self._partitions_of(topic)
                     missing.update(TopicPartition(topic, each) for each in indexes if each not in there)
             except TidelogError as error:
-                reply.fail(error)
+                gone.fail(error)
             else:
-                reply.resolve(frozenset(missing))
+                gone.resolve(frozenset(missing))
 
         self._in_background(looked())
-        return reply
+        return gone
 
     async def _partitions_of(self, topic: str) -> Collection[int]:
         try:
@@ -131,7 +136,7 @@ class ClusterMarkers:
         self._links = links
         self._local = local
 
-    def write(self, request: MarkerRequest) -> Reply[Codes]:
+    def write(self, request: MarkerRequest) -> Promise[Codes]:
         """What became of each partition, wherever it is led."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for name in request.partitions:
@@ -141,17 +146,17 @@ class ClusterMarkers:
         written = [self._write_at(leader, request, names) for leader, names in by_leader.items()]
         return gather(written).then(_merged)
 
-    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+    def gone(self, partitions: frozenset[TopicPartition]) -> Promise[frozenset[TopicPartition]]:
         """Those that are not in ZooKeeper: of the others the controller has not told this broker yet."""
         return self._links.look_up(partitions)
 
-    def _write_at(self, leader: int, request: MarkerRequest, names: list[TopicPartition]) -> Reply[Codes]:
+    def _write_at(self, leader: int, request: MarkerRequest, names: list[TopicPartition]) -> Promise[Codes]:
         part = request._replace(partitions=tuple(names))
         if leader == self._links.broker_id:
             return self._local.write(part)
         otherwise = dict.fromkeys(names, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if leader not in self._links.image.brokers:
-            return Reply.of(otherwise)
+            return Promise.of(otherwise)
         return self._links.ask(partial(self._send, leader, part), otherwise)
 
     async def _send(self, leader: int, request: MarkerRequest) -> Codes:
@@ -191,7 +196,7 @@ class ClusterTransactions:
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
         verify_only: bool,
-    ) -> Reply[Codes]:
+    ) -> Promise[Codes]:
         """What the coordinator says of each partition."""
         names = tuple(partitions)
         known = self._links.image.partition(self._local.TOPIC, self._local.partition_for(transactional_id))
@@ -202,7 +207,7 @@ class ClusterTransactions:
             )
         otherwise = dict.fromkeys(names, ErrorCode.NOT_COORDINATOR)
         if leader not in self._links.image.brokers:
-            return Reply.of(otherwise)
+            return Promise.of(otherwise)
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer_id,

@@ -8,10 +8,11 @@ transaction version 2 do not send it: TxnOffsetCommit 5 adds the partition by it
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.broker.coordinators import Coordinators
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.service import without_producer_fenced
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -21,9 +22,10 @@ VERSIONS = (0, 4)
 _KNOWS_FENCED = 2
 
 
-def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Reply[AddOffsetsToTxnResponse]:
+def handle(
+    context: RequestContext, request: AddOffsetsToTxnRequest, coordinators: Coordinators
+) -> Promise[AddOffsetsToTxnResponse]:
     """Add the group's partition."""
-    coordinators = context.broker.coordinators
     partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, coordinators.groups.partition_for(request.group_id))
     reply = coordinators.transactions.add_partitions(
         request.transactional_id,

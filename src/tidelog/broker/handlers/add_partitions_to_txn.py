@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import TopicPartition
+from tidelog.ids import INTERNAL_TOPICS, TopicPartition
+from tidelog.promise import Promise, gather
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -33,13 +36,19 @@ _BATCHES_SINCE = 4
 _KNOWS_FENCED = 2
 
 
-def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Reply[AddPartitionsToTxnResponse]:
+def handle(
+    context: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    transactions: TransactionCoordinator,
+    authorization: Authorization,
+) -> Promise[AddPartitionsToTxnResponse]:
     """Add or verify the partitions of one transaction, or of many."""
     if context.version < _BATCHES_SINCE:
-        return _add_for_client(context, request)
+        return _add_for_client(context, request, transactions, authorization)
+    authorization.require(context.session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
-    def add(transaction: AddPartitionsToTxnTransaction) -> Reply[AddPartitionsToTxnResult]:
-        reply = context.broker.coordinators.transactions.add_or_verify(
+    def add(transaction: AddPartitionsToTxnTransaction) -> Promise[AddPartitionsToTxnResult]:
+        reply = transactions.add_or_verify(
             transaction.transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
@@ -68,10 +77,26 @@ def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitio
 
 
 def _add_for_client(
-    context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Reply[AddPartitionsToTxnResponse]:
+    context: RequestContext,
+    request: AddPartitionsToTxnRequest,
+    transactions: TransactionCoordinator,
+    authorization: Authorization,
+) -> Promise[AddPartitionsToTxnResponse]:
     topics = request.v3_and_below_topics
-    reply = context.broker.coordinators.transactions.add_or_verify(
+    session = context.session
+    authorization.require(
+        session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id
+    )
+    denied = {
+        topic.name
+        for topic in topics
+        if topic.name not in INTERNAL_TOPICS
+        and not authorization.allows_topic(session, Operation.WRITE, topic.name)
+    }
+    if denied:
+        refused = transactions.refused_partitions(_names(topics), denied)
+        return Promise.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, refused)))
+    reply = transactions.add_or_verify(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,

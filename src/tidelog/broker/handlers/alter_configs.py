@@ -1,17 +1,21 @@
-"""AlterConfigs, versions 0 to 2: replaces all entries of topics, groups and brokers.
+"""AlterConfigs, versions 0 to 2: replaces all entries of topics, groups, brokers and
+subscriptions to clients' metrics.
 
 An entry that the request does not name is gone afterwards; IncrementalAlterConfigs is what clients should
 use. Changes are durable and in effect when the answer leaves. Loggers cannot be changed this way.
-
-Deviation: client metrics have no configs in this release and are INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import ConfigResource, check_entries
-from tidelog.controller.config_requests import alter_each, alter_resource
+from tidelog.controller.config_requests import alter_each, alter_resource, idle_remark
 from tidelog.errors import KafkaError
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -24,15 +28,23 @@ API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 
 
-async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle(
+    context: RequestContext,
+    request: AlterConfigsRequest,
+    admin: Admin,
+    config: BrokerConfig,
+    authorization: Authorization,
+) -> AlterConfigsResponse:
     """Replace resource by resource."""
 
     async def alter(position: int) -> None:
+        kind, name = resources[position]
+        require_config_access(authorization, context.session, Operation.ALTER_CONFIGS, kind, name)
         entries = [(config.name, config.value) for config in request.resources[position].configs]
         check_entries(entries)
         await alter_resource(
-            context.broker.controller,
-            context.broker.config.node_id,
+            admin,
+            config.node_id,
             resources[position],
             lambda now: {name: value for name, value in entries if value is not None},
             validate_only=request.validate_only,
@@ -41,7 +53,10 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
     resources = [ConfigResource(each.resource_type, each.resource_name) for each in request.resources]
     outcomes = await alter_each(resources, alter)
     return AlterConfigsResponse(
-        responses=[_response(each, error) for each, error in zip(request.resources, outcomes, strict=True)]
+        responses=[
+            _response(each, error, None if error else _remark(each, config))
+            for each, error in zip(request.resources, outcomes, strict=True)
+        ]
     )
 
 
@@ -50,10 +65,20 @@ def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsRespo
     return AlterConfigsResponse(responses=[_response(each, error) for each in request.resources])
 
 
-def _response(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+def _remark(resource: AlterConfigsResource, config: BrokerConfig) -> str | None:
+    names = [each.name for each in resource.configs if each.value is not None]
+    is_alone = config.optional_str("zookeeper.connect") is None
+    named = ConfigResource(resource.resource_type, resource.resource_name)
+    return idle_remark(named, names, is_alone=is_alone)
+
+
+def _response(
+    resource: AlterConfigsResource, error: KafkaError | None, remark: str | None = None
+) -> AlterConfigsResourceResponse:
+    """The outcome of a resource; ``remark`` is said of what has gone well."""
     return AlterConfigsResourceResponse(
         error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message or None,
+        error_message=remark if error is None else error.message or None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from tidelog.broker.context import RequestContext
 from tidelog.controller.cluster.context import ControllerContext, Leadership
+from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
@@ -29,7 +30,9 @@ VERSIONS = (2, 3)
 _EPOCHS_SINCE = 3
 
 
-async def handle(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+async def handle(
+    context: RequestContext, request: AlterPartitionRequest, cluster_controller: ClusterController
+) -> AlterPartitionResponse:
     """Have the controller decide on each partition."""
     names: dict[bytes, str] = {}
 
@@ -45,9 +48,7 @@ async def handle(context: RequestContext, request: AlterPartitionRequest) -> Alt
                     wanted[partition] = _change(request.broker_id, each, context.version)
         return wanted
 
-    outcomes = await context.broker.membership.controller.alter_isrs(
-        request.broker_id, request.broker_epoch, changes
-    )
+    outcomes = await cluster_controller.alter_isrs(request.broker_id, request.broker_epoch, changes)
     return AlterPartitionResponse(
         topics=[
             AlterPartitionResponseTopicData(

@@ -15,6 +15,8 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.metadata.image import MetadataImage
+from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_replica_log_dirs import (
@@ -35,11 +37,13 @@ _AT_A_TIME = 4
 logger = logging.getLogger(__name__)
 
 
-async def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+async def handle(
+    context: RequestContext, request: AlterReplicaLogDirsRequest, image: MetadataImage, log_dirs: LogDirs
+) -> AlterReplicaLogDirsResponse:
     """Begin the moves, and answer for each partition once: the last directory named for it counts."""
     outcomes: dict[TopicPartition, ErrorCode] = {}
     async for target, path in in_turns(_targets(request).items(), _AT_A_TIME):
-        outcomes[target] = _begin(context, *target, path)
+        outcomes[target] = _begin(context, *target, path, image, log_dirs)
     return _response(outcomes)
 
 
@@ -57,15 +61,17 @@ def _targets(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
     }
 
 
-def _begin(context: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
+def _begin(
+    context: RequestContext, topic: str, index: int, path: str, image: MetadataImage, log_dirs: LogDirs
+) -> ErrorCode:
     partition = TopicPartition(topic, index)
     try:
         if len(suffixed_directory_name(partition, FUTURE_DIR_SUFFIX)) > MAX_DIRECTORY_NAME:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-        context.broker.log_dirs.moves.begin(partition, Path(path))
+        log_dirs.moves.begin(partition, Path(path))
     except KafkaError as error:
         logger.warning("%s is not moved to %s: %s", partition, path, error)
-        unknown = context.broker.image.partition(topic, index) is None
+        unknown = image.partition(topic, index) is None
         if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and unknown:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return error.code

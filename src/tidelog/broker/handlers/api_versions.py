@@ -5,7 +5,9 @@ letters, digits, dots and dashes (else INVALID_REQUEST); features whose lowest l
 version 4 (KAFKA-17492). A version that does not exist is answered in version 0 with UNSUPPORTED_VERSION and
 the one entry that helps, the range of ApiVersions itself (KIP-511).
 
-Only what the dispatch table serves is advertised, in the ranges of ``wire/api``.
+Only what the dispatch table serves is advertised, in the ranges of ``wire/api``; the APIs of clients'
+telemetry once somebody has subscribed to some, as in Kafka once there is a receiver. Clients to which they
+are shown ask for subscriptions from then on, and librdkafka writes a line about it for each of them.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from __future__ import annotations
 import re
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import ServedApis
 from tidelog.controller.features import SUPPORTED_FEATURES
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.messages.api_versions import (
     ApiVersion,
@@ -29,19 +33,21 @@ VERSIONS = (0, 4)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SOFTWARE_SINCE = 3
+_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _LEVEL_ZERO_SINCE = 4
 
 
-def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(
+    context: RequestContext, request: ApiVersionsRequest, image: MetadataImage, served: ServedApis
+) -> ApiVersionsResponse:
     """Tell what is served; remembers what software the client says it is."""
     if context.version >= _SOFTWARE_SINCE:
         software = (request.client_software_name, request.client_software_version)
         if not all(map(_SOFTWARE.fullmatch, software)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.client_software = software
-    image = context.broker.image
     return ApiVersionsResponse(
-        api_keys=[_entry(key) for key in context.broker.served],
+        api_keys=[_entry(key) for key in served if image.client_metrics or key not in _TELEMETRY],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.min, max_version=levels.max)
             for name, levels in SUPPORTED_FEATURES.items()

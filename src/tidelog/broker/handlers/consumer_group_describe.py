@@ -8,13 +8,16 @@ UNSUPPORTED_VERSION for all groups where the protocol is not served.
 
 from __future__ import annotations
 
-from tidelog.broker.authorized_operations import GROUP_OPERATIONS
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.authorized_operations import group_operations
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.validation import check_served
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.slices import Slices
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -25,24 +28,51 @@ from tidelog.wire.messages.consumer_group_describe import (
 API = ApiKey.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 
+_HIDDEN_TOPIC = "The group has been assigned topics that the client may not describe."
+
 
 def handle(
-    context: RequestContext, request: ConsumerGroupDescribeRequest
-) -> Slices[Reply[ConsumerGroupDescribeResponse]]:
+    context: RequestContext,
+    request: ConsumerGroupDescribeRequest,
+    groups: GroupCoordinator,
+    authorization: Authorization,
+) -> Slices[Promise[ConsumerGroupDescribeResponse]]:
     """Describe each group that is named."""
-    groups = context.broker.coordinators.groups
     check_served(groups.support)
+    session = context.session
+    allowed: list[str] = []
+    denied: list[DescribedGroup] = []
+    for name in request.group_ids:
+        try:
+            authorization.require(session, Operation.DESCRIBE, ResourceType.GROUP, name)
+        except KafkaError as error:
+            denied.append(DescribedGroup(group_id=name, error_code=error.code, error_message=error.message))
+        else:
+            allowed.append(name)
+        yield
 
     def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = shard.consumer.describe(group_id)
+        if not all(authorization.allows_topic(session, Operation.DESCRIBE, each) for each in _topics(group)):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN_TOPIC)
         if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = group_operations(authorization, session, group_id)
         return group
 
-    reply = yield from groups.read_each(request.group_ids, describe, _refused)
-    return reply.then(lambda found: ConsumerGroupDescribeResponse(groups=found))
+    reply = yield from groups.read_each(allowed, describe, _refused)
+    return reply.then(lambda found: ConsumerGroupDescribeResponse(groups=[*found, *denied]))
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    """The topics that a description tells of."""
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
 
 
 def refuse(request: ConsumerGroupDescribeRequest, error: KafkaError) -> ConsumerGroupDescribeResponse:

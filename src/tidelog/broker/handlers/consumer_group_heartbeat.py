@@ -4,17 +4,21 @@ Member epoch 0 joins, -1 leaves, -2 is a static member that will be back; any ot
 one. Version 1 adds regular-expression subscriptions and requires that clients make up their member ids
 (KIP-1082); in version 0 an empty one is answered with a new one. UNSUPPORTED_VERSION where the protocol is
 not served, then INVALID_REQUEST and UNSUPPORTED_ASSIGNOR, then what the group has to say. A shard that is
-being loaded answers COORDINATOR_LOAD_IN_PROGRESS.
+being loaded answers COORDINATOR_LOAD_IN_PROGRESS. Of the topics that a regular expression matches, those that
+the client may not describe are left out.
 
 Differences: see ``coordinator/group/consumer`` (regular expressions, the order of members in assignments).
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.validation import check_heartbeat, check_served
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -26,11 +30,15 @@ VERSIONS = (0, 1)
 
 
 def handle(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Reply[ConsumerGroupHeartbeatResponse]:
+    context: RequestContext,
+    request: ConsumerGroupHeartbeatRequest,
+    groups: GroupCoordinator,
+    authorization: Authorization,
+) -> Promise[ConsumerGroupHeartbeatResponse]:
     """One heartbeat."""
-    groups = context.broker.coordinators.groups
     check_served(groups.support)
+    for topic in request.subscribed_topic_names or ():
+        authorization.require(context.session, Operation.DESCRIBE, ResourceType.TOPIC, topic)
     check_heartbeat(request, context.version, groups.config.list("group.consumer.assignors"))
-    caller = caller_of(context)
+    caller = caller_of(context, authorization)
     return groups.write(request.group_id, lambda shard: shard.consumer.consumer_heartbeat(caller, request))

@@ -7,6 +7,7 @@ The answer lists what it leads still. Elsewhere than at the controller NOT_CONTR
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
+from tidelog.controller.cluster.controller import ClusterController
 from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.controlled_shutdown import (
@@ -19,11 +20,11 @@ API = ApiKey.CONTROLLED_SHUTDOWN
 VERSIONS = (0, 3)
 
 
-async def handle(context: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+async def handle(
+    context: RequestContext, request: ControlledShutdownRequest, cluster_controller: ClusterController
+) -> ControlledShutdownResponse:
     """Hand over, and say what is left."""
-    left = await context.broker.membership.controller.shut_down_broker(
-        request.broker_id, request.broker_epoch
-    )
+    left = await cluster_controller.shut_down_broker(request.broker_id, request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[
             RemainingPartition(topic_name=each.topic, partition_index=each.partition) for each in left

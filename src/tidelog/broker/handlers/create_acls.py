@@ -1,26 +1,60 @@
-"""CreateAcls, versions 1 to 3: SECURITY_DISABLED, as a Kafka broker without an authorizer answers."""
+"""CreateAcls 1 to 3: adds access rules.
+
+Rules of a request succeed and fail one by one; those of one pattern are written together. A rule that is
+there already is no error. They hold on this broker when the answer leaves, and on others a moment later.
+SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a rule that cannot be (``broker/acl_requests``).
+"""
 
 from __future__ import annotations
 
+from tidelog.broker.acl_requests import NO_AUTHORIZER, binding_of
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.security.acls.model import AclBinding
 from tidelog.wire.api import ApiKey
-from tidelog.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from tidelog.wire.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 
 API = ApiKey.CREATE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuse every entry: nothing would enforce it."""
-    return refuse(request, KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
+async def handle(
+    context: RequestContext, request: CreateAclsRequest, authorization: Authorization
+) -> CreateAclsResponse:
+    """Add what can be added."""
+    if authorization.acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+    bindings: list[AclBinding | KafkaError] = []
+    for each in request.creations:
+        try:
+            bindings.append(binding_of(each))
+        except KafkaError as error:
+            bindings.append(error)
+    valid = [each for each in bindings if isinstance(each, AclBinding)]
+    outcomes = await authorization.acls.add(valid)
+    if authorization.log is not None:
+        done = [each for each in valid if outcomes[each.pattern] is None]
+        authorization.log.changed(context.session, "added", done)
+    results: list[AclCreationResult] = []
+    for binding in bindings:
+        if isinstance(binding, KafkaError):
+            results.append(_refusal(binding))
+        elif (failure := outcomes[binding.pattern]) is not None:
+            results.append(_refusal(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(failure))))
+        else:
+            results.append(AclCreationResult(error_message=None))
+    return CreateAclsResponse(results=results)
 
 
 def refuse(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
     """The answer when no entry can be created."""
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=error.code, error_message=error.message or None)
-            for _ in request.creations
-        ]
-    )
+    return CreateAclsResponse(results=[_refusal(error) for _ in request.creations])
+
+
+def _refusal(error: KafkaError) -> AclCreationResult:
+    return AclCreationResult(error_code=error.code, error_message=error.message or None)

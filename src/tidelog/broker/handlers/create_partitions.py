@@ -1,16 +1,22 @@
 """CreatePartitions, versions 0 to 3: gives topics more partitions, or says whether it could.
 
-Behaviour as a Kafka 4 controller's; a topic that is named twice is INVALID_REQUEST. New partitions take
-records when the answer leaves.
+Behaviour as a Kafka 4 controller's; a topic that is named twice is INVALID_REQUEST, one that is too much for
+its client's quota THROTTLING_QUOTA_EXCEEDED (before version 3 the client pauses afterwards). New partitions
+take records when the answer leaves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
+from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.controller.controller import MorePartitions
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -21,12 +27,26 @@ from tidelog.wire.messages.create_partitions import (
 API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 
+_STRICT_QUOTA_SINCE = 3
 
-async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+
+async def handle(
+    context: RequestContext,
+    request: CreatePartitionsRequest,
+    admin: Admin,
+    image: MetadataImage,
+    authorization: Authorization,
+    quotas: ClientQuotas,
+) -> CreatePartitionsResponse:
     """Add what can be added."""
     counts = Counter(topic.name for topic in request.topics)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     outcomes: dict[str, KafkaError | None] = {name: twice for name in counts if counts[name] > 1}
+    for name in counts.keys() - outcomes.keys():
+        try:
+            authorization.require(context.session, Operation.ALTER, ResourceType.TOPIC, name)
+        except KafkaError as error:
+            outcomes[name] = error
     wanted = [
         MorePartitions(
             topic.name,
@@ -34,9 +54,22 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
             None if topic.assignments is None else [each.broker_ids for each in topic.assignments],
         )
         for topic in request.topics
-        if counts[topic.name] == 1
+        if topic.name not in outcomes
     ]
-    outcomes |= await context.broker.controller.create_partitions(
+    mutations = quotas.changes_partitions(context.payer, strict=context.version >= _STRICT_QUOTA_SINCE)
+    if mutations is not None:
+        # What cannot be added takes nothing of the quota.
+        tried = await admin.create_partitions(wanted, validate_only=True, timeout_ms=request.timeout_ms)
+        for more in wanted:
+            known = image.topics.get(more.topic)
+            if known is not None and tried[more.topic] is None:
+                try:
+                    mutations.record(more.count - len(known.partitions))
+                except KafkaError as error:
+                    outcomes[more.topic] = error
+        wanted = [more for more in wanted if more.topic not in outcomes]
+        context.pause_ms = mutations.pause_ms
+    outcomes |= await admin.create_partitions(
         wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     return CreatePartitionsResponse(results=[_result(name, error) for name, error in outcomes.items()])

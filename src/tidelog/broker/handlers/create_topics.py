@@ -4,7 +4,8 @@ Behaviour as a Kafka 4 controller's: the topics of a request succeed and fail on
 twice is INVALID_REQUEST and not created at all, -1 partitions or replicas mean the broker's default, the
 answer from version 5 on has the topic's size and effective configs, from version 7 on its id. The topic is
 durable, and its partitions take records, when the answer leaves. ``timeout_ms`` limits the wait for other
-changes only; 0 is REQUEST_TIMED_OUT, as in Kafka.
+changes only; 0 is REQUEST_TIMED_OUT, as in Kafka. A topic that is too much for its client's quota is
+THROTTLING_QUOTA_EXCEEDED (KIP-599); before version 6 it is created, and the client pauses afterwards.
 
 Deviations: names of one request that collide with each other ("a.b", "a_b") are refused from the second on;
 Kafka compares with existing topics only. ``create.topic.policy.class.name`` is not supported.
@@ -12,17 +13,24 @@ Kafka compares with existing topics only. ``create.topic.policy.class.name`` is 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
+from tidelog.broker.authorization import Authorization, refusal
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
+from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.slow_lane import Work
 from tidelog.controller.controller import CreatedTopic
 from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.config_entries import BrokerLayers, topic_entries
+from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.topic_options import TopicConfig
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
@@ -35,22 +43,51 @@ from tidelog.wire.messages.create_topics import (
 API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
+_AT_ONCE = 256
+_STRICT_QUOTA_SINCE = 6
 
-async def handle(context: RequestContext, request: CreateTopicsRequest) -> Work[CreateTopicsResponse]:
+
+async def handle(
+    context: RequestContext,
+    request: CreateTopicsRequest,
+    admin: Admin,
+    image: MetadataImage,
+    config: BrokerConfig,
+    authorization: Authorization,
+    quotas: ClientQuotas,
+) -> Work[CreateTopicsResponse]:
     """Create what can be created; every name of the request gets one answer."""
     counts = Counter(topic.name for topic in request.topics)
+    session = context.session
+    denied: dict[str, KafkaError] = {}
+    if not authorization.allows(session, Operation.CREATE, ResourceType.CLUSTER, instead=True):
+        for number, name in enumerate(counts, 1):
+            if not number % _AT_ONCE:
+                await asyncio.sleep(0)
+            if not authorization.allows_topic(session, Operation.CREATE, name):
+                denied[name] = refusal(session, Operation.CREATE, ResourceType.TOPIC, name)
     wanted = [
         _new_topic(topic)
         for topic in request.topics
-        if counts[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC
+        if counts[topic.name] == 1 and topic.name != CLUSTER_METADATA_TOPIC and topic.name not in denied
     ]
-    outcomes: dict[str, CreatedTopic | KafkaError] = dict(
-        await context.broker.controller.create_topics(
+    outcomes: dict[str, CreatedTopic | KafkaError] = {}
+    mutations = quotas.changes_partitions(context.payer, strict=context.version >= _STRICT_QUOTA_SINCE)
+    if mutations is not None:
+        # What cannot be created takes nothing of the quota.
+        tried = await admin.create_topics(wanted, validate_only=True, timeout_ms=request.timeout_ms)
+        for name, outcome in tried.items():
+            if isinstance(outcome, CreatedTopic):
+                try:
+                    mutations.record(len(outcome.assignment))
+                except KafkaError as error:
+                    outcomes[name] = error
+        wanted = [topic for topic in wanted if topic.name not in outcomes]
+        context.pause_ms = mutations.pause_ms
+    if wanted:
+        outcomes |= await admin.create_topics(
             wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
         )
-        if wanted
-        else {}
-    )
     for name, count in counts.items():
         if count > 1:
             outcomes[name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -58,15 +95,25 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Work[
             outcomes[name] = KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
             )
-    return _response(context, outcomes)
+        elif name in denied:
+            outcomes[name] = denied[name]
+    return _response(context, outcomes, image, config, authorization)
 
 
 def _response(
-    context: RequestContext, outcomes: Mapping[str, CreatedTopic | KafkaError]
+    context: RequestContext,
+    outcomes: Mapping[str, CreatedTopic | KafkaError],
+    image: MetadataImage,
+    config: BrokerConfig,
+    authorization: Authorization,
 ) -> Work[CreateTopicsResponse]:
     response = CreateTopicsResponse()
     for name, outcome in outcomes.items():
-        response.topics.append(_result(context, name, outcome))
+        may_see = authorization.allows_topic(context.session, Operation.DESCRIBE_CONFIGS, name, quiet=True)
+        if isinstance(outcome, CreatedTopic) and not may_see:
+            response.topics.append(_without_configs(name, outcome))
+        else:
+            response.topics.append(_result(context, name, outcome, image, config))
         yield
     return response
 
@@ -86,7 +133,13 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(context: RequestContext, name: str, outcome: CreatedTopic | KafkaError) -> CreatableTopicResult:
+def _result(
+    context: RequestContext,
+    name: str,
+    outcome: CreatedTopic | KafkaError,
+    image: MetadataImage,
+    config: BrokerConfig,
+) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _refusal(name, outcome)
     return CreatableTopicResult(
@@ -95,7 +148,17 @@ def _result(context: RequestContext, name: str, outcome: CreatedTopic | KafkaErr
         error_message=None,
         num_partitions=len(outcome.assignment),
         replication_factor=len(outcome.assignment[0]),
-        configs=_configs(context, outcome.configs),
+        configs=_configs(context, outcome.configs, image, config),
+    )
+
+
+def _without_configs(name: str, created: CreatedTopic) -> CreatableTopicResult:
+    """What is told of a new topic to whom its configs are not."""
+    return CreatableTopicResult(
+        name=name,
+        topic_id=created.id,
+        error_message=None,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
 
 
@@ -103,12 +166,14 @@ def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
 
 
-def _configs(context: RequestContext, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+def _configs(
+    context: RequestContext, overrides: Mapping[str, str], image: MetadataImage, config: BrokerConfig
+) -> list[CreatableTopicConfigs]:
     """The effective configs of a topic that may only have been validated, sorted by name.
 
     What the request gave is told as it was given, while DescribeConfigs tells it as it is understood.
     """
-    config, image = context.broker.config, context.broker.image
+    config, image = config, image
     layers = BrokerLayers(config, image.broker_config(config.node_id), image.broker_config(None))
     entries = topic_entries(TopicConfig(config.topic_defaults(), overrides), layers)
     return [

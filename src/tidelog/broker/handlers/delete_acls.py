@@ -1,26 +1,89 @@
-"""DeleteAcls, versions 1 to 3: SECURITY_DISABLED, as a Kafka broker without an authorizer answers."""
+"""DeleteAcls 1 to 3: removes the access rules that filters mean, and tells which these were.
+
+A rule that several filters of a request mean is told for the first of them. SECURITY_DISABLED without an
+authorizer; a filter with a code of the future is INVALID_REQUEST, where Kafka closes the connection.
+"""
 
 from __future__ import annotations
 
+from tidelog.broker.acl_requests import NO_AUTHORIZER, filter_of
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.store import StoreError
+from tidelog.security.acls.filters import AclFilter
+from tidelog.security.acls.model import AclBinding
 from tidelog.wire.api import ApiKey
-from tidelog.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from tidelog.wire.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 
 API = ApiKey.DELETE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuse every filter: there are no ACLs."""
-    return refuse(request, KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured."))
+async def handle(
+    context: RequestContext, request: DeleteAclsRequest, authorization: Authorization
+) -> DeleteAclsResponse:
+    """Remove what the filters mean."""
+    if authorization.acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+    filters: list[AclFilter | KafkaError] = []
+    for each in request.filters:
+        try:
+            filters.append(
+                filter_of(
+                    each.resource_type_filter,
+                    each.resource_name_filter,
+                    each.pattern_type_filter,
+                    each.principal_filter,
+                    each.host_filter,
+                    each.operation,
+                    each.permission_type,
+                )
+            )
+        except KafkaError as error:
+            filters.append(error)
+    removed = await authorization.acls.remove([each for each in filters if isinstance(each, AclFilter)])
+    if authorization.log is not None:
+        for outcomes in removed:
+            gone = [binding for binding, failure in outcomes.items() if failure is None]
+            authorization.log.changed(context.session, "removed", gone)
+    found = iter(removed)
+    return DeleteAclsResponse(
+        filter_results=[
+            _refusal(each)
+            if isinstance(each, KafkaError)
+            else DeleteAclsFilterResult(
+                error_message=None, matching_acls=[_removed(*item) for item in next(found).items()]
+            )
+            for each in filters
+        ]
+    )
 
 
 def refuse(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
     """The answer when no filter can be applied."""
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
-            for _ in request.filters
-        ]
+    return DeleteAclsResponse(filter_results=[_refusal(error) for _ in request.filters])
+
+
+def _refusal(error: KafkaError) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
+
+
+def _removed(binding: AclBinding, failure: StoreError | None) -> DeleteAclsMatchingAcl:
+    pattern, entry = binding
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if failure is None else ErrorCode.UNKNOWN_SERVER_ERROR,
+        error_message=None if failure is None else str(failure),
+        resource_type=pattern.type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
     )

@@ -10,10 +10,13 @@ member join meanwhile, the group stays, and the answer is NON_EMPTY_GROUP.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.slices import Slices
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -25,11 +28,25 @@ API = ApiKey.DELETE_GROUPS
 VERSIONS = (0, 2)
 
 
-def handle(context: RequestContext, request: DeleteGroupsRequest) -> Slices[Reply[DeleteGroupsResponse]]:
+def handle(
+    context: RequestContext,
+    request: DeleteGroupsRequest,
+    groups: GroupCoordinator,
+    authorization: Authorization,
+) -> Slices[Promise[DeleteGroupsResponse]]:
     """Delete each group that is named."""
-    names = dict.fromkeys(request.groups_names)
-    reply = yield from context.broker.coordinators.groups.delete_groups(names)
-    return reply.then(lambda found: DeleteGroupsResponse(results=found))
+    refused: list[DeletableGroupResult] = []
+    names: list[str] = []
+    for name in dict.fromkeys(request.groups_names):
+        if authorization.allows(context.session, Operation.DELETE, ResourceType.GROUP, name):
+            names.append(name)
+        else:
+            refused.append(
+                DeletableGroupResult(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            )
+        yield
+    reply = yield from groups.delete_groups(names)
+    return reply.then(lambda found: DeleteGroupsResponse(results=[*found, *refused]))
 
 
 def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:

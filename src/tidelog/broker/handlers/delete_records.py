@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.in_turns import in_turns
-from tidelog.coordinator.reply import Reply
+from tidelog.broker.partition_errors import OnOffline
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS
+from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
+from tidelog.replication.partitions import Partitions
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -43,8 +47,12 @@ logger = logging.getLogger(__name__)
 
 
 def handle(
-    context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Reply[DeleteRecordsResponse] | Awaitable[DeleteRecordsResponse]:
+    context: RequestContext,
+    request: DeleteRecordsRequest,
+    partitions: Partitions,
+    on_offline: OnOffline,
+    authorization: Authorization,
+) -> DeleteRecordsResponse | Promise[DeleteRecordsResponse] | Awaitable[DeleteRecordsResponse]:
     """Delete, partition by partition; then wait for the followers."""
     waiting: list[_Unfinished] = []
     response = DeleteRecordsResponse()
@@ -57,24 +65,32 @@ def handle(
         id(topic): DeleteRecordsTopicResult(name=topic.name, partitions=[]) for topic in request.topics
     }
     response.topics = list(results.values())
+
+    def delete(
+        topic: str, index: int, offset: int, waiting: list[_Unfinished]
+    ) -> DeleteRecordsPartitionResult:
+        if not authorization.allows_topic(context.session, Operation.DELETE, topic):
+            return _refusal(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _delete(topic, index, offset, waiting, partitions, on_offline)
+
     if len(wanted) > _AT_A_TIME:
-        return _delete_many(context, wanted, results, response, request.timeout_ms)
+        return _delete_many(wanted, results, response, request.timeout_ms, delete)
     for topic, index, offset in wanted:
-        results[id(topic)].partitions.append(_delete(context, topic.name, index, offset, waiting))
+        results[id(topic)].partitions.append(delete(topic.name, index, offset, waiting))
     return DelayedDelete(response, waiting, request.timeout_ms).reply if waiting else response
 
 
 async def _delete_many(
-    context: RequestContext,
     wanted: list[tuple[DeleteRecordsTopic, int, int]],
     results: dict[int, DeleteRecordsTopicResult],
     response: DeleteRecordsResponse,
     timeout_ms: int,
+    delete: Callable[[str, int, int, list[_Unfinished]], DeleteRecordsPartitionResult],
 ) -> DeleteRecordsResponse:
     """The same for more partitions than one turn of the loop should see to."""
     waiting: list[_Unfinished] = []
     async for topic, index, offset in in_turns(wanted, _AT_A_TIME):
-        results[id(topic)].partitions.append(_delete(context, topic.name, index, offset, waiting))
+        results[id(topic)].partitions.append(delete(topic.name, index, offset, waiting))
     if waiting:
         return await DelayedDelete(response, waiting, timeout_ms).reply
     return response
@@ -115,7 +131,7 @@ class DelayedDelete:
     """A request that waits for followers; a waiter of its partitions."""
 
     def __init__(self, response: DeleteRecordsResponse, waiting: list[_Unfinished], timeout_ms: int) -> None:
-        self.reply: Reply[DeleteRecordsResponse] = Reply()
+        self.reply: Promise[DeleteRecordsResponse] = Promise()
         self._response = response
         self._waiting = waiting
         for each in waiting:
@@ -152,13 +168,18 @@ def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
 
 
 def _delete(
-    context: RequestContext, topic: str, index: int, offset: int, waiting: list[_Unfinished]
+    topic: str,
+    index: int,
+    offset: int,
+    waiting: list[_Unfinished],
+    partitions: Partitions,
+    on_offline: OnOffline,
 ) -> DeleteRecordsPartitionResult:
     try:
-        partition = context.broker.partitions.get(topic, index)
+        partition = partitions.get(topic, index)
         target = _delete_before(partition, offset)
     except LogDirOfflineError as error:
-        context.broker.log_dir_failed(error)
+        on_offline(error)
         return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
     except KafkaError as error:
         logger.debug("records of %s-%d are not deleted: %s", topic, index, error)

@@ -3,7 +3,8 @@
 Behaviour as a Kafka 4 controller's: topics go one by one, one that is named twice, by name or by id or by
 both, is INVALID_REQUEST. When the answer leaves the topic is gone for good and its name is free; its files
 follow after ``file.delete.delay.ms``. With ``delete.topic.enable=false`` nothing is deleted:
-TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST. A topic that is too much for its client's quota is
+THROTTLING_QUOTA_EXCEEDED; before version 5 it is deleted, and the client pauses afterwards.
 
 Deviation: answers are in the order of the request; Kafka shuffles them.
 """
@@ -13,10 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from tidelog.broker.authorization import Authorization, refusal
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
+from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -29,16 +35,26 @@ API = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 
 _DISABLED_CODE_SINCE = 3
+_STRICT_QUOTA_SINCE = 5
 _AT_ONCE = 256
 _ALREADY_SUPPLIED = "The provided topic name maps to an ID that was already supplied."
 
 
-async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle(
+    context: RequestContext,
+    request: DeleteTopicsRequest,
+    config: BrokerConfig,
+    image: MetadataImage,
+    admin: Admin,
+    authorization: Authorization,
+    quotas: ClientQuotas,
+) -> DeleteTopicsResponse:
     """Delete what can be deleted."""
-    broker = context.broker
-    if not broker.config.bool("delete.topic.enable"):
+    if not config.bool("delete.topic.enable"):
         old = context.version < _DISABLED_CODE_SINCE
         raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
+    session = context.session
+    all_allowed = authorization.allows(session, Operation.DELETE, ResourceType.CLUSTER, instead=True)
     chosen: dict[Uuid, DeletableTopicResult] = {}
     responses = []
     mentions: Counter[tuple[str | None, Uuid]] = Counter()
@@ -51,7 +67,9 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     for count, topic in enumerate(asked.values(), 1):
         if not count % _AT_ONCE:
             await asyncio.sleep(0)
-        result = _resolve(topic, mentions, broker.image)
+        result = _resolve(topic, mentions, image)
+        if not all_allowed and result.name is not None and result.error_code != ErrorCode.INVALID_REQUEST:
+            _hide(result, context, authorization, by_id=topic.topic_id != ZERO_UUID)
         if result.error_code == ErrorCode.NONE and result.topic_id in chosen:
             chosen.pop(result.topic_id)
             _fail(result, ErrorCode.INVALID_REQUEST, _ALREADY_SUPPLIED)
@@ -60,11 +78,39 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         responses.append(result)
     # A topic named both ways is answered once, with the refusal.
     responses = [each for each in responses if each.error_code or each.topic_id in chosen]
-    outcomes = await broker.controller.delete_topics(list(chosen), timeout_ms=request.timeout_ms)
+    mutations = quotas.changes_partitions(context.payer, strict=context.version >= _STRICT_QUOTA_SINCE)
+    if mutations is not None:
+        for topic_id in list(chosen):
+            known = image.topic_by_id.get(topic_id)
+            try:
+                mutations.record(0 if known is None else len(known.partitions))
+            except KafkaError as exceeded:
+                _fail(chosen.pop(topic_id), exceeded.code, exceeded.message)
+        context.pause_ms = mutations.pause_ms
+    outcomes = await admin.delete_topics(list(chosen), timeout_ms=request.timeout_ms)
     for topic_id, error in outcomes.items():
         if error is not None:
             _fail(chosen[topic_id], error.code, error.message)
     return DeleteTopicsResponse(responses=responses)
+
+
+def _hide(
+    result: DeletableTopicResult, context: RequestContext, authorization: Authorization, *, by_id: bool
+) -> None:
+    """Say no more of a topic that may not be deleted than the client knows, or may know."""
+    name = result.name or ""
+    session = context.session
+    may_describe = authorization.allows_topic(session, Operation.DESCRIBE, name)
+    if may_describe and result.error_code:
+        return
+    if may_describe and authorization.allows_topic(session, Operation.DELETE, name):
+        return
+    if not by_id:
+        result.topic_id = ZERO_UUID
+    elif not may_describe:
+        result.name = None
+    error = refusal(session, Operation.DELETE, ResourceType.TOPIC, name)
+    _fail(result, error.code, error.message if result.name is not None else "")
 
 
 def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:

@@ -6,9 +6,11 @@ version 1 a client that wants one gets MISMATCHED_ENDPOINT_TYPE. No broker is ev
 
 from __future__ import annotations
 
-from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.authorized_operations import NOT_ASKED, cluster_operations
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -22,10 +24,14 @@ VERSIONS = (0, 2)
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(
+    context: RequestContext,
+    request: DescribeClusterRequest,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> DescribeClusterResponse:
     """Describe what the image knows."""
     _check_endpoint_type(request.endpoint_type, context.version)
-    image = context.broker.image
     brokers = [
         DescribeClusterBroker(
             broker_id=each.broker_id, host=endpoint.host, port=endpoint.port, rack=each.rack
@@ -39,7 +45,9 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         cluster_id=image.cluster_id or "",
         controller_id=image.controller_id if image.controller_id in image.brokers else -1,
         brokers=brokers,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=(
+            cluster_operations(authorization, context.session) if asked else NOT_ASKED
+        ),
     )
 
 

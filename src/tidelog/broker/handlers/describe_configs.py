@@ -1,25 +1,31 @@
-"""DescribeConfigs, versions 1 to 4: options of topics, groups and brokers, and levels of loggers.
+"""DescribeConfigs, versions 1 to 4: options of topics, groups, brokers and subscriptions to
+clients' metrics, and levels of loggers.
 
 Behaviour as in Kafka: every option with its effective value and where it comes from, on request with the
 places that stand behind it (synonyms, since version 1) and its documentation (since version 3); only the
 keys asked for, all without any. A broker answers for itself, for the dynamic options of every broker (the
-empty name) and for its loggers; of a group every option is told, whether the group exists or not. A resource
-type that does not exist refuses the whole request.
-
-Deviation: client metrics have no configs in this release and are INVALID_REQUEST.
+empty name) and for its loggers; of a group and of a subscription every option is told, whether it
+exists or not. A resource type that does not exist refuses the whole request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tidelog.broker import log_levels
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
 from tidelog.broker.slow_lane import Work
 from tidelog.controller.config_changes import ResourceType
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.config_entries import ConfigEntry, ConfigSource
+from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.image import MetadataImage
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -39,14 +45,33 @@ _MALFORMED = (
 )
 
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> Work[DescribeConfigsResponse]:
+def handle(
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    config: BrokerConfig,
+    image: MetadataImage,
+    dynamic_configs: DynamicConfigs,
+    authorization: Authorization,
+) -> Work[DescribeConfigsResponse]:
     """Describe resource by resource."""
     for resource in request.resources:
         if resource.resource_type not in ResourceType.__members__.values():
             raise KafkaError(ErrorCode.INVALID_REQUEST, _MALFORMED)
+    options = _Options(config, image, dynamic_configs)
     response = DescribeConfigsResponse()
     for resource in request.resources:
-        response.results.append(_describe(context, request, resource))
+        try:
+            require_config_access(
+                authorization,
+                context.session,
+                Operation.DESCRIBE_CONFIGS,
+                resource.resource_type,
+                resource.resource_name,
+            )
+        except KafkaError as error:
+            response.results.append(_refusal(resource, error))
+        else:
+            response.results.append(_describe(options, request, resource))
         yield
     return response
 
@@ -56,11 +81,17 @@ def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfig
     return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
 
 
+class _Options(NamedTuple):
+    config: BrokerConfig
+    image: MetadataImage
+    dynamic: DynamicConfigs
+
+
 def _describe(
-    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    options: _Options, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        configs = _configs(context, request, resource)
+        configs = _configs(options, request, resource)
     except KafkaError as error:
         return _refusal(resource, error)
     wanted = set(resource.configuration_keys or ())
@@ -72,29 +103,35 @@ def _describe(
 
 
 def _configs(
-    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    options: _Options, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> Iterable[DescribeConfigsResourceResult]:
-    broker, name = context.broker, resource.resource_name
+    name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
             validate_topic_name(name)
-            if name not in broker.image.topics:
+            if name not in options.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            entries = broker.dynamic_configs.describe_topic(name)
+            entries = options.dynamic.describe_topic(name)
         case ResourceType.BROKER:
             if name:
-                _check_broker_id(name, broker.config.node_id, " or empty string,")
-                entries = broker.dynamic_configs.describe_broker()
+                _check_broker_id(name, options.config.node_id, " or empty string,")
+                entries = options.dynamic.describe_broker()
             else:
-                entries = broker.dynamic_configs.describe_default_broker()
+                entries = options.dynamic.describe_default_broker()
         case ResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-            entries = broker.dynamic_configs.describe_group(name)
+            entries = options.dynamic.describe_group(name)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+                )
+            entries = options.dynamic.describe_client_metrics(name)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-            _check_broker_id(name, broker.config.node_id, "")
+            _check_broker_id(name, options.config.node_id, "")
             return [_logger(logger, level) for logger, level in log_levels.levels().items()]
         case other:
             kind = ResourceType(other).name

@@ -3,15 +3,19 @@
 Metadata and protocol are there while the group is stable. A group that does not exist, or is a consumer
 group, is ``Dead``; since version 6 it also has GROUP_ID_NOT_FOUND and a message (KIP-1043). Since 3 the
 operations that the client may perform are added where it asks for them: all, without an authorizer.
+Groups that it may not describe are GROUP_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
 
-from tidelog.broker.authorized_operations import GROUP_OPERATIONS
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.authorized_operations import group_operations
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.slices import Slices
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_groups import (
     DescribedGroup,
@@ -23,13 +27,31 @@ API = ApiKey.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
 
 
-def handle(context: RequestContext, request: DescribeGroupsRequest) -> Slices[Reply[DescribeGroupsResponse]]:
+def handle(
+    context: RequestContext,
+    request: DescribeGroupsRequest,
+    groups: GroupCoordinator,
+    authorization: Authorization,
+) -> Slices[Promise[DescribeGroupsResponse]]:
     """Describe each group that is named."""
-    groups = context.broker.coordinators.groups
+    session = context.session
+    allowed: list[str] = []
+    denied: list[DescribedGroup] = []
+    for group_id in request.groups:
+        if authorization.allows(session, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            allowed.append(group_id)
+        else:
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            denied.append(DescribedGroup(group_id=group_id, error_code=code))
+        yield
 
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else None
-    reply = yield from groups.describe_groups(request.groups, context.version, operations)
-    return reply.then(lambda found: DescribeGroupsResponse(groups=found))
+    def operations(group_id: str) -> int:
+        return group_operations(authorization, session, group_id)
+
+    reply = yield from groups.describe_groups(
+        allowed, context.version, operations if request.include_authorized_operations else None
+    )
+    return reply.then(lambda found: DescribeGroupsResponse(groups=[*found, *denied]))
 
 
 def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:

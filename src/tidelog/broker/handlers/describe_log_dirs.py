@@ -17,8 +17,8 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.storage.log import Log
-from tidelog.storage.log_dirs import LogDirs
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.log.log import Log
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def handle(
-    context: RequestContext, request: DescribeLogDirsRequest
+    context: RequestContext, request: DescribeLogDirsRequest, log_dirs: LogDirs
 ) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
     """Describe directory by directory."""
     wanted = None
@@ -48,8 +48,8 @@ def handle(
         wanted = {
             TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
         }
-    description = _Description(context.broker.log_dirs)
-    logs = context.broker.log_dirs.all_logs()
+    description = _Description(log_dirs)
+    logs = log_dirs.all_logs()
     if len(logs) > _AT_A_TIME:
         return _describe_many(description, logs, wanted)
     for each in logs:
@@ -79,13 +79,13 @@ class _Description:
 
     def add(self, each: Log) -> None:
         """Describe a log, unless its directory cannot be."""
-        result = self._results.get(each.log_dir)
+        result = self._results.get(each.files.log_dir)
         if result is None or result.error_code != ErrorCode.NONE:
             return
         name, index = each.topic_partition
-        topic = self._topics.get((each.log_dir, name))
+        topic = self._topics.get((each.files.log_dir, name))
         if topic is None:
-            topic = self._topics[each.log_dir, name] = DescribeLogDirsTopic(name=name)
+            topic = self._topics[each.files.log_dir, name] = DescribeLogDirsTopic(name=name)
             result.topics.append(topic)
         topic.partitions.append(_partition(self._log_dirs, each, index))
 
@@ -115,5 +115,5 @@ def _partition(log_dirs: LogDirs, each: Log, index: int) -> DescribeLogDirsParti
         ahead = present.log_end_offset if is_future else present.high_watermark
         lag = ahead - each.log_end_offset if is_future else max(ahead - each.log_end_offset, 0)
     return DescribeLogDirsPartition(
-        partition_index=index, partition_size=each.size_bytes, offset_lag=lag, is_future_key=is_future
+        partition_index=index, partition_size=each.files.size_bytes, offset_lag=lag, is_future_key=is_future
     )

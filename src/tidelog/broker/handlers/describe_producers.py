@@ -6,10 +6,14 @@ batch; where a transaction is under way its first offset is told.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.storage.log import Log
+from tidelog.metadata.image import MetadataImage
+from tidelog.replication.partitions import Partitions
+from tidelog.security.acls.model import Operation, ResourceType
+from tidelog.storage.log.log import Log
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -24,9 +28,17 @@ API = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
 
-def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(
+    context: RequestContext,
+    request: DescribeProducersRequest,
+    image: MetadataImage,
+    partitions: Partitions,
+    authorization: Authorization,
+) -> DescribeProducersResponse:
     """Describe partition by partition."""
-    return DescribeProducersResponse(topics=[_topic(context, topic) for topic in request.topics])
+    return DescribeProducersResponse(
+        topics=[_topic(context, topic, image, partitions, authorization) for topic in request.topics]
+    )
 
 
 def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
@@ -34,10 +46,17 @@ def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProd
     return DescribeProducersResponse(topics=[_refusal(topic, error) for topic in request.topics])
 
 
-def _topic(context: RequestContext, topic: TopicRequest) -> TopicResponse:
+def _topic(
+    context: RequestContext,
+    topic: TopicRequest,
+    image: MetadataImage,
+    partitions: Partitions,
+    authorization: Authorization,
+) -> TopicResponse:
     try:
         validate_topic_name(topic.name)
-        if topic.name not in context.broker.image.topics:
+        authorization.require(context.session, Operation.READ, ResourceType.TOPIC, topic.name)
+        if topic.name not in image.topics:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
@@ -45,13 +64,13 @@ def _topic(context: RequestContext, topic: TopicRequest) -> TopicResponse:
         return _refusal(topic, error)
     return TopicResponse(
         name=topic.name,
-        partitions=[_partition(context, topic.name, index) for index in topic.partition_indexes],
+        partitions=[_partition(context, topic.name, index, partitions) for index in topic.partition_indexes],
     )
 
 
-def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+def _partition(context: RequestContext, topic: str, index: int, partitions: Partitions) -> PartitionResponse:
     try:
-        partition = context.broker.partitions.get(topic, index)
+        partition = partitions.get(topic, index)
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code)
     return PartitionResponse(partition_index=index, active_producers=_producers(partition.log))

@@ -7,11 +7,14 @@ Topics are answered sorted by name, without any in the request all of them. A pa
 
 from __future__ import annotations
 
-from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.authorized_operations import topic_operations
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -26,29 +29,43 @@ VERSIONS = (0, 0)
 
 
 def handle(
-    context: RequestContext, request: DescribeTopicPartitionsRequest
+    context: RequestContext,
+    request: DescribeTopicPartitionsRequest,
+    image: MetadataImage,
+    config: BrokerConfig,
+    authorization: Authorization,
 ) -> DescribeTopicPartitionsResponse:
     """One page."""
-    image = context.broker.image
-    most = context.broker.config.int("max.request.partition.size.limit")
+    most = config.int("max.request.partition.size.limit")
     room = max(min(most, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
-    for name in _names(request, image):
+    session = context.session
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
+
+    def is_visible(name: str) -> bool:
+        allowed = authorization.allows_topic(session, Operation.DESCRIBE, name, quiet=not request.topics)
+        if not allowed and request.topics:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            denied.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
+        return allowed
+
+    for name in filter(is_visible, _names(request, image)):
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_unknown(name, topic_operations(authorization, session, name)))
             continue
         start = request.cursor.partition_index if request.cursor and request.cursor.topic_name == name else 0
         end = min(start + room, len(topic.partitions))
         described = [_partition(index, topic.partitions[index], image) for index in range(start, end)]
-        response.topics.append(_topic(topic, described))
+        response.topics.append(_topic(topic, described, topic_operations(authorization, session, name)))
         room -= len(described)
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
+    response.topics += denied
     return response
 
 
@@ -80,24 +97,24 @@ def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> lis
     return names
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     invalid = reason_invalid(name) is not None
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
 def _topic(
-    topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
+    topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition], operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

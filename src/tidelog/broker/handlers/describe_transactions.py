@@ -6,11 +6,14 @@ and the coordinator's errors where another broker has to be asked; each for its 
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.slices import Slices
+from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import KafkaError
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -24,12 +27,35 @@ VERSIONS = (0, 0)
 
 
 def handle(
-    context: RequestContext, request: DescribeTransactionsRequest
-) -> Slices[Reply[DescribeTransactionsResponse]]:
+    context: RequestContext,
+    request: DescribeTransactionsRequest,
+    transactions: TransactionCoordinator,
+    authorization: Authorization,
+) -> Slices[Promise[DescribeTransactionsResponse]]:
     """Describe each id."""
-    transactions = context.broker.coordinators.transactions
-    reply = yield from transactions.describe(request.transactional_ids, _described, _refused)
-    return reply.then(lambda states: DescribeTransactionsResponse(transaction_states=states))
+    session = context.session
+    allowed: list[str] = []
+    denied: list[TransactionState] = []
+    for name in request.transactional_ids:
+        try:
+            authorization.require(session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
+        except KafkaError as error:
+            denied.append(_refused(name, error))
+        else:
+            allowed.append(name)
+        yield
+
+    def described(transaction: Transaction) -> TransactionState:
+        state = _described(transaction)
+        state.topics = [
+            topic
+            for topic in state.topics
+            if authorization.allows_topic(session, Operation.DESCRIBE, topic.topic)
+        ]
+        return state
+
+    reply = yield from transactions.describe(allowed, described, _refused)
+    return reply.then(lambda states: DescribeTransactionsResponse(transaction_states=[*states, *denied]))
 
 
 def refuse(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeTransactionsResponse:

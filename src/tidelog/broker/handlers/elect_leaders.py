@@ -8,10 +8,14 @@ its leader.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.metadata.image import MetadataImage
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -26,10 +30,17 @@ VERSIONS = (0, 2)
 _OWN_ERROR_SINCE = 1
 
 
-async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(
+    context: RequestContext,
+    request: ElectLeadersRequest,
+    admin: Admin,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> ElectLeadersResponse:
     """Elect, and answer for each partition."""
     try:
-        return await _elect(context, request)
+        authorization.require(context.session, Operation.ALTER, ResourceType.CLUSTER)
+        return await _elect(context, request, admin, image)
     except KafkaError as error:
         response = refuse(request, error)
         if context.version < _OWN_ERROR_SINCE:
@@ -37,14 +48,16 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
         return response
 
 
-async def _elect(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def _elect(
+    context: RequestContext, request: ElectLeadersRequest, admin: Admin, image: MetadataImage
+) -> ElectLeadersResponse:
     if request.election_type not in ElectionType.__members__.values():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     if request.topic_partitions is None:
-        topics = {topic.name: list(topic.partitions) for topic in context.broker.image.topics.values()}
+        topics = {topic.name: list(topic.partitions) for topic in image.topics.values()}
     else:
         topics = {topic.topic: topic.partitions for topic in request.topic_partitions}
-    outcomes = await context.broker.controller.elect_leaders(
+    outcomes = await admin.elect_leaders(
         [TopicPartition(name, index) for name, indexes in topics.items() for index in indexes],
         ElectionType(request.election_type),
         timeout_ms=request.timeout_ms,

@@ -8,9 +8,9 @@ version 2, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED (KIP-588).
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.transaction.ending import EndRequest
-from tidelog.coordinator.transaction.service import without_producer_fenced
+from tidelog.coordinator.transaction.service import TransactionCoordinator, without_producer_fenced
+from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -21,9 +21,11 @@ _KNOWS_FENCED = 2
 _NEW_EPOCHS_SINCE = 5
 
 
-def handle(context: RequestContext, request: EndTxnRequest) -> Reply[EndTxnResponse]:
+def handle(
+    context: RequestContext, request: EndTxnRequest, transactions: TransactionCoordinator
+) -> Promise[EndTxnResponse]:
     """Decide the transaction."""
-    reply = context.broker.coordinators.transactions.end(
+    reply = transactions.end(
         request.transactional_id,
         EndRequest(request.producer_id, request.producer_epoch, request.committed),
         client_version=2 if context.version >= _NEW_EPOCHS_SINCE else 0,

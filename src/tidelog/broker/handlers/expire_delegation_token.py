@@ -1,12 +1,15 @@
-"""ExpireDelegationToken 1 and 2: refused, as tokens stand for somebody who has logged in.
+"""ExpireDelegationToken 1 and 2: let a token end sooner.
 
-Behaviour as on a PLAINTEXT listener of Kafka: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+Behaviour as in Kafka: the token is named by its HMAC; DELEGATION_TOKEN_NOT_FOUND for one that is not there,
+DELEGATION_TOKEN_OWNER_MISMATCH for who is neither its owner nor may renew it, DELEGATION_TOKEN_EXPIRED for
+one that is over. A negative period ends it at once.
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authentication.delegation_tokens import DelegationTokens
 from tidelog.broker.context import RequestContext
-from tidelog.errors import ErrorCode
+from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -17,8 +20,15 @@ API = ApiKey.EXPIRE_DELEGATION_TOKEN
 VERSIONS = (1, 2)
 
 
-def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    """There are no tokens."""
-    return ExpireDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
-    )
+async def handle(
+    context: RequestContext, request: ExpireDelegationTokenRequest, delegation_tokens: DelegationTokens
+) -> ExpireDelegationTokenResponse:
+    """Change when a token ends."""
+    try:
+        delegation_tokens.check_allowed(context.session)
+        expires_ms = await delegation_tokens.expire(
+            context.session.principal, bytes(request.hmac), request.expiry_time_period_ms
+        )
+    except KafkaError as error:
+        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)

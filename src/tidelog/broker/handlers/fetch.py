@@ -14,17 +14,22 @@ replication is throttled it gets nothing while too much has been copied, unless 
 Consumers read up to the high watermark, at followers, too, if they speak version
 11 or later; a leader may send them to a follower near by (KIP-392, ``broker/nearest_replica``).
 
-Differences: no client is throttled.
+Consumers that have got more than their quota are answered with nothing and have to pause (``broker/quotas``).
+
+Differences: a single batch that is more than a quota gives in all its windows is sent once nothing else was;
+in Kafka nobody ever gets it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING
 
+from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
+from tidelog.broker.authorization import READ_TOPIC
 from tidelog.broker.delayed_fetch import RACKS_SINCE, READ_COMMITTED, Fetch
+from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import (
     FINAL_EPOCH,
     FetchContext,
@@ -34,14 +39,10 @@ from tidelog.broker.fetch_session import (
     Wanted,
 )
 from tidelog.broker.follower_poll import TOPIC_IDS_SINCE, FollowerPoll
-from tidelog.broker.nearest_replica import NearestReplica
-from tidelog.broker.pending import Answer, PendingAnswer
-from tidelog.broker.slow_lane import SlowLane
-from tidelog.errors import ErrorCode, KafkaError, WireError
-from tidelog.ids import Uuid
-from tidelog.replication.partition import Partition
-from tidelog.replication.throttle import ReplicationThrottle
-from tidelog.storage.log import Isolation
+from tidelog.broker.quotas.payer import Payer, payer_of
+from tidelog.errors import WireError
+from tidelog.promise import Promise
+from tidelog.storage.log.log import Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
     FetchRequest,
@@ -53,9 +54,8 @@ from tidelog.wire.fetch import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.app import Broker
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.inbox import KeptFrame
+    from tidelog.broker.network.connection import Connection
+    from tidelog.broker.network.inbox import KeptFrame
 
 logger = logging.getLogger(__name__)
 
@@ -71,54 +71,71 @@ _SLICE = 256
 class FetchHandler:
     """Reads for the fetch requests of one broker."""
 
-    def __init__(self, broker: Broker, sessions: FetchSessions, max_bytes: int) -> None:
-        self.broker = broker
-        self.sessions = sessions
-        self.max_bytes = max_bytes
-        self.deadlines = broker.deadlines
-        self.by_name = broker.partitions.by_name
-        self.by_id = broker.partitions.by_id
-        self.nearest: NearestReplica | None = None
-        """Set where leaders send consumers to replicas near by."""
-        self.throttle: ReplicationThrottle | None = None
-        """What a leader may send to followers, in a cluster."""
-        self.lane = SlowLane(broker.clock)
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, services: FetchServices, sessions: FetchSessions) -> None:
+        self._services = services
+        self._sessions = sessions
+        self._by_name = services.by_name
+        self._by_id = services.by_id
+        self._is_guarded = services.authorization.is_on
+        self._quotas = services.quotas
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
-    ) -> Answer | PendingAnswer:
+    ) -> Answer | PromisedAnswer:
         """Answer one request, now or when there is something to answer."""
         if len(frame) > _LONG_FRAME_BYTES:
-            pending = PendingAnswer()
+            promise: PromisedAnswer = Promise()
             reading = self._read_long(
-                connection, connection.keep(frame), pos, version, correlation_id, pending
+                connection, connection.keep(frame), pos, version, correlation_id, promise
             )
-            self.work(reading, pending, connection)
-            return pending
+            self._services.work(reading, promise, connection)
+            return promise
         request = parse_fetch_request(frame, pos, version)
-        topics = request.topics
-        if request.session_epoch == FINAL_EPOCH and len(topics) == 1 and len(topics[0][2]) == 1:
-            answer = self._fetch_one(request, version, correlation_id)
+        payer = self._payer(connection, frame, request) if self._quotas.on_fetch else None
+        if request.session_epoch == FINAL_EPOCH and len(request.topics) == 1 and payer is None:
+            answer = self._fetch_one(connection, request, version, correlation_id)
             if answer is not None:
                 return answer
         wanted, forgotten = drained(_keys(request))
         if request.session_epoch == FINAL_EPOCH and not request.session_id:
             # No session, and none to end.
-            return Fetch(self, connection, version, correlation_id, request, FetchContext(wanted)).start()
+            return Fetch(
+                self._services,
+                connection,
+                version,
+                correlation_id,
+                request,
+                FetchContext(wanted),
+                payer=payer,
+            ).start()
         context = self._open(request, version, wanted, forgotten)
-        if request.replica_id >= 0 and version >= TOPIC_IDS_SINCE and isinstance(context, IncrementalFetch):
-            poll = context.session.poll or FollowerPoll.open(self, connection, context.session)
+        if (
+            request.replica_id >= 0
+            and version >= TOPIC_IDS_SINCE
+            and isinstance(context, IncrementalFetch)
+            and (not self._is_guarded or self._services.guard(connection, request) is None)
+        ):
+            poll = context.session.poll or FollowerPoll.open(self._services, connection, context.session)
             if poll is not None:
                 quick = poll.fetch(connection, version, correlation_id, request, context)
                 if quick is not None:
                     return quick
-        return Fetch(self, connection, version, correlation_id, request, context).start()
+        return Fetch(
+            self._services, connection, version, correlation_id, request, context, payer=payer
+        ).start()
+
+    def _payer(self, connection: Connection, frame: memoryview, request: FetchRequest) -> Payer | None:
+        """Who pays for a fetch where there are quotas; followers do not."""
+        if request.replica_id < 0:
+            return payer_of(connection, frame)
+        if self._quotas.request is not None:
+            self._quotas.request.is_exempt = True
+        return None
 
     def _open(
         self, request: FetchRequest, version: int, wanted: Wanted, forgotten: list[PartitionKey]
     ) -> FetchContext:
-        return self.sessions.open(
+        return self._sessions.open(
             version,
             request.session_id,
             request.session_epoch,
@@ -134,55 +151,55 @@ class FetchHandler:
         pos: int,
         version: int,
         correlation_id: int,
-        pending: PendingAnswer,
+        promise: PromisedAnswer,
     ) -> None:
         """Read a request that is too long to be read at once, and see to its answer."""
         try:
-            request = await self.lane.run(parse_in_slices(frame.view, pos, version))
+            request = await self._services.lane.run(parse_in_slices(frame.view, pos, version))
         except WireError as error:
-            pending.fail(str(error))
+            promise.fail(NotAnswerable(str(error)))
             return
+        else:
+            payer = self._payer(connection, frame.view, request) if self._quotas.on_fetch else None
         finally:
             frame.release()
-        wanted, forgotten = await self.lane.run(_keys(request))
+        wanted, forgotten = await self._services.lane.run(_keys(request))
         if connection.closed:
             return
         context = self._open(request, version, wanted, forgotten)
-        answer = Fetch(self, connection, version, correlation_id, request, context).start(pending)
-        if answer is not pending:
-            pending.follow(answer)
+        answer = Fetch(
+            self._services, connection, version, correlation_id, request, context, payer=payer
+        ).start(promise)
+        if answer is not promise:
+            promise.follow(answer)
 
-    def work(self, work: Coroutine[Any, Any, None], pending: PendingAnswer, connection: Connection) -> None:
-        """Do what takes several turns of the loop, and in the end resolves ``pending``."""
-
-        async def watched() -> None:
-            try:
-                await work
-            except Exception:
-                # Nobody else is there to notice: without this the client would wait for ever.
-                logger.exception("Unexpected error in a long fetch of %s", connection)
-                if not pending.done:
-                    pending.fail("its fetch could not be answered")
-
-        task = asyncio.get_running_loop().create_task(watched())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _fetch_one(self, request: FetchRequest, version: int, correlation_id: int) -> Answer | None:
+    def _fetch_one(
+        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
+    ) -> Answer | None:
         """The short way for what busy consumers often send: one partition, no session, records to read.
 
         ``None`` for everything else, which then goes the long way.
         """
         replica_id, _, _, min_bytes, limit, isolation_level, session_id, _, topics, _, _, _ = request
-        name, topic_id, ((index, epoch, offset, last_epoch, _, max_bytes, _, _),) = topics[0]
-        partition = self.by_name.get((name, index)) if topic_id is None else self.by_id.get((topic_id, index))
-        if partition is None or replica_id >= 0 or session_id or self.nearest is not None:
+        ((name, topic_id, partitions),) = topics
+        if len(partitions) != 1:
             return None
+        ((index, epoch, offset, last_epoch, _, max_bytes, _, _),) = partitions
+        partition = (
+            self._by_name.get((name, index)) if topic_id is None else self._by_id.get((topic_id, index))
+        )
+        if partition is None or replica_id >= 0 or session_id or self._services.nearest is not None:
+            return None
+        if self._is_guarded:
+            topic = partition.topic_partition.topic
+            if not connection.session.decisions.get((READ_TOPIC, topic)):
+                # Decided, and said if need be, on the long way.
+                return None
         isolation = TXN_COMMITTED if isolation_level == READ_COMMITTED else HIGH_WATERMARK
         try:
             found, high_watermark, stable, start, _ = partition.read(
                 offset,
-                min(max_bytes, limit, self.max_bytes),
+                min(max_bytes, limit, self._services.max_bytes),
                 isolation,
                 True,
                 epoch,
@@ -195,28 +212,9 @@ class FetchHandler:
         if found is None or found.length < min_bytes or not found.length:
             return None
         records = FileRange(found.fd, found.position, found.length, found.file)
+        partition.counts.bytes_out += found.length
         answer = index, 0, high_watermark, stable, start, found.aborted, -1, records, None, None, None
         return encode_fetch_response(version, correlation_id, ((name, topic_id, (answer,)),))
-
-    def find(self, key: PartitionKey, context: FetchContext) -> Partition:
-        """The partition that a client names."""
-        topic, index = key
-        partitions = self.broker.partitions
-        if isinstance(topic, str):
-            return partitions.get(topic, index)
-        try:
-            return partitions.get_by_id(Uuid(topic or b""), index)
-        except KafkaError as error:
-            name = context.topic_of(key)
-            if error.code != ErrorCode.UNKNOWN_TOPIC_ID or name is None:
-                raise
-            # The session knows the id from a topic that has been deleted since, and perhaps created again.
-            if (name, index) in self.by_name:
-                raise KafkaError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID,
-                    "Topic ID in the fetch session did not match the topic ID in the log.",
-                ) from error
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is gone") from error
 
 
 def _keys(request: FetchRequest) -> Generator[None, None, tuple[Wanted, list[PartitionKey]]]:

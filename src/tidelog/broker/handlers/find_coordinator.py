@@ -11,8 +11,13 @@ here it is answered when the topic is there.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.coordinators import Coordinators
+from tidelog.broker.endpoints import endpoints_of
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.find_coordinator import (
     Coordinator,
@@ -30,10 +35,26 @@ _NO_PORT = -1
 _NO_ERROR = "NONE"
 
 
-async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle(
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    coordinators: Coordinators,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> FindCoordinatorResponse:
     """Answer for the key, or for each of them."""
+    kind = ResourceType.GROUP if request.key_type == _GROUP else ResourceType.TRANSACTIONAL_ID
+
+    async def find(key: str) -> Coordinator:
+        if request.key_type in (_GROUP, _TRANSACTION):
+            try:
+                authorization.require(context.session, Operation.DESCRIBE, kind, key)
+            except KafkaError as error:
+                return _refused(key, error)
+        return await _find(context, request.key_type, key, coordinators, image)
+
     if context.version < _BATCHES_SINCE:
-        found = await _find(context, request.key_type, request.key)
+        found = await find(request.key)
         return FindCoordinatorResponse(
             error_code=found.error_code,
             error_message=found.error_message or _NO_ERROR,
@@ -41,9 +62,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
             host=found.host,
             port=found.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[await _find(context, request.key_type, key) for key in request.coordinator_keys]
-    )
+    return FindCoordinatorResponse(coordinators=[await find(key) for key in request.coordinator_keys])
 
 
 def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
@@ -55,15 +74,16 @@ def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinato
     return FindCoordinatorResponse(coordinators=[_refused(key, error) for key in request.coordinator_keys])
 
 
-async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
-    coordinators = context.broker.coordinators
+async def _find(
+    context: RequestContext, key_type: int, key: str, coordinators: Coordinators, image: MetadataImage
+) -> Coordinator:
     try:
         if key_type not in (_GROUP, _TRANSACTION):
             what = "Share groups are" if key_type == _SHARE else f"Coordinator type {key_type} is"
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} not supported by this broker.")
         coordinator = coordinators.groups if key_type == _GROUP else coordinators.transactions
         node_id = await coordinators.find(coordinator, key)
-        endpoints = context.broker.endpoints([node_id], context.listener)
+        endpoints = endpoints_of(image, [node_id], context.listener)
         if not endpoints:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
     except KafkaError as error:

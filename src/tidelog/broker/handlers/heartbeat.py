@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
+from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -16,6 +17,8 @@ API = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 
 
-def handle(context: RequestContext, request: HeartbeatRequest) -> Reply[HeartbeatResponse]:
+def handle(
+    context: RequestContext, request: HeartbeatRequest, groups: GroupCoordinator
+) -> Promise[HeartbeatResponse]:
     """Take note of it."""
-    return context.broker.coordinators.groups.heartbeat(caller_of(context), request)
+    return groups.heartbeat(caller_of(context), request)

@@ -4,8 +4,7 @@ Behaviour as in Kafka: resources succeed and fail one by one, and all edits of a
 alone can be appended to; a value may be missing only to delete. Changes are durable and in effect when the
 answer leaves. Levels of loggers are set and deleted this way too; they last until the broker stops.
 
-Deviations: an unknown operation is INVALID_REQUEST for topics too, where Kafka answers UNKNOWN_SERVER_ERROR;
-client metrics have no configs in this release and are INVALID_REQUEST.
+Deviation: an unknown operation is INVALID_REQUEST for topics too, where Kafka answers UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from tidelog.broker import log_levels
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import (
     ConfigOp,
     ConfigResource,
@@ -24,11 +26,14 @@ from tidelog.controller.config_changes import (
     edit_broker_configs,
     edit_topic_configs,
 )
-from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id
+from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id, idle_remark
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.metadata.client_metrics import CLIENT_METRICS_OPTIONS
 from tidelog.metadata.group_options import GROUP_OPTIONS
 from tidelog.metadata.topic_options import TOPIC_OPTIONS
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -44,18 +49,24 @@ logger = logging.getLogger(__name__)
 
 
 async def handle(
-    context: RequestContext, request: IncrementalAlterConfigsRequest
+    context: RequestContext,
+    request: IncrementalAlterConfigsRequest,
+    admin: Admin,
+    config: BrokerConfig,
+    authorization: Authorization,
 ) -> IncrementalAlterConfigsResponse:
     """Edit resource by resource."""
 
     async def alter(position: int) -> None:
+        kind, name = resources[position]
+        require_config_access(authorization, context.session, Operation.ALTER_CONFIGS, kind, name)
         resource = resources[position]
         ops = [
             ConfigOp(each.name, each.config_operation, each.value)
             for each in request.resources[position].configs
         ]
         check_ops(ops)
-        broker_id = context.broker.config.node_id
+        broker_id = config.node_id
         if resource.type == ResourceType.BROKER_LOGGER:
             check_node_id(resource.name, broker_id, "Unexpected node id. Expected")
             _alter_loggers(ops, validate_only=request.validate_only)
@@ -66,16 +77,19 @@ async def handle(
                 return edit_topic_configs(now, ops, TOPIC_OPTIONS)
             if resource.type == ResourceType.GROUP:
                 return edit_topic_configs(now, ops, GROUP_OPTIONS)
+            if resource.type == ResourceType.CLIENT_METRICS:
+                return edit_topic_configs(now, ops, CLIENT_METRICS_OPTIONS)
             return edit_broker_configs(now, ops, BROKER_OPTIONS)
 
-        await alter_resource(
-            context.broker.controller, broker_id, resource, edit, validate_only=request.validate_only
-        )
+        await alter_resource(admin, broker_id, resource, edit, validate_only=request.validate_only)
 
     resources = [ConfigResource(each.resource_type, each.resource_name) for each in request.resources]
     outcomes = await alter_each(resources, alter)
     return IncrementalAlterConfigsResponse(
-        responses=[_response(each, error) for each, error in zip(request.resources, outcomes, strict=True)]
+        responses=[
+            _response(each, error, None if error else _remark(each, config))
+            for each, error in zip(request.resources, outcomes, strict=True)
+        ]
     )
 
 
@@ -105,10 +119,20 @@ def _alter_loggers(ops: Sequence[ConfigOp], *, validate_only: bool) -> None:
             logger.warning("Unset the log level of %s", op.name)
 
 
-def _response(resource: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+def _remark(resource: AlterConfigsResource, config: BrokerConfig) -> str | None:
+    names = [each.name for each in resource.configs if each.value is not None]
+    is_alone = config.optional_str("zookeeper.connect") is None
+    named = ConfigResource(resource.resource_type, resource.resource_name)
+    return idle_remark(named, names, is_alone=is_alone)
+
+
+def _response(
+    resource: AlterConfigsResource, error: KafkaError | None, remark: str | None = None
+) -> AlterConfigsResourceResponse:
+    """The outcome of a resource; ``remark`` is said of what has gone well."""
     return AlterConfigsResourceResponse(
         error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message or None,
+        error_message=remark if error is None else error.message or None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.transaction.service import without_producer_fenced
+from tidelog.coordinator.transaction.service import TransactionCoordinator, without_producer_fenced
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from tidelog.metadata.producer_ids import ProducerIds
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -28,15 +31,36 @@ _KNOWS_FENCED = 4
 
 
 def handle(
-    context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Reply[InitProducerIdResponse] | Awaitable[InitProducerIdResponse]:
+    context: RequestContext,
+    request: InitProducerIdRequest,
+    transactions: TransactionCoordinator,
+    producer_ids: ProducerIds,
+    authorization: Authorization,
+) -> InitProducerIdResponse | Promise[InitProducerIdResponse] | Awaitable[InitProducerIdResponse]:
     """Hand out a producer id."""
+    _check_access(context, request, authorization)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _init_transactional(context, request.transactional_id, request).then(_answer)
-    producer_id = context.broker.producer_ids.next_id_nowait()
-    return _init_later(context) if producer_id is None else _answer(Producer(producer_id, 0))
+        return _init_transactional(context, request.transactional_id, request, transactions).then(_answer)
+    producer_id = producer_ids.next_id_nowait()
+    return _init_later(context, producer_ids) if producer_id is None else _answer(Producer(producer_id, 0))
+
+
+def _check_access(
+    context: RequestContext, request: InitProducerIdRequest, authorization: Authorization
+) -> None:
+    session = context.session
+    if request.transactional_id is not None:
+        authorization.require(
+            session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+        )
+        return
+    # Whoever may write to any topic may do it idempotently (KIP-679).
+    if not authorization.allows(
+        session, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, instead=True
+    ) and not authorization.allows_any(session, Operation.WRITE, ResourceType.TOPIC):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
@@ -44,15 +68,18 @@ def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdR
     return _refused(error.code)
 
 
-async def _init_later(context: RequestContext) -> InitProducerIdResponse:
-    return _answer(Producer(await context.broker.producer_ids.next_id(), 0))
+async def _init_later(context: RequestContext, producer_ids: ProducerIds) -> InitProducerIdResponse:
+    return _answer(Producer(await producer_ids.next_id(), 0))
 
 
 def _init_transactional(
-    context: RequestContext, transactional_id: str, request: InitProducerIdRequest
-) -> Reply[Producer]:
+    context: RequestContext,
+    transactional_id: str,
+    request: InitProducerIdRequest,
+    transactions: TransactionCoordinator,
+) -> Promise[Producer]:
     names_itself = request.producer_id != NO_PRODUCER_ID
-    reply = context.broker.coordinators.transactions.init_producer_id(
+    reply = transactions.init_producer_id(
         transactional_id,
         request.transaction_timeout_ms,
         Producer(request.producer_id, request.producer_epoch) if names_itself else None,

@@ -12,10 +12,12 @@ Differences: a client without a client id gets a member id that begins with a da
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import KafkaError
+from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -25,9 +27,14 @@ VERSIONS = (0, 9)
 _NULL_PROTOCOL_SINCE = 7
 
 
-def handle(context: RequestContext, request: JoinGroupRequest) -> Reply[JoinGroupResponse]:
+def handle(
+    context: RequestContext,
+    request: JoinGroupRequest,
+    groups: GroupCoordinator,
+    authorization: Authorization,
+) -> Promise[JoinGroupResponse]:
     """Join, or be told why not."""
-    reply = context.broker.coordinators.groups.join(caller_of(context), request)
+    reply = groups.join(caller_of(context, authorization), request)
     none = None if context.version >= _NULL_PROTOCOL_SINCE else ""
 
     def in_version(response: JoinGroupResponse) -> JoinGroupResponse:

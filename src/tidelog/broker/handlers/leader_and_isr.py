@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.wire.api import ApiKey
@@ -23,11 +24,11 @@ VERSIONS = (2, 7)
 
 
 def handle(
-    context: RequestContext, request: LeaderAndIsrRequest
+    context: RequestContext, request: LeaderAndIsrRequest, controller_requests: ControllerRequests
 ) -> LeaderAndIsrResponse | Awaitable[LeaderAndIsrResponse]:
     """Lead and follow as told."""
     if context.version < VERSIONS[0]:
         return LeaderAndIsrResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    control = context.broker.membership.controller_requests
+    control = controller_requests
     topics = {each.topic_name: each.topic_id for each in request.topic_states}
     return control.in_order(topics, lambda: control.leader_and_isr_in_turns(request, context.version))

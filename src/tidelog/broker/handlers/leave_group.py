@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
+from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
@@ -19,9 +20,11 @@ VERSIONS = (0, 5)
 _BATCHES_SINCE = 3
 
 
-def handle(context: RequestContext, request: LeaveGroupRequest) -> Reply[LeaveGroupResponse]:
+def handle(
+    context: RequestContext, request: LeaveGroupRequest, groups: GroupCoordinator
+) -> Promise[LeaveGroupResponse]:
     """Let them go."""
-    reply = context.broker.coordinators.groups.leave(caller_of(context), request)
+    reply = groups.leave(caller_of(context), request)
     return reply if context.version >= _BATCHES_SINCE else reply.then(_of_one)
 
 

@@ -7,9 +7,12 @@ is COORDINATOR_LOAD_IN_PROGRESS, so that nobody takes a part for the whole.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.slices import Slices
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -17,8 +20,20 @@ API = ApiKey.LIST_GROUPS
 VERSIONS = (0, 5)
 
 
-def handle(context: RequestContext, request: ListGroupsRequest) -> Slices[Reply[ListGroupsResponse]]:
+def handle(
+    context: RequestContext,
+    request: ListGroupsRequest,
+    groups: GroupCoordinator,
+    authorization: Authorization,
+) -> Slices[Promise[ListGroupsResponse]]:
     """List them."""
-    groups = context.broker.coordinators.groups
-    reply = yield from groups.list_groups(request.states_filter, request.types_filter)
+    session = context.session
+    all_visible = authorization.allows(session, Operation.DESCRIBE, ResourceType.CLUSTER, instead=True)
+
+    def is_visible(group_id: str) -> bool:
+        return all_visible or authorization.allows(
+            session, Operation.DESCRIBE, ResourceType.GROUP, group_id, quiet=True
+        )
+
+    reply = yield from groups.list_groups(request.states_filter, request.types_filter, is_visible)
     return reply.then(lambda found: ListGroupsResponse(groups=found))

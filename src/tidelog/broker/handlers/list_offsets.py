@@ -15,17 +15,21 @@ back the requests behind it on its connection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.in_turns import in_turns
-from tidelog.broker.partition_errors import error_code
+from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from tidelog.replication.partition import Partition
-from tidelog.storage.index_rebuild import IndexesNotReady
-from tidelog.storage.timestamp_search import TimestampAndOffset, TimestampSearch
+from tidelog.replication.partitions import Partitions
+from tidelog.security.acls.model import Operation
+from tidelog.storage.log.timestamp_search import TimestampAndOffset, TimestampSearch
+from tidelog.storage.segment.index_rebuild import IndexesNotReady
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -55,14 +59,34 @@ _SEARCHES_AT_A_TIME = 10
 _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
 
 
+class _Call(NamedTuple):
+    """A request and what is needed to answer it."""
+
+    version: int
+    request: ListOffsetsRequest
+    partitions: Partitions
+    on_offline: OnOffline
+    is_allowed: Callable[[str], bool]
+    """Whether the client may know of a topic."""
+
+
 def handle(
-    context: RequestContext, request: ListOffsetsRequest
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    partitions: Partitions,
+    on_offline: OnOffline,
+    authorization: Authorization,
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Look the offsets up, partition by partition."""
+
+    def is_allowed(topic: str) -> bool:
+        return authorization.allows_topic(context.session, Operation.DESCRIBE, topic)
+
+    call = _Call(context.version, request, partitions, on_offline, is_allowed)
     if sum(len(topic.partitions) for topic in request.topics) > _AT_A_TIME:
-        return _look_up_many(context, request)
+        return _look_up_many(call)
     named = Counter(_names(request))
-    lookups = list(_lookups(context, request, named))
+    lookups = list(_lookups(call, named))
     if len(lookups) > _SEARCHES_AT_A_TIME and any(lookup.is_search for lookup in lookups):
         return _look_up(request, lookups, searches=True)
     for lookup in lookups:
@@ -72,14 +96,15 @@ def handle(
     return _look_up(request, lookups, searches=True)
 
 
-async def _look_up_many(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def _look_up_many(call: _Call) -> ListOffsetsResponse:
     """The same for so many partitions that naming them takes long."""
+    request = call.request
     named: Counter[tuple[str, int]] = Counter()
     async for name in in_turns(_names(request), _AT_A_TIME):
         named[name] += 1
     lookups: list[_Lookup] = []
     searches = False
-    async for lookup in in_turns(_lookups(context, request, named), _AT_A_TIME):
+    async for lookup in in_turns(_lookups(call, named), _AT_A_TIME):
         lookups.append(lookup)
         searches = searches or lookup.is_search
     return await _look_up(request, lookups, searches=searches)
@@ -98,13 +123,12 @@ def _names(request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
     return ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
 
 
-def _lookups(
-    context: RequestContext, request: ListOffsetsRequest, named: Counter[tuple[str, int]]
-) -> Iterator[_Lookup]:
-    for topic in request.topics:
+def _lookups(call: _Call, named: Counter[tuple[str, int]]) -> Iterator[_Lookup]:
+    for topic in call.request.topics:
+        refusal = None if call.is_allowed(topic.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for wanted in topic.partitions:
             twice = named[topic.name, wanted.partition_index] > 1
-            yield _Lookup(context, request, topic.name, wanted, twice=twice)
+            yield _Lookup(call, topic.name, wanted, refusal or (ErrorCode.INVALID_REQUEST if twice else None))
 
 
 def _response(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:
@@ -134,30 +158,26 @@ class _Lookup:
     """One partition of a request; ``answer`` is there when its offset is."""
 
     __slots__ = (
-        "_context",
-        "_request",
+        "_call",
+        "_refusal",
         "_search",
         "_topic",
-        "_twice",
         "_wanted",
         "answer",
     )
 
     def __init__(
         self,
-        context: RequestContext,
-        request: ListOffsetsRequest,
+        call: _Call,
         topic: str,
         wanted: ListOffsetsPartition,
-        *,
-        twice: bool,
+        refusal: ErrorCode | None,
     ) -> None:
         self.answer: ListOffsetsPartitionResponse | None = None
-        self._context = context
-        self._request = request
+        self._call = call
         self._topic = topic
         self._wanted = wanted
-        self._twice = twice
+        self._refusal = refusal
         self._search: TimestampSearch | None = None
 
     @property
@@ -168,16 +188,16 @@ class _Lookup:
     def begin(self) -> None:
         """Look the offset up as far as one turn of the loop allows."""
         timestamp = self._wanted.timestamp
-        if self._twice:
-            self.answer = _error(self._wanted.partition_index, ErrorCode.INVALID_REQUEST)
+        if self._refusal is not None:
+            self.answer = _error(self._wanted.partition_index, self._refusal)
             return
-        version = self._context.version
+        version = self._call.version
         if timestamp < 0 and _SINCE.get(timestamp, version + 1) > version:
             self.answer = _error(self._wanted.partition_index, ErrorCode.UNSUPPORTED_VERSION)
             return
         try:
             partition = self._check()
-            end = _end(partition, self._request)
+            end = _end(partition, self._call.request)
             if self.is_search:
                 self._search = partition.log.search_timestamp(timestamp if timestamp >= 0 else None)
                 if not self._search.advance():
@@ -200,13 +220,13 @@ class _Lookup:
         try:
             found = await self._search.run()
             partition = self._check()
-            self._settle(partition, _seen(found, _end(partition, self._request)))
+            self._settle(partition, _seen(found, _end(partition, self._call.request)))
         except Exception as error:
             self._fail(error)
 
     def _check(self) -> Partition:
-        partition = self._context.broker.partitions.get(self._topic, self._wanted.partition_index)
-        if self._request.replica_id == _DEBUGGER:
+        partition = self._call.partitions.get(self._topic, self._wanted.partition_index)
+        if self._call.request.replica_id == _DEBUGGER:
             partition.check_epoch(self._wanted.current_leader_epoch)
         else:
             partition.check_leader(self._wanted.current_leader_epoch)
@@ -215,21 +235,21 @@ class _Lookup:
     def _settle(self, partition: Partition, found: TimestampAndOffset) -> None:
         index, timestamp = self._wanted.partition_index, self._wanted.timestamp
         if (
-            self._request.replica_id == _CONSUMER
+            self._call.request.replica_id == _CONSUMER
             and partition.is_behind_epoch
             and (timestamp == _LATEST or (found is _NOTHING and timestamp not in _TIERED))
         ):
-            self.answer = _error(index, _not_available(self._context.version))
+            self.answer = _error(index, _not_available(self._call.version))
             return
         self.answer = ListOffsetsPartitionResponse(
             partition_index=index, timestamp=found.timestamp, offset=found.offset
         )
-        if self._context.version >= 4:
+        if self._call.version >= 4:
             self.answer.leader_epoch = found.leader_epoch
 
     def _fail(self, error: Exception) -> None:
         name = f"{self._topic}-{self._wanted.partition_index}"
-        code = error_code(self._context.broker, error, "listing offsets of", name)
+        code = error_code(self._call.on_offline, error, "listing offsets of", name)
         self.answer = _error(self._wanted.partition_index, code)
 
 

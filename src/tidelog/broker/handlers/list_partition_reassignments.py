@@ -6,9 +6,8 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -21,19 +20,11 @@ API = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 0)
 
 
-def handle(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse | Awaitable[ListPartitionReassignmentsResponse]:
-    """Those that were asked for, or all."""
-    if context.broker.in_cluster:
-        return _listed(context, request)
-    return ListPartitionReassignmentsResponse(error_message=None)
-
-
-async def _listed(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
+async def handle(
+    context: RequestContext, request: ListPartitionReassignmentsRequest, admin: Admin
 ) -> ListPartitionReassignmentsResponse:
-    under_way = await context.broker.membership.controller.list_reassignments()
+    """Those that were asked for, or all."""
+    under_way = await admin.list_reassignments()
     wanted = None
     if request.topics is not None:
         wanted = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}

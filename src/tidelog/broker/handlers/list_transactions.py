@@ -9,11 +9,14 @@ Difference: letters beyond ASCII in an expression match nothing; see ``coordinat
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.transaction.listing import TransactionFilter
+from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -26,8 +29,11 @@ VERSIONS = (0, 2)
 
 
 def handle(
-    context: RequestContext, request: ListTransactionsRequest
-) -> Slices[Reply[ListTransactionsResponse]]:
+    context: RequestContext,
+    request: ListTransactionsRequest,
+    transactions: TransactionCoordinator,
+    authorization: Authorization,
+) -> Slices[Promise[ListTransactionsResponse]]:
     """List what the filters let through."""
     wanted = TransactionFilter.parse(
         request.state_filters,
@@ -35,7 +41,12 @@ def handle(
         request.duration_filter,
         request.transactional_id_pattern,
     )
-    reply = yield from context.broker.coordinators.transactions.list(wanted, _listed)
+    kind = ResourceType.TRANSACTIONAL_ID
+
+    def is_visible(transactional_id: str) -> bool:
+        return authorization.allows(context.session, Operation.DESCRIBE, kind, transactional_id, quiet=True)
+
+    reply = yield from transactions.list(wanted, _listed, is_visible)
     return reply.then(
         lambda found: ListTransactionsResponse(
             unknown_state_filters=list(wanted.unknown_states), transaction_states=found

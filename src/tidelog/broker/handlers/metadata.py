@@ -16,16 +16,22 @@ Difference: a topic that cannot be created says why in the same answer, where Ka
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS
+from tidelog.broker.authorization import Authorization
+from tidelog.broker.authorized_operations import cluster_operations, topic_operations
 from tidelog.broker.context import RequestContext
-from tidelog.broker.metadata_cache import Variant
+from tidelog.broker.membership import Admin
+from tidelog.broker.metadata_cache import MetadataCache, Variant
+from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.slow_lane import EncodedResponse, Work
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
-from tidelog.metadata.image import TopicImage
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.image import MetadataImage, TopicImage
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
@@ -35,6 +41,9 @@ from tidelog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from tidelog.broker.quotas.mutation_quota import Mutations
+
 API = ApiKey.METADATA
 VERSIONS = (0, 13)
 
@@ -43,11 +52,20 @@ _ASKED_AT_ONCE = 256
 
 
 def handle(
-    context: RequestContext, request: MetadataRequest
+    context: RequestContext,
+    request: MetadataRequest,
+    admin: Admin,
+    image: MetadataImage,
+    config: BrokerConfig,
+    metadata_cache: MetadataCache,
+    authorization: Authorization,
+    quotas: ClientQuotas,
 ) -> Work[EncodedResponse | Awaitable[Work[EncodedResponse]]]:
     """Describe the cluster and the topics asked for; waits only where topics are to be created first."""
+    call = _Call(context, request, image, metadata_cache, authorization)
     if request.topics is None or (context.version == 0 and not request.topics):
-        return (yield from _response(context, request, None))
+        visible = (yield from _visible_topics(call)) if authorization.is_on else None
+        return (yield from _response(call, visible))
     ids: dict[Uuid, None] = {}
     known: dict[str, None] = {}
     missing: dict[str, None] = {}
@@ -56,51 +74,108 @@ def handle(
         if topic.topic_id != ZERO_UUID:
             ids[topic.topic_id] = None
         if topic.name is not None:
-            (known if topic.name in context.broker.image.topics else missing)[topic.name] = None
+            (known if topic.name in image.topics else missing)[topic.name] = None
         if not count % _ASKED_AT_ONCE:
             yield
     if ids:
-        by_id = (_topic_by_id(context, topic_id) for topic_id in ids)
-        return (yield from _response(context, request, by_id))
-    if (
-        missing
-        and request.allow_auto_topic_creation
-        and context.broker.config.bool("auto.create.topics.enable")
-    ):
-        return _create_and_describe(context, request, [*known, *missing], list(missing))
-    by_name = (_topic_by_name(context, name) for name in (*known, *missing))
-    return (yield from _response(context, request, by_name))
+        return (yield from _response(call, (_topic_by_id(call, topic_id) for topic_id in ids)))
+    if missing and request.allow_auto_topic_creation and config.bool("auto.create.topics.enable"):
+        creatable, refused = yield from _creatable(call, missing)
+        if creatable:
+            mutations = quotas.changes_partitions(context.payer, strict=False)
+            return _create_and_describe(call, [*known, *missing], creatable, refused, admin, mutations)
+        by_name = (refused.get(name) or _topic_by_name(call, name) for name in (*known, *missing))
+        return (yield from _response(call, by_name))
+    return (yield from _response(call, (_topic_by_name(call, name) for name in (*known, *missing))))
+
+
+class _Call(NamedTuple):
+    """A request and what is needed to answer it."""
+
+    context: RequestContext
+    request: MetadataRequest
+    image: MetadataImage
+    cache: MetadataCache
+    authorization: Authorization
+
+    def may_describe(self, name: str, *, quiet: bool = False) -> bool:
+        """Whether the client may know of a topic."""
+        return self.authorization.allows_topic(self.context.session, Operation.DESCRIBE, name, quiet=quiet)
+
+
+def _visible_topics(call: _Call) -> Work[list[TopicImage]]:
+    visible: list[TopicImage] = []
+    for count, topic in enumerate(list(call.image.topics.values()), 1):
+        if call.may_describe(topic.name, quiet=True):
+            visible.append(topic)
+        if not count % _ASKED_AT_ONCE:
+            yield
+    return visible
+
+
+def _creatable(
+    call: _Call, missing: Iterable[str]
+) -> Work[tuple[list[str], dict[str, MetadataResponseTopic]]]:
+    """The topics that are to be created for this client, and the answers for those that it may not create."""
+    session, authorization = call.context.session, call.authorization
+    all_allowed = authorization.allows(session, Operation.CREATE, ResourceType.CLUSTER, instead=True)
+    creatable: list[str] = []
+    refused: dict[str, MetadataResponseTopic] = {}
+    for count, name in enumerate(missing, 1):
+        if not count % _ASKED_AT_ONCE:
+            yield
+        if not call.may_describe(name):
+            refused[name] = _denied(name)
+        elif all_allowed or authorization.allows_topic(session, Operation.CREATE, name):
+            creatable.append(name)
+        else:
+            refused[name] = _denied(name, is_internal=name in INTERNAL_TOPICS)
+    return creatable, refused
 
 
 async def _create_and_describe(
-    context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+    call: _Call,
+    names: list[str],
+    creatable: list[str],
+    refused: Mapping[str, MetadataResponseTopic],
+    admin: Admin,
+    mutations: Mutations | None,
 ) -> Work[EncodedResponse]:
-    errors = await context.broker.controller.auto_create_topics(missing)
+    errors = await admin.auto_create_topics(creatable)
+    if mutations is not None:
+        made = (call.image.topics.get(name) for name, error in errors.items() if error is None)
+        mutations.record(sum(len(topic.partitions) for topic in made if topic is not None))
+        call.context.pause_ms = mutations.pause_ms
     topics = (
-        _unknown(name, errors.get(name)) if name in errors else _topic_by_name(context, name)
+        refused.get(name)
+        or (_unknown(name, errors.get(name)) if name in errors else _topic_by_name(call, name))
         for name in names
     )
-    return _response(context, request, topics)
+    return _response(call, topics)
 
 
 def _response(
-    context: RequestContext,
-    request: MetadataRequest,
-    topics: Iterable[TopicImage | MetadataResponseTopic] | None,
+    call: _Call, topics: Iterable[TopicImage | MetadataResponseTopic] | None
 ) -> Work[EncodedResponse]:
     """The answer; without ``topics`` it tells of all."""
-    cache = context.broker.metadata_cache
+    context, request, image, cache, authorization = call
+    session = context.session
+    operations: Callable[[str], int] | None = None
+    if authorization.is_on and request.include_topic_authorized_operations:
+
+        def operations(topic: str) -> int:
+            return topic_operations(authorization, session, topic)
+
     variant = Variant(context.version, context.listener, request.include_topic_authorized_operations)
     if topics is None:
         elements = yield from cache.all_topics(variant)
     else:
-        elements = yield from cache.topics(variant, topics)
-    image = context.broker.image
+        elements = yield from cache.topics(variant, topics, operations)
     response = MetadataResponse(
-        brokers=_brokers(context), cluster_id=image.cluster_id, controller_id=image.controller_id
+        brokers=_brokers(context, image), cluster_id=image.cluster_id, controller_id=image.controller_id
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(authorization, session)
     return EncodedResponse(response, "topics", *elements)
 
 
@@ -129,15 +204,27 @@ def _check_name_and_id(context: RequestContext, topic: MetadataRequestTopic) -> 
         )
 
 
-def _topic_by_id(context: RequestContext, topic_id: Uuid) -> TopicImage | MetadataResponseTopic:
-    topic = context.broker.image.topic_by_id.get(topic_id)
+def _topic_by_id(call: _Call, topic_id: Uuid) -> TopicImage | MetadataResponseTopic:
+    topic = call.image.topic_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if not call.may_describe(topic.name):
+        # The client knows the id, and learns nothing by it.
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
     return topic
 
 
-def _topic_by_name(context: RequestContext, name: str) -> TopicImage | MetadataResponseTopic:
-    topic = context.broker.image.topics.get(name)
+def _denied(name: str, *, is_internal: bool = False) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, is_internal=is_internal
+    )
+
+
+def _topic_by_name(call: _Call, name: str) -> TopicImage | MetadataResponseTopic:
+    if not call.may_describe(name):
+        return _denied(name)
+    topic = call.image.topics.get(name)
     return _unknown(name) if topic is None else topic
 
 
@@ -151,12 +238,12 @@ def _unknown(name: str, error: KafkaError | None = None) -> MetadataResponseTopi
     return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _brokers(context: RequestContext) -> list[MetadataResponseBroker]:
+def _brokers(context: RequestContext, image: MetadataImage) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(
             node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
         )
-        for broker in context.broker.image.brokers.values()
+        for broker in image.brokers.values()
         for endpoint in broker.endpoints
         if endpoint.name == context.listener
     ]

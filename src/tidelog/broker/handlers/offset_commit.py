@@ -20,12 +20,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.in_turns import in_turns
 from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise, gather
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -42,32 +46,48 @@ _TOPIC_IDS_SINCE = 10
 
 
 def handle(
-    context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Reply[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> OffsetCommitResponse | Promise[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
     """Commit what exists, and say of the rest that it does not."""
-    return _commit_in_parts(context, request) if is_wide(request.topics) else _commit(context, request)
+    return (
+        _commit_in_parts(context, request, groups, image, authorization)
+        if is_wide(request.topics)
+        else _commit(context, request, groups, image, authorization)
+    )
 
 
-async def _commit_in_parts(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    replies: list[Reply[OffsetCommitResponse]] = []
+async def _commit_in_parts(
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> OffsetCommitResponse:
+    replies: list[Promise[OffsetCommitResponse]] = []
     async for topics in in_turns(in_parts(request.topics), 1):
-        committed = _commit(context, replace(request, topics=topics))
-        replies.append(committed if isinstance(committed, Reply) else Reply.of(committed))
+        committed = _commit(context, replace(request, topics=topics), groups, image, authorization)
+        replies.append(committed if isinstance(committed, Promise) else Promise.of(committed))
     answers = [response.topics for response in await gather(replies)]
     return OffsetCommitResponse(topics=await merged(answers, lambda topic: (topic.name, topic.topic_id)))
 
 
 def _commit(
-    context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Reply[OffsetCommitResponse]:
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
     version = context.version
-    known, unknown = _sort(context, request.topics)
+    known, unknown = _sort(context, request.topics, image, authorization)
     if not known:
         return OffsetCommitResponse(topics=unknown)
     request.topics = known
-    reply = context.broker.coordinators.groups.write(
-        request.group_id, lambda shard: requests.commit(shard.offsets, request, version)
-    )
+    reply = groups.write(request.group_id, lambda shard: requests.commit(shard.offsets, request, version))
     if reply.done and reply.error is None and not unknown:
         return reply
 
@@ -85,15 +105,22 @@ def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
 
 
 def _sort(
-    context: RequestContext, topics: list[OffsetCommitRequestTopic]
+    context: RequestContext,
+    topics: list[OffsetCommitRequestTopic],
+    image: MetadataImage,
+    authorization: Authorization,
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """The topics and partitions that exist, with name and id, and the answers for those that do not."""
-    image = context.broker.image
+    """The topics and partitions to commit, with name and id, and the answers for the others."""
     by_id = context.version >= _TOPIC_IDS_SINCE
     known: list[OffsetCommitRequestTopic] = []
     unknown: list[OffsetCommitResponseTopic] = []
     for topic in topics:
         found = image.topic_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+        name = topic.name if found is None else found.name
+        is_nameless = by_id and found is None
+        if not is_nameless and not authorization.allows_topic(context.session, Operation.READ, name):
+            unknown.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         if found is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             unknown.append(_refused(topic, code))

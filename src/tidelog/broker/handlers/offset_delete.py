@@ -13,12 +13,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.in_turns import in_turns
 from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply, gather
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise, gather
+from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -33,50 +37,71 @@ VERSIONS = (0, 0)
 
 
 def handle(
-    context: RequestContext, request: OffsetDeleteRequest
-) -> Reply[OffsetDeleteResponse] | Coroutine[Any, Any, OffsetDeleteResponse]:
+    context: RequestContext,
+    request: OffsetDeleteRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> Promise[OffsetDeleteResponse] | Coroutine[Any, Any, OffsetDeleteResponse]:
     """Delete what exists."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-    return _delete_in_parts(context, request) if is_wide(request.topics) else _delete(context, request)
+    return (
+        _delete_in_parts(context, request, groups, image, authorization)
+        if is_wide(request.topics)
+        else _delete(context, request, groups, image, authorization)
+    )
 
 
-async def _delete_in_parts(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    replies: list[Reply[OffsetDeleteResponse]] = []
+async def _delete_in_parts(
+    context: RequestContext,
+    request: OffsetDeleteRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> OffsetDeleteResponse:
+    replies: list[Promise[OffsetDeleteResponse]] = []
     async for topics in in_turns(in_parts(request.topics), 1):
-        replies.append(_delete(context, replace(request, topics=topics)))
+        replies.append(_delete(context, replace(request, topics=topics), groups, image, authorization))
     answers = [response.topics for response in await gather(replies)]
     return OffsetDeleteResponse(topics=await merged(answers, lambda topic: topic.name))
 
 
-def _delete(context: RequestContext, request: OffsetDeleteRequest) -> Reply[OffsetDeleteResponse]:
+def _delete(
+    context: RequestContext,
+    request: OffsetDeleteRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> Promise[OffsetDeleteResponse]:
     known: list[OffsetDeleteRequestTopic] = []
     unknown: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in request.topics:
-        found = context.broker.image.topics.get(topic.name)
+        if not authorization.allows_topic(context.session, Operation.READ, topic.name):
+            indexes = [each.partition_index for each in topic.partitions]
+            unknown[topic.name] = _refused(topic.name, indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            continue
+        found = image.topics.get(topic.name)
         partitions = found.partitions if found is not None else {}
         existing = [each for each in topic.partitions if each.partition_index in partitions]
         missing = [
             each.partition_index for each in topic.partitions if each.partition_index not in partitions
         ]
         if missing:
-            unknown[topic.name] = _unknown(topic.name, missing)
+            unknown[topic.name] = _refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if existing:
             known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
     wanted = OffsetDeleteRequest(group_id=request.group_id, topics=known)
-    return context.broker.coordinators.groups.write(
-        request.group_id, lambda shard: requests.delete(shard.offsets, wanted)
-    ).then(lambda response: _merge(unknown, response))
+    return groups.write(request.group_id, lambda shard: requests.delete(shard.offsets, wanted)).then(
+        lambda response: _merge(unknown, response)
+    )
 
 
-def _unknown(topic: str, indexes: list[int]) -> OffsetDeleteResponseTopic:
+def _refused(topic: str, indexes: list[int], code: ErrorCode) -> OffsetDeleteResponseTopic:
     return OffsetDeleteResponseTopic(
         name=topic,
         partitions=[
-            OffsetDeleteResponsePartition(
-                partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
-            for index in indexes
+            OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes
         ],
     )
 

@@ -20,13 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import requests
+from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID
+from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise, gather
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -51,12 +55,24 @@ _NO_OFFSET = -1
 R = TypeVar("R")
 
 
-def handle(context: RequestContext, request: OffsetFetchRequest) -> Slices[Reply[OffsetFetchResponse]]:
+def handle(
+    context: RequestContext,
+    request: OffsetFetchRequest,
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> Slices[Promise[OffsetFetchResponse]]:
     """Ask every group's shard."""
     if context.version >= _GROUPS_SINCE:
-        replies: list[Reply[OffsetFetchResponseGroup]] = []
+        replies: list[Promise[OffsetFetchResponseGroup]] = []
         for each in request.groups:
-            replies.append((yield from _fetch(context, each, request.require_stable, _as_it_is)))
+            replies.append(
+                (
+                    yield from _fetch(
+                        context, each, request.require_stable, _as_it_is, groups, image, authorization
+                    )
+                )
+            )
             yield
         return gather(replies).then(lambda groups: OffsetFetchResponse(groups=groups))
     group = yield from _only_group(request)
@@ -66,6 +82,9 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Slices[Reply
             group,
             request.require_stable,
             lambda answer: _as_one_group(context.version, group, answer),
+            groups,
+            image,
+            authorization,
         )
     )
 
@@ -84,16 +103,32 @@ def _fetch(
     group: OffsetFetchRequestGroup,
     require_stable: bool,
     shape: Callable[[OffsetFetchResponseGroup], Slices[R]],
-) -> Slices[Reply[R]]:
+    groups: GroupCoordinator,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> Slices[Promise[R]]:
     """The offsets of one group, or its error, as ``shape`` puts it."""
+    session = context.session
+    if not authorization.allows(session, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        denied = _refused(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return Promise.of((yield from shape(denied)))
     unknown: list[OffsetFetchResponseTopics] = []
     if context.version >= _TOPIC_IDS_SINCE:
-        unknown = yield from _take_unknown(context, group)
+        unknown = yield from _take_unknown(context, group, image)
+    if authorization.is_on and group.topics is not None:
+        unknown += yield from _take_denied(context, group, authorization)
 
     def query(shard: GroupShard) -> Slices[R]:
         answer = yield from requests.fetch(shard.offsets, group, require_stable=require_stable)
+        if authorization.is_on and group.topics is None:
+            visible: list[OffsetFetchResponseTopics] = []
+            for topic in answer.topics:
+                if authorization.allows_topic(session, Operation.DESCRIBE, topic.name, quiet=True):
+                    visible.append(topic)
+                yield
+            answer.topics = visible
         if group.topics is None and context.version >= _TOPIC_IDS_SINCE:
-            answer.topics = yield from _with_ids(context, answer.topics)
+            answer.topics = yield from _with_ids(context, answer.topics, image)
         answer.topics += unknown
         return (yield from shape(answer))
 
@@ -103,48 +138,64 @@ def _fetch(
         late = error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         return shape(_refused(group.group_id, ErrorCode.NOT_COORDINATOR if late else error.code))
 
-    reply = yield from context.broker.coordinators.groups.read_in_slices(group.group_id, query)
+    reply = yield from groups.read_in_slices(group.group_id, query)
     if reply.done and reply.error is not None:
-        return Reply.of((yield from refused(reply.error)))
+        return Promise.of((yield from refused(reply.error)))
     return reply.recover(lambda error: finished(refused(error)))
 
 
 def _take_unknown(
-    context: RequestContext, group: OffsetFetchRequestGroup
+    context: RequestContext, group: OffsetFetchRequestGroup, image: MetadataImage
 ) -> Slices[list[OffsetFetchResponseTopics]]:
     """Give topics their names; those whose ids nobody has are taken out and answered."""
     unknown: list[OffsetFetchResponseTopics] = []
     known: list[OffsetFetchRequestTopics] = []
     for topic in group.topics or ():
         yield
-        found = context.broker.image.topic_by_id.get(topic.topic_id)
+        found = image.topic_by_id.get(topic.topic_id)
         if found is not None:
             topic.name = found.name
             known.append(topic)
             continue
-        partitions: list[OffsetFetchResponsePartitions] = []
-        for index in topic.partition_indexes:
-            partitions.append(
-                OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=_NO_OFFSET,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                )
-            )
-            yield
-        unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
+        unknown.append((yield from _refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)))
     if group.topics is not None:
         group.topics = known
     return unknown
 
 
+def _take_denied(
+    context: RequestContext, group: OffsetFetchRequestGroup, authorization: Authorization
+) -> Slices[list[OffsetFetchResponseTopics]]:
+    """Topics that the client may not describe are taken out and answered."""
+    denied: list[OffsetFetchResponseTopics] = []
+    allowed: list[OffsetFetchRequestTopics] = []
+    for topic in group.topics or ():
+        if authorization.allows_topic(context.session, Operation.DESCRIBE, topic.name):
+            allowed.append(topic)
+        else:
+            denied.append((yield from _refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+        yield
+    group.topics = allowed
+    return denied
+
+
+def _refused_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> Slices[OffsetFetchResponseTopics]:
+    partitions: list[OffsetFetchResponsePartitions] = []
+    for index in topic.partition_indexes:
+        partitions.append(
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=_NO_OFFSET, error_code=code)
+        )
+        yield
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
 def _with_ids(
-    context: RequestContext, topics: list[OffsetFetchResponseTopics]
+    context: RequestContext, topics: list[OffsetFetchResponseTopics], image: MetadataImage
 ) -> Slices[list[OffsetFetchResponseTopics]]:
     """Topics by the ids they have now; without one there is no way to tell of a topic."""
     present: list[OffsetFetchResponseTopics] = []
     for topic in topics:
-        found = context.broker.image.topics.get(topic.name)
+        found = image.topics.get(topic.name)
         if found is not None and found.id != ZERO_UUID:
             topic.topic_id = found.id
             present.append(topic)

@@ -6,14 +6,18 @@ that is not known is answered with -1 for both fields and no error.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.replication.partitions import Partitions
+from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 
@@ -21,38 +25,40 @@ API = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = (2, 4)
 
 
-def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    context: RequestContext,
+    request: OffsetForLeaderEpochRequest,
+    partitions: Partitions,
+    authorization: Authorization,
+) -> OffsetForLeaderEpochResponse:
     """Look the epochs up, partition by partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end_offset(context, topic.topic, partition) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    session = context.session
+    is_broker = authorization.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, instead=True)
+
+    def answer(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+        if not is_broker and not authorization.allows_topic(session, Operation.DESCRIBE, topic.topic):
+            return _refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        found = [_end_offset(topic.topic, partition, partitions) for partition in topic.partitions]
+        return OffsetForLeaderTopicResult(topic=topic.topic, partitions=found)
+
+    return OffsetForLeaderEpochResponse(topics=[answer(topic) for topic in request.topics])
 
 
 def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
     """The same error for every partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(partition=each.partition, error_code=error.code)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    return OffsetForLeaderEpochResponse(topics=[_refused(topic, error.code) for topic in request.topics])
+
+
+def _refused(topic: OffsetForLeaderTopic, code: ErrorCode) -> OffsetForLeaderTopicResult:
+    return OffsetForLeaderTopicResult(
+        topic=topic.topic,
+        partitions=[EpochEndOffset(partition=each.partition, error_code=code) for each in topic.partitions],
     )
 
 
-def _end_offset(context: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(topic: str, wanted: OffsetForLeaderPartition, partitions: Partitions) -> EpochEndOffset:
     try:
-        partition = context.broker.partitions.get(topic, wanted.partition)
+        partition = partitions.get(topic, wanted.partition)
         partition.check_leader(wanted.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)

@@ -19,6 +19,8 @@ Transactional records are taken in a transaction that is open in their partition
 vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
 transactional id they are TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
+Producers that have sent more than their quota are answered at once, and have to pause (``broker/quotas``).
+
 Differences: transactional records without a transactional id are refused by themselves, where Kafka refuses
 their whole request; a partition that a request names twice gets both batches, where Kafka takes the second
 alone; null records are answered, where Kafka's answer never comes; a batch whose size or magic cannot be is
@@ -33,10 +35,23 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.judging import Judgements, RequestJudging, judge_at_once, takes_long
-from tidelog.broker.partition_errors import error_code
-from tidelog.broker.pending import NO_ANSWER, NOT_YET, NoAnswer, NotYet, PendingAnswer, StagedAnswer
+from tidelog.broker.answer import (
+    NO_ANSWER,
+    NOT_YET,
+    NoAnswer,
+    NotAnswerable,
+    NotYet,
+    PromisedAnswer,
+    StagedAnswer,
+)
+from tidelog.broker.authorization import OPEN, WRITE_TOPIC, Authorization, refusal
+from tidelog.broker.deadlines import Deadlines
+from tidelog.broker.endpoints import endpoints_of
+from tidelog.broker.judging import Judgements, JudgingThreads, RequestJudging, judge_at_once, takes_long
+from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
+from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
+from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.broker.transaction_verification import UNVERIFIED_OK, Verified
 from tidelog.broker.transactional_produce import (
@@ -44,20 +59,27 @@ from tidelog.broker.transactional_produce import (
     TransactionalRequests,
     answer_when_verified,
 )
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
 from tidelog.ids import Uuid
+from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise
+from tidelog.records.batch import CODEC_MASK, FLAGS_AT, TRANSACTIONAL_BIT
 from tidelog.records.compression import Codec
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
-from tidelog.storage.log_append import AppendInfo, Judged
-from tidelog.storage.validation import NoBatchError, RecordsRefusedError
+from tidelog.replication.partitions import Partitions
+from tidelog.security.acls.model import Operation, ResourceType
+from tidelog.security.session import Session
+from tidelog.storage.log.log_appender import AppendInfo, Judged
+from tidelog.storage.log.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.primitives import Endpoint
 from tidelog.wire.produce import (
+    CURRENT_LEADER_AT,
     ParsedProduce,
     PartitionAnswer,
+    PartitionResult,
     TopicAnswer,
     TopicRecords,
     encode_produce_in_slices,
@@ -68,9 +90,9 @@ from tidelog.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.app import Broker
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.inbox import KeptFrame
+    from tidelog.broker.coordinators import Coordinators
+    from tidelog.broker.network.connection import Connection
+    from tidelog.broker.network.inbox import KeptFrame
 
 API = ApiKey.PRODUCE
 VERSIONS = (3, 13)
@@ -84,9 +106,8 @@ _LARGE_FRAME_BYTES = 4 * 1024 * 1024
 _NAMED_REFUSALS = 20
 _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
-_ATTRIBUTES_AT = 22
-_CODEC_MASK = 0x07
-_TRANSACTIONAL = 0x10
+_NO_SINGLE_TOPIC: TopicRecords = None, None, []
+_WRITE = Operation.WRITE
 # Refusals that say nothing about the log, so that the answer does not either.
 _WITHOUT_LOG_START = frozenset(
     {
@@ -100,13 +121,32 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 
+# What a client may well meet, and Kafka does not count as a failure either.
+_NOT_FAILED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+_new_tuple = tuple.__new__
+
 SlowBatch = tuple[int, Partition, memoryview]
 Entry = tuple[int, Partition | None, AppendInfo | KafkaError]
 Topic = tuple[str | None, Uuid | None, list[Entry]]
+Denied = frozenset[str | Uuid | None]
+_NOTHING_DENIED: Denied = frozenset()
 
 
 class ProduceCall(NamedTuple):
@@ -118,42 +158,86 @@ class ProduceCall(NamedTuple):
     version: int
     correlation_id: int
     request: ParsedProduce
+    denied: Denied = _NOTHING_DENIED
+    """The topics that the client may not write to."""
+
+    def allowed_topics(self) -> list[TopicRecords]:
+        """The others."""
+        topics = self.request.topics
+        if not self.denied:
+            return topics
+        return [
+            (name, topic_id, partitions)
+            for name, topic_id, partitions in topics
+            if (name if topic_id is None else topic_id) not in self.denied
+        ]
+
+
+class ProduceServices(NamedTuple):
+    """The parts of one broker that its produce requests need."""
+
+    partitions: Partitions
+    image: MetadataImage
+    deadlines: Deadlines
+    judging_threads: JudgingThreads
+    lane: SlowLane
+    on_offline: OnOffline
+    find_coordinators: Callable[[], Coordinators]
+    authorization: Authorization = OPEN
+    quotas: ClientQuotas = UNLIMITED
 
 
 class ProduceHandler:
     """Stages produce requests of one broker in its append group."""
 
-    def __init__(self, broker: Broker, group: AppendGroup, lane: SlowLane | None = None) -> None:
-        self.broker = broker
+    def __init__(self, services: ProduceServices, group: AppendGroup) -> None:
+        self.services = services
         self.group = group
         self._staged = group.staged
-        self._by_name = broker.partitions.by_name
-        self._by_id = broker.partitions.by_id
+        self._by_name = services.partitions.by_name
+        self._by_id = services.partitions.by_id
         self._transactional: TransactionalRequests | None = None
-        self._lane = lane or SlowLane(broker.clock)
+        self._lane = services.lane
+        self._guard = services.authorization if services.authorization.is_on else None
+        self.quotas = services.quotas
+        self._topic_by_id = services.image.topic_by_id
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def _transactions(self) -> TransactionalRequests:
         if self._transactional is None:
-            self._transactional = TransactionalRequests(self.broker.coordinators.verification, self._find)
+            self._transactional = TransactionalRequests(
+                self.services.find_coordinators().verification, self._find
+            )
         return self._transactional
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
-    ) -> StagedAnswer | PendingAnswer | NotYet:
+    ) -> StagedAnswer | PromisedAnswer | NotYet:
         """Check and stage the batches of one request, or begin to."""
         request = parse_short_produce(frame, pos, version)
         if request is None:
             return self._take_wide(connection, connection.keep(frame), pos, version, correlation_id)
         if connection.has_unanswered and not self._takes_writes(request):
             return NOT_YET
-        call = ProduceCall(connection, frame, pos, version, correlation_id, request)
-        transactional_id, _, _, topics = request
+        call = _new_tuple(
+            ProduceCall, (connection, frame, pos, version, correlation_id, request, _NOTHING_DENIED)
+        )
+        transactional_id = request.transactional_id
+        topics = request.topics
         verified: Verified | None = None
+        if self._guard is not None:
+            for name, topic_id, _ in topics:
+                if self._is_denied(self._guard, connection.session, name, topic_id):
+                    denied = call.denied | {name if topic_id is None else topic_id}
+                    call = call._replace(denied=denied)
+            if transactional_id is not None:
+                refused = self._transaction_refused(self._guard, connection.session, request)
+                if refused is not None:
+                    return self._refuse(call, refused)
         if transactional_id is not None:
             try:
-                asked = self._transactions.verify(transactional_id, version, topics)
+                asked = self._transactions.verify(transactional_id, version, call.allowed_topics())
             except NotVerifiedError as refusal:
                 return self._refuse(call, refusal)
             if not asked.done:
@@ -164,16 +248,15 @@ class ProduceHandler:
                     release,
                 )
             verified = asked.result()
-        if len(topics) == 1 and len(topics[0][2]) == 1:
+        name, topic_id, partitions = topics[0] if len(topics) == 1 else _NO_SINGLE_TOPIC
+        if len(partitions) == 1:
             # What nearly every request is: one batch, and mostly one that is judged as it is staged.
-            name, topic_id, ((index, records),) = topics[0]
-            if not takes_long(self._find(name, topic_id, index), records):
+            ((index, records),) = partitions
+            if call.denied or not takes_long(self._find(name, topic_id, index), records):
                 return self._stage(call, verified, None)
-        elif len(topics) != 1 or len(topics[0][2]) > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
-            count = sum(len(partitions) for _, _, partitions in topics)
-            if count > _MANY_BATCHES or len(frame) > _LARGE_FRAME_BYTES:
-                call, release = self._keep(call)
-                return self._judge_apart(call, self._slow_batches(call), verified, release)
+        elif len(frame) > _LARGE_FRAME_BYTES or sum(len(each) for _, _, each in topics) > _MANY_BATCHES:
+            call, release = self._keep(call)
+            return self._judge_apart(call, self._slow_batches(call), verified, release)
         slow = self._slow_batches(call)
         if not slow:
             return self._stage(call, verified, None)
@@ -183,23 +266,62 @@ class ProduceHandler:
         call, release = self._keep(call)
         return self._judge_apart(call, self._slow_batches(call), verified, release)
 
+    def _is_denied(
+        self, guard: Authorization, session: Session, name: str | None, topic_id: Uuid | None
+    ) -> bool:
+        """Whether a client may not write to a topic; one look-up if it may, and has before."""
+        if topic_id is not None:
+            found = self._topic_by_id.get(topic_id)
+            name = None if found is None else found.name
+        if name is None:
+            # What does not exist is refused for that.
+            return False
+        return not session.decisions.get((WRITE_TOPIC, name)) and not guard.allows_topic(
+            session, _WRITE, name
+        )
+
+    def _denied_in_slices(
+        self, guard: Authorization, session: Session, topics: Sequence[TopicRecords]
+    ) -> Work[Denied]:
+        """The topics that a client may not write to."""
+        denied: set[str | Uuid | None] = set()
+        for number, (name, topic_id, _) in enumerate(topics, 1):
+            if self._is_denied(guard, session, name, topic_id):
+                denied.add(name if topic_id is None else topic_id)
+            if not number % SLICE:
+                yield
+        return frozenset(denied)
+
+    def _transaction_refused(
+        self, guard: Authorization, session: Session, request: ParsedProduce
+    ) -> KafkaError | None:
+        """What refuses the whole of a request with transactional records."""
+        transactional_id = request.transactional_id
+        kind = ResourceType.TRANSACTIONAL_ID
+        assert transactional_id is not None
+        if not any(
+            _is_transactional(records) for _, _, partitions in request.topics for _, records in partitions
+        ):
+            return None
+        if guard.allows(session, _WRITE, kind, transactional_id):
+            return None
+        return refusal(session, _WRITE, kind, transactional_id)
+
     def _takes_writes(self, request: ParsedProduce) -> bool:
         """Whether all partitions of a request take records just now."""
-        _, acks, _, topics = request
-        for name, topic_id, partitions in topics:
+        for name, topic_id, partitions in request.topics:
             for index, _ in partitions:
                 partition = self._find(name, topic_id, index)
-                if partition is None or not partition.takes_writes(acks):
+                if partition is None or not partition.takes_writes(request.acks):
                     return False
         return True
 
     def _takes_writes_in_slices(self, request: ParsedProduce) -> Work[bool]:
         """The same, slowly."""
-        transactional_id, acks, timeout_ms, topics = request
-        for name, topic_id, partitions in topics:
+        for name, topic_id, partitions in request.topics:
             for start in range(0, len(partitions), SLICE):
                 some = [(name, topic_id, partitions[start : start + SLICE])]
-                if not self._takes_writes((transactional_id, acks, timeout_ms, some)):
+                if not self._takes_writes(request._replace(topics=some)):
                     return False
                 yield
         return True
@@ -212,40 +334,48 @@ class ProduceHandler:
 
     def _take_wide(
         self, connection: Connection, frame: KeptFrame, pos: int, version: int, correlation_id: int
-    ) -> PendingAnswer:
+    ) -> PromisedAnswer:
         """Read and carry out a request about so many partitions that even reading it takes a while."""
-        pending = PendingAnswer()
+        promise: PromisedAnswer = Promise()
 
         async def take() -> None:
             try:
-                pending.follow(await self._read_wide(connection, frame, pos, version, correlation_id))
+                promise.follow(await self._read_wide(connection, frame, pos, version, correlation_id))
             except WireError as error:
                 frame.release()
-                pending.fail(str(error))
+                promise.fail(NotAnswerable(str(error)))
             except Exception:
                 logger.exception("A wide produce request of %s failed", connection)
                 frame.release()
-                pending.fail("its produce request could not be handled")
+                promise.fail(NotAnswerable("its produce request could not be handled"))
 
         self._begin(take())
-        return pending
+        return promise
 
     async def _read_wide(
         self, connection: Connection, frame: KeptFrame, pos: int, version: int, correlation_id: int
-    ) -> bytes | NoAnswer | PendingAnswer:
+    ) -> bytes | NoAnswer | PromisedAnswer:
         run = self._lane.run
         request = await run(parse_produce_in_slices(frame.view, pos, version))
         call = ProduceCall(connection, frame.view, pos, version, correlation_id, request)
-        transactional_id, _, _, topics = request
+        transactional_id = request.transactional_id
         verified: Verified | None = None
+        if self._guard is not None:
+            denied = await run(self._denied_in_slices(self._guard, connection.session, request.topics))
+            call = call._replace(denied=denied)
         if transactional_id is not None:
             try:
-                asked = await run(self._transactions.verify_in_slices(transactional_id, version, topics))
+                if self._guard is not None:
+                    refused = self._transaction_refused(self._guard, connection.session, request)
+                    if refused is not None:
+                        raise NotVerifiedError(refused.code, refused.message)
+                allowed = call.allowed_topics()
+                asked = await run(self._transactions.verify_in_slices(transactional_id, version, allowed))
             except NotVerifiedError as refusal:
                 outcome = await run(self._refuse(call, refusal).settle_in_slices())
                 frame.release()
                 return outcome
-            verified = await _settled(asked)
+            verified = await asked
         return self._judge_apart(call, await run(self._slow_in_slices(call)), verified, frame.release)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -253,37 +383,41 @@ class ProduceHandler:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answer_wide(self, encoding: Work[bytes]) -> PendingAnswer:
+    def answer_wide(self, encoding: Work[bytes]) -> PromisedAnswer:
         """The answer to a request about so many partitions that writing it takes a while."""
-        pending = PendingAnswer()
+        promise: PromisedAnswer = Promise()
 
         async def write() -> None:
             try:
-                pending.resolve(await self._lane.run(encoding))
+                promise.resolve(await self._lane.run(encoding))
             except Exception:
                 logger.exception("Unexpected error in the answer to a wide produce request")
-                pending.fail("its produce request could not be answered")
+                promise.fail(NotAnswerable("its produce request could not be answered"))
 
         self._begin(write())
-        return pending
+        return promise
 
     def _slow_batches(self, call: ProduceCall) -> list[SlowBatch]:
         """The batches that take long to judge, by their number in the request."""
         slow: list[SlowBatch] = []
         number = 0
-        for topic in call.request[3]:
-            self._note_slow(slow, number, topic)
-            number += len(topic[2])
+        for topic in call.request.topics:
+            name, topic_id, partitions = topic
+            if (name if topic_id is None else topic_id) not in call.denied:
+                self._note_slow(slow, number, topic)
+            number += len(partitions)
         return slow
 
     def _slow_in_slices(self, call: ProduceCall) -> Work[list[SlowBatch]]:
         """The same, slowly."""
         slow: list[SlowBatch] = []
         number = seen = 0
-        for name, topic_id, partitions in call.request[3]:
+        for name, topic_id, partitions in call.request.topics:
+            is_denied = (name if topic_id is None else topic_id) in call.denied
             for start in range(0, len(partitions), SLICE):
                 some = partitions[start : start + SLICE]
-                self._note_slow(slow, number, (name, topic_id, some))
+                if not is_denied:
+                    self._note_slow(slow, number, (name, topic_id, some))
                 number += len(some)
                 seen += len(some)
                 if seen >= SLICE:
@@ -308,12 +442,12 @@ class ProduceHandler:
         slow: list[SlowBatch],
         verified: Verified | None,
         release: Callable[[], None],
-    ) -> PendingAnswer:
+    ) -> PromisedAnswer:
         """Judge in a thread what takes long, then stage, write and answer the request by itself."""
-        pending = PendingAnswer()
+        promise: PromisedAnswer = Promise()
         connection = call.connection
-        threads = self.broker.judging_threads
-        wants_answer = call.request[1] != 0
+        threads = self.services.judging_threads
+        wants_answer = call.request.acks != 0
 
         def is_wanted() -> bool:
             # A client that wants no answer may go as soon as it has sent.
@@ -328,15 +462,15 @@ class ProduceHandler:
             if failure is not None:
                 logger.error("Judging a request of %s failed", call.connection, exc_info=failure)
                 release()
-                pending.fail("its produce request could not be handled")
+                promise.fail(NotAnswerable("its produce request could not be handled"))
                 return
-            self._begin(self._finish(call, verified, judging.judged, release, pending))
+            self._begin(self._finish(call, verified, judging.judged, release, promise))
 
         if slow:
             threads.judge(judging, judged)
         else:
             judged(None)
-        return pending
+        return promise
 
     async def _finish(
         self,
@@ -344,21 +478,21 @@ class ProduceHandler:
         verified: Verified | None,
         judged: Judgements,
         release: Callable[[], None],
-        pending: PendingAnswer,
+        promise: PromisedAnswer,
     ) -> None:
         # A group of its own: in that of the connections somebody else's batches may be staged.
-        apart = ProduceHandler(self.broker, AppendGroup(self.broker.log_dir_failed), self._lane)
+        apart = ProduceHandler(self.services, AppendGroup(self.services.on_offline))
         if not await self._lane.run(self._takes_writes_in_slices(call.request)):
-            # What would be refused waits for its turn: see ``broker/pending``.
-            await call.connection.turn_of(pending)
+            # What would be refused waits for its turn: see ``broker/answer``.
+            await call.connection.turn_of(promise)
         try:
             staged = await self._lane.run(apart.stage_in_slices(call, verified, judged))
             outcome = await self._lane.run(staged.settle_in_slices())
         except Exception:
             logger.exception("A produce request of %s that was judged apart failed", call.connection)
-            pending.fail("its produce request could not be handled")
+            promise.fail(NotAnswerable("its produce request could not be handled"))
         else:
-            pending.follow(outcome)
+            promise.follow(outcome)
         finally:
             release()
 
@@ -367,32 +501,35 @@ class ProduceHandler:
     ) -> Work[StagedProduce]:
         """Stage and write the batches of a request one by one."""
         topics: list[Topic] = []
+        refused = False
         number = -1
-        for name, topic_id, partitions in call.request[3]:
+        for name, topic_id, partitions in call.request.topics:
             entries: list[Entry] = []
             for index, records in partitions:
                 number += 1
-                entry = self._stage_one(call, name, topic_id, index, records, verified, judged.get(number))
+                _, partition, outcome = self._stage_one(
+                    call, name, topic_id, index, records, verified, judged.get(number)
+                )
                 self.group.commit()
-                if entry[1] in self.group.failed:
-                    entry = index, entry[1], KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-                entries.append(entry)
+                if partition in self.group.failed:
+                    outcome = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+                refused = refused or isinstance(outcome, KafkaError)
+                entries.append((index, partition, outcome))
                 yield
             if entries:
                 topics.append((name, topic_id, entries))
         self.group.failed.clear()
-        refused = any(isinstance(entry[2], KafkaError) for topic in topics for entry in topic[2])
         return StagedProduce(self, call, topics, refused)
 
     def _stage(self, call: ProduceCall, verified: Verified | None, judged: Judgements | None) -> StagedAnswer:
         """Stage all batches of a request; the connection has them written."""
-        _, acks, _, topics = call.request
-        version = call.version
-        usual = version >= _ZSTD_SINCE and -1 <= acks <= 1
+        request = call.request
+        acks = request.acks
+        usual = call.version >= _ZSTD_SINCE and -1 <= acks <= 1 and not call.denied
         staged: list[Topic] = []
         refused = False
         number = -1
-        for name, topic_id, partitions in topics:
+        for name, topic_id, partitions in request.topics:
             entries: list[Entry] = []
             for index, records in partitions:
                 number += 1
@@ -407,20 +544,23 @@ class ProduceHandler:
                     or partition is None
                     or records is None
                     or partition.is_internal
-                    or len(records) <= _ATTRIBUTES_AT
-                    or records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+                    or len(records) <= FLAGS_AT
+                    or records[FLAGS_AT] & TRANSACTIONAL_BIT
                 ):
                     known = None if judged is None else judged.get(number)
                     entry = self._stage_one(call, name, topic_id, index, records, verified, known)
-                    refused = refused or isinstance(entry[2], KafkaError)
+                    _, _, outcome = entry
+                    refused = refused or isinstance(outcome, KafkaError)
                     entries.append(entry)
                     continue
+                partition.counts.produce_requests += 1
                 try:
                     entries.append((index, partition, partition.stage(records, acks)))
                     self._staged[partition] = None
                 except Exception as error:
                     refused = True
-                    entries.append((index, partition, self._refusal(partition, name, index, error)))
+                    told = self._refusal(partition, name, index, error, len(records))
+                    entries.append((index, partition, told))
             if entries:
                 staged.append((name, topic_id, entries))
         return StagedProduce(self, call, staged, refused)
@@ -436,14 +576,17 @@ class ProduceHandler:
         judged: Judged | None,
     ) -> Entry:
         """Stage a batch about which something is unusual."""
-        transactional_id, acks, _, _ = call.request
         partition = self._find(name, topic_id, index)
         try:
-            _refuse_transactions(records, transactional_id)
+            if (name if topic_id is None else topic_id) in call.denied:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            _refuse_transactions(records, call.request.transactional_id)
             partition, records = self._examine(call, partition, name, topic_id, index, records, verified)
-            info = partition.stage(records, acks, judged=judged)
+            partition.counts.produce_requests += 1
+            info = partition.stage(records, call.request.acks, judged=judged)
         except Exception as error:
-            return index, partition, self._refusal(partition, name, index, error)
+            size = 0 if records is None else len(records)
+            return index, partition, self._refusal(partition, name, index, error, size)
         self._staged[partition] = None
         return index, partition, info
 
@@ -451,7 +594,7 @@ class ProduceHandler:
         """Nothing of a request is taken."""
         refused: list[Topic] = [
             (name, topic_id, [(index, None, refusal) for index, _ in partitions])
-            for name, topic_id, partitions in call.request[3]
+            for name, topic_id, partitions in call.request.topics
         ]
         return StagedProduce(self, call, refused, True)
 
@@ -459,16 +602,20 @@ class ProduceHandler:
         return self._by_name.get((name, index)) if topic_id is None else self._by_id.get((topic_id, index))
 
     def _refusal(
-        self, partition: Partition | None, topic: str | None, index: int, error: Exception
+        self, partition: Partition | None, topic: str | None, index: int, error: Exception, size: int
     ) -> KafkaError:
         """What to tell the client about a batch that was not staged."""
+        if partition is not None and not (isinstance(error, KafkaError) and error.code in _NOT_FAILED):
+            partition.counts.failed_produce_requests += 1
         if isinstance(error, KafkaError):
-            return error
+            if partition is not None and error.code in _TOO_LARGE:
+                partition.counts.bytes_rejected += size
+            return error.without_history()
         if isinstance(error, LogDirOfflineError) and partition is not None:
             self.group.lose(partition, error)
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         where = partition.topic_partition if partition is not None else f"{topic}-{index}"
-        return KafkaError(error_code(self.broker, error, "appending to", where))
+        return KafkaError(error_code(self.services.on_offline, error, "appending to", where))
 
     def _examine(
         self,
@@ -482,7 +629,7 @@ class ProduceHandler:
     ) -> tuple[Partition, memoryview]:
         """What is unusual about a batch or where it goes; raises what is wrong with it, in Kafka's order."""
         version = call.version
-        partitions = self.broker.partitions
+        partitions = self.services.partitions
         if partition is None:
             partition = (
                 partitions.get(name, index) if topic_id is None else partitions.get_by_id(topic_id, index)
@@ -492,17 +639,13 @@ class ProduceHandler:
                 ErrorCode.INVALID_RECORD,
                 f"Produce requests with version {version} must have at least one record batch per partition",
             )
-        if (
-            version < _ZSTD_SINCE
-            and len(records) > _ATTRIBUTES_AT
-            and records[_ATTRIBUTES_AT] & _CODEC_MASK == Codec.ZSTD
-        ):
+        if version < _ZSTD_SINCE and len(records) > FLAGS_AT and records[FLAGS_AT] & CODEC_MASK == Codec.ZSTD:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"Produce requests with version {version} are not allowed to use ZStandard compression",
             )
         self._transactions.check(partition, records, verified or UNVERIFIED_OK, version)
-        if not -1 <= call.request[1] <= 1:
+        if not -1 <= call.request.acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and not _is_admin_client(call.frame):
             topic = partition.topic_partition.topic
@@ -513,7 +656,7 @@ class ProduceHandler:
 class StagedProduce(StagedAnswer):
     """A produce request whose batches are staged."""
 
-    __slots__ = ("_acks", "_call", "_handler", "_topics")
+    __slots__ = ("_acks", "_call", "_handler", "_payer", "_size", "_topics")
 
     def __init__(
         self, handler: ProduceHandler, call: ProduceCall, topics: list[Topic], refused: bool
@@ -521,32 +664,41 @@ class StagedProduce(StagedAnswer):
         self.refused = refused
         self._handler = handler
         self._call = call
-        self._acks = call.request[1]
+        self._acks = call.request.acks
         self._topics = topics
 
-    def settle(self) -> bytes | NoAnswer | PendingAnswer:
+    def settle(self) -> bytes | NoAnswer | PromisedAnswer:
         """Answer, now that the group is written, or once it is synced and replicated as it has to be."""
         acks = self._acks
         call = self._call
         failed = self._handler.group.failed
         topics = self._topics
-        if acks and not failed and len(topics) == 1 and len(topics[0][2]) == 1:
-            # What nearly every request is: one batch for one partition, and all went well.
-            name, topic_id, ((index, partition, info),) = topics[0]
-            if type(info) is AppendInfo and (
-                partition.log.high_watermark > info[1] or (acks == 1 and not partition.flushing)  # type: ignore[union-attr]
-            ):
-                result = index, 0, info[0], info[2], info[3], (), None, None
-                return encode_produce_response(
-                    call.version, call.correlation_id, ((name, topic_id, (result,)),)
-                )
+        if acks and not failed and len(topics) == 1 and not self._handler.quotas.on_produce:
+            ((name, topic_id, entries),) = topics
+            if len(entries) == 1:
+                # What nearly every request is: one batch for one partition, and all went well.
+                ((index, partition, info),) = entries
+                if type(info) is AppendInfo and (
+                    partition.log.high_watermark > info.last_offset  # type: ignore[union-attr]
+                    or (acks == 1 and not partition.flushing)  # type: ignore[union-attr]
+                ):
+                    append_time_ms, log_start = info.log_append_time_ms, info.log_start_offset
+                    result = index, 0, info.first_offset, append_time_ms, log_start, (), None, None
+                    return encode_produce_response(
+                        call.version, call.correlation_id, ((name, topic_id, (result,)),)
+                    )
         return drained(self.settle_in_slices())
 
-    def settle_in_slices(self) -> Work[bytes | NoAnswer | PendingAnswer]:
+    def settle_in_slices(self) -> Work[bytes | NoAnswer | PromisedAnswer]:
         """The same, slowly, for a request that was written by itself."""
         acks = self._acks
         call = self._call
         failed = self._handler.group.failed
+        self._payer: Payer | None = None
+        if self._handler.quotas.on_produce:
+            # By the time of the answer the frame may be gone.
+            self._payer = payer_of(call.connection, call.frame)
+            self._size = len(call.frame)
         answers: list[TopicAnswer] = []
         wait: ProduceWait | None = None
         seen = 0
@@ -567,7 +719,7 @@ class StagedProduce(StagedAnswer):
                     and (acks == ACKS_ALL or partition.flushing)
                 ):
                     if wait is None:
-                        deadlines = self._handler.broker.deadlines
+                        deadlines = self._handler.services.deadlines
                         wait = ProduceWait(acks, lambda: self._encode(answers), deadlines)
                     wait.add(WrittenBatch(partition, info.last_offset + 1, results, len(results)))
                 results.append(
@@ -583,30 +735,41 @@ class StagedProduce(StagedAnswer):
                     )
                 )
         if acks == 0:
+            self._pause()
             return self._close() if self.refused else NO_ANSWER
         if wait is not None:
-            return wait.start(call.request[2], refused=self.refused)
+            return wait.start(call.request.timeout_ms, refused=self.refused)
         return (yield from self._encode_in_slices(answers))
 
-    def _encode(self, answers: list[TopicAnswer]) -> bytes | PendingAnswer:
+    def _pause(self) -> int:
+        """Charge the producer; for how long it has to pause, which begins now."""
+        if self._payer is None:
+            return 0
+        pause_ms = self._handler.quotas.produced(self._payer, self._size, self._acks)
+        self._call.connection.throttle(pause_ms, API)
+        return pause_ms
+
+    def _encode(self, answers: list[TopicAnswer]) -> bytes | PromisedAnswer:
         """The answer, at once unless it is about very many partitions."""
         if sum(len(results) for _, _, results in answers) > SLICE:
             return self._handler.answer_wide(self._encode_in_slices(answers))
         call = self._call
         return encode_produce_response(
-            call.version, call.correlation_id, answers, 0, self._endpoints(answers)
+            call.version, call.correlation_id, answers, self._pause(), self._endpoints(answers)
         )
 
     def _encode_in_slices(self, answers: list[TopicAnswer]) -> Work[bytes]:
         call = self._call
         return encode_produce_in_slices(
-            call.version, call.correlation_id, answers, 0, self._endpoints(answers)
+            call.version, call.correlation_id, answers, self._pause(), self._endpoints(answers)
         )
 
     def _endpoints(self, answers: list[TopicAnswer]) -> Sequence[Endpoint]:
         """The addresses of the leaders that an answer points to (KIP-951)."""
-        leaders = {result[7][0] for _, _, results in answers for result in results if result[7] is not None}
-        return self._handler.broker.endpoints(leaders, self._call.connection.listener) if leaders else ()
+        found = [result[CURRENT_LEADER_AT] for _, _, results in answers for result in results]
+        leaders = {leader_id for leader_id, _ in filter(None, found)}
+        image = self._handler.services.image
+        return endpoints_of(image, leaders, self._call.connection.listener) if leaders else ()
 
     def _refused(
         self, index: int, partition: Partition | None, error: AppendInfo | KafkaError
@@ -614,6 +777,7 @@ class StagedProduce(StagedAnswer):
         if not isinstance(error, KafkaError):
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         code = error.code
+        self._handler.services.partitions.counts.errors.count("Produce", code.name)
         log_start = -1
         if partition is not None and code not in _WITHOUT_LOG_START:
             log_start = partition.log.log_start_offset
@@ -631,9 +795,17 @@ class StagedProduce(StagedAnswer):
         if isinstance(error, RecordsRefusedError):
             message = error.message
             record_errors = [(refused.batch_index, refused.message) for refused in error.record_errors]
-        return index, code, -1, -1, log_start, record_errors, message, leader
+        return PartitionResult(
+            index,
+            code,
+            base_offset=-1,
+            log_start_offset=log_start,
+            record_errors=record_errors,
+            error_message=message,
+            current_leader=leader,
+        )
 
-    def _close(self) -> PendingAnswer:
+    def _close(self) -> PromisedAnswer:
         """With acks=0 there is no answer to put an error in; a closed connection is the answer."""
         refused = [
             f"{name or topic_id!r}-{index}: {error if isinstance(error, KafkaError) else 'not written'}"
@@ -641,9 +813,9 @@ class StagedProduce(StagedAnswer):
         ]
         if len(refused) > _NAMED_REFUSALS:
             refused[-1] = "and others"
-        pending = PendingAnswer()
-        pending.fail(f"a produce request with acks=0 failed ({', '.join(refused)})")
-        return pending
+        promise: PromisedAnswer = Promise()
+        promise.fail(NotAnswerable(f"a produce request with acks=0 failed ({', '.join(refused)})"))
+        return promise
 
     def _refusals(self) -> Iterator[tuple[str | None, Uuid | None, int, AppendInfo | KafkaError]]:
         for name, topic_id, entries in self._topics:
@@ -652,18 +824,12 @@ class StagedProduce(StagedAnswer):
                     yield name, topic_id, index, error
 
 
-async def _settled(reply: Reply[Verified]) -> Verified:
-    """The value of a reply, once it is there."""
-    done = asyncio.get_running_loop().create_future()
-    reply.when_done(lambda _: None if done.done() else done.set_result(None))
-    await done
-    return reply.result()
+def _is_transactional(records: memoryview | None) -> bool:
+    return records is not None and len(records) > FLAGS_AT and bool(records[FLAGS_AT] & TRANSACTIONAL_BIT)
 
 
 def _refuse_transactions(records: memoryview | None, transactional_id: str | None) -> None:
-    if transactional_id is not None or records is None or len(records) <= _ATTRIBUTES_AT:
-        return
-    if records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+    if transactional_id is None and _is_transactional(records):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "Transactional records came without a transactional id",

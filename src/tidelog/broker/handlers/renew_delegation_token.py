@@ -1,12 +1,15 @@
-"""RenewDelegationToken 1 and 2: refused, as tokens stand for somebody who has logged in.
+"""RenewDelegationToken 1 and 2: let a token end later.
 
-Behaviour as on a PLAINTEXT listener of Kafka: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+Behaviour as in Kafka: the token is named by its HMAC; DELEGATION_TOKEN_NOT_FOUND for one that is not there,
+DELEGATION_TOKEN_OWNER_MISMATCH for who is neither its owner nor may renew it, DELEGATION_TOKEN_EXPIRED for
+one that is over. A negative period stands for ``delegation.token.expiry.time.ms``.
 """
 
 from __future__ import annotations
 
+from tidelog.broker.authentication.delegation_tokens import DelegationTokens
 from tidelog.broker.context import RequestContext
-from tidelog.errors import ErrorCode
+from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -17,8 +20,15 @@ API = ApiKey.RENEW_DELEGATION_TOKEN
 VERSIONS = (1, 2)
 
 
-def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """There are no tokens."""
-    return RenewDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
-    )
+async def handle(
+    context: RequestContext, request: RenewDelegationTokenRequest, delegation_tokens: DelegationTokens
+) -> RenewDelegationTokenResponse:
+    """Change when a token ends."""
+    try:
+        delegation_tokens.check_allowed(context.session)
+        expires_ms = await delegation_tokens.renew(
+            context.session.principal, bytes(request.hmac), request.renew_period_ms
+        )
+    except KafkaError as error:
+        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+    return RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms)

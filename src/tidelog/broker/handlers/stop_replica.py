@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.wire.api import ApiKey
@@ -19,10 +20,10 @@ VERSIONS = (3, 4)
 
 
 def handle(
-    context: RequestContext, request: StopReplicaRequest
+    context: RequestContext, request: StopReplicaRequest, controller_requests: ControllerRequests
 ) -> StopReplicaResponse | Awaitable[StopReplicaResponse]:
     """Stop as told."""
     if context.version < VERSIONS[0]:
         return StopReplicaResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    control = context.broker.membership.controller_requests
+    control = controller_requests
     return control.in_order({}, lambda: control.stop_replica_in_turns(request))

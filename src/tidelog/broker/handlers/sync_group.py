@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.coordinator.group.service import GroupCoordinator
+from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -16,6 +17,8 @@ API = ApiKey.SYNC_GROUP
 VERSIONS = (0, 5)
 
 
-def handle(context: RequestContext, request: SyncGroupRequest) -> Reply[SyncGroupResponse]:
+def handle(
+    context: RequestContext, request: SyncGroupRequest, groups: GroupCoordinator
+) -> Promise[SyncGroupResponse]:
     """Hand in and out assignments."""
-    return context.broker.coordinators.groups.sync(caller_of(context), request)
+    return groups.sync(caller_of(context), request)

@@ -20,16 +20,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.in_turns import in_turns
 from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.broker.transaction_verification import Operation
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise, gather
+from tidelog.security.acls.model import Operation as AclOperation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -46,17 +50,33 @@ _LOADING_UNDERSTOOD_SINCE = 2
 
 
 def handle(
-    context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Reply[TxnOffsetCommitResponse] | Coroutine[Any, Any, TxnOffsetCommitResponse]:
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    coordinators: Coordinators,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> (
+    TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse] | Coroutine[Any, Any, TxnOffsetCommitResponse]
+):
     """Commit what exists, and say of the rest that it does not."""
-    return _in_parts(context, request) if is_wide(request.topics) else _at_once(context, request)
+    return (
+        _in_parts(context, request, coordinators, image, authorization)
+        if is_wide(request.topics)
+        else _at_once(context, request, coordinators, image, authorization)
+    )
 
 
-async def _in_parts(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    replies: list[Reply[TxnOffsetCommitResponse]] = []
+async def _in_parts(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    coordinators: Coordinators,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> TxnOffsetCommitResponse:
+    replies: list[Promise[TxnOffsetCommitResponse]] = []
     async for topics in in_turns(in_parts(request.topics), 1):
-        answer = _at_once(context, replace(request, topics=topics))
-        reply = answer if isinstance(answer, Reply) else Reply.of(answer)
+        answer = _at_once(context, replace(request, topics=topics), coordinators, image, authorization)
+        reply = answer if isinstance(answer, Promise) else Promise.of(answer)
         if not replies:
             await reply
         replies.append(reply)
@@ -65,10 +85,14 @@ async def _in_parts(context: RequestContext, request: TxnOffsetCommitRequest) ->
 
 
 def _at_once(
-    context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Reply[TxnOffsetCommitResponse]:
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    coordinators: Coordinators,
+    image: MetadataImage,
+    authorization: Authorization,
+) -> TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]:
     version = context.version
-    known, unknown = _sort(context, request.topics)
+    known, unknown = _sort(context, request.topics, image, authorization)
     if not known:
         return TxnOffsetCommitResponse(topics=unknown)
     request.topics = known
@@ -78,7 +102,11 @@ def _at_once(
             raise error
         return refuse(request, _as_producers_know_it(version, error))
 
-    return _commit(context, request).recover(recover).then(lambda response: _merge(unknown, response))
+    return (
+        _commit(context, request, coordinators)
+        .recover(recover)
+        .then(lambda response: _merge(unknown, response))
+    )
 
 
 def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
@@ -86,11 +114,12 @@ def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommi
     return TxnOffsetCommitResponse(topics=[_refused(topic, error.code) for topic in request.topics])
 
 
-def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply[TxnOffsetCommitResponse]:
+def _commit(
+    context: RequestContext, request: TxnOffsetCommitRequest, coordinators: Coordinators
+) -> Promise[TxnOffsetCommitResponse]:
     if not request.group_id:
-        return Reply.failed(KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty."))
+        return Promise.failed(KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty."))
     version = context.version
-    coordinators = context.broker.coordinators
     groups = coordinators.groups
     producer = Producer(request.producer_id, request.producer_epoch)
     return coordinators.verification.in_transaction(
@@ -107,13 +136,19 @@ def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> Reply[T
 
 
 def _sort(
-    context: RequestContext, topics: list[TxnOffsetCommitRequestTopic]
+    context: RequestContext,
+    topics: list[TxnOffsetCommitRequestTopic],
+    image: MetadataImage,
+    authorization: Authorization,
 ) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]:
-    """The topics and partitions that exist, and the answers for those that do not."""
+    """The topics and partitions to commit, and the answers for the others."""
     known: list[TxnOffsetCommitRequestTopic] = []
     unknown: list[TxnOffsetCommitResponseTopic] = []
     for topic in topics:
-        found = context.broker.image.topics.get(topic.name)
+        if not authorization.allows_topic(context.session, AclOperation.READ, topic.name):
+            unknown.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        found = image.topics.get(topic.name)
         partitions = found.partitions if found is not None else {}
         existing = [each for each in topic.partitions if each.partition_index in partitions]
         if len(existing) < len(topic.partitions):

@@ -9,6 +9,7 @@ versions 0 and 1 answer a success for each feature too, with the message NONE, a
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.membership import Admin
 from tidelog.controller.features import FeatureUpdate, UpgradeType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
@@ -25,9 +26,11 @@ VERSIONS = (0, 2)
 _LAST_WITH_RESULTS = 1
 
 
-async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def handle(
+    context: RequestContext, request: UpdateFeaturesRequest, admin: Admin
+) -> UpdateFeaturesResponse:
     """Finalize all levels, or none."""
-    await context.broker.controller.update_features(
+    await admin.update_features(
         [_update(each, context.version) for each in request.feature_updates],
         validate_only=request.validate_only,
     )

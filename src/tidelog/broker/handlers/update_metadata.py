@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.metadata.cluster_feed import LEADER_DURING_DELETE
@@ -20,12 +21,12 @@ VERSIONS = (5, 8)
 
 
 def handle(
-    context: RequestContext, request: UpdateMetadataRequest
+    context: RequestContext, request: UpdateMetadataRequest, controller_requests: ControllerRequests
 ) -> UpdateMetadataResponse | Awaitable[UpdateMetadataResponse]:
     """Know what the controller knows."""
     if context.version < VERSIONS[0]:
         return UpdateMetadataResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    control = context.broker.membership.controller_requests
+    control = controller_requests
     topics = {
         each.topic_name: each.topic_id
         for each in request.topic_states

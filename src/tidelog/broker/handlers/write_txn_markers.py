@@ -11,10 +11,11 @@ What becomes of a partition is told in ``broker/transaction_markers``.
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply, gather
+from tidelog.broker.transaction_markers import TransactionMarkers
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise, gather
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -31,9 +32,10 @@ VERSIONS = (1, 2)
 Codes = dict[TopicPartition, ErrorCode]
 
 
-def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Reply[WriteTxnMarkersResponse]:
+def handle(
+    context: RequestContext, request: WriteTxnMarkersRequest, markers: TransactionMarkers
+) -> Promise[WriteTxnMarkersResponse]:
     """Write all markers, one after the other."""
-    markers = context.broker.coordinators.markers
     written = [markers.write(_request(each)) for each in request.markers]
     return gather(written).then(lambda answers: _response(request.markers, answers))
 

@@ -7,6 +7,8 @@
 Everything goes in and comes out as the dataclasses of ``client.resources`` and ``client.admin.*_resources``.
 Calls act on several things at once and report each one's own error; only what concerns the whole call (no
 broker, no time) is raised. Nothing is sent before the first call.
+
+The methods of ``Admin`` are generated from those of ``AsyncAdmin``: after a change here run ``make format``.
 """
 
 from __future__ import annotations
@@ -15,7 +17,17 @@ from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tidelog.client.admin import features, log_dirs, replicas, topics
+from tidelog.client.admin import (
+    acls,
+    delegation_tokens,
+    features,
+    log_dirs,
+    quotas,
+    replicas,
+    scram_users,
+    topics,
+)
+from tidelog.client.admin.acls import AclResult, DeletedAcls
 from tidelog.client.admin.cluster_resources import (
     BrokerLogDirs,
     ElectionType,
@@ -26,6 +38,7 @@ from tidelog.client.admin.cluster_resources import (
     ReplicaMove,
 )
 from tidelog.client.admin.config_changes import alter_configs, describe_configs, list_config_resources
+from tidelog.client.admin.delegation_tokens import DelegationToken
 from tidelog.client.admin.group_lag import describe_group_lag
 from tidelog.client.admin.group_offsets import alter_group_offsets, delete_group_offsets, list_group_offsets
 from tidelog.client.admin.group_resources import (
@@ -42,7 +55,9 @@ from tidelog.client.admin.group_resources import (
 from tidelog.client.admin.groups import delete_groups, describe_groups, list_groups
 from tidelog.client.admin.offset_reset import ResetPlan, ResetTarget, plan_offset_reset
 from tidelog.client.admin.producer_states import describe_producers, find_hanging_transactions
+from tidelog.client.admin.quotas import AnyName, ClientQuotas, QuotaAlteration, QuotaResult
 from tidelog.client.admin.remove_members import remove_group_members
+from tidelog.client.admin.scram_users import ScramDeletion, ScramUpsertion, ScramUser, ScramUserResult
 from tidelog.client.admin.transaction_resources import (
     AbortMarker,
     HangingTransactions,
@@ -59,6 +74,7 @@ from tidelog.client.admin.transactions import (
 )
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, ClientError
+from tidelog.client.metrics import Figures
 from tidelog.client.offsets import delete_records, list_offsets
 from tidelog.client.resources import (
     AlterConfigOp,
@@ -74,13 +90,16 @@ from tidelog.client.resources import (
     TopicDescription,
     TopicResult,
 )
-from tidelog.errors import KafkaError
+from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition, Uuid
+from tidelog.security.acls.filters import AclFilter
+from tidelog.security.acls.model import AclBinding
 
 Many = TypeVar("Many", bound=Collection[Any])
 
 if TYPE_CHECKING:
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.observers import Observers
     from tidelog.client.options import ClientConfig
 
 
@@ -89,9 +108,11 @@ class AsyncAdmin:
 
     def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         # The command line, which comes by `of`, does not pay for the option tables.
+        from tidelog.client.observers import Observers
         from tidelog.client.options import ADMIN, ClientConfig
 
         self.config: ClientConfig | None = ClientConfig.parse(ADMIN, options, **keywords)
+        self._observers: Observers | None = Observers(self.config)
         self._cluster: Cluster | None = None
         self._borrowed = False
         self._closed = False
@@ -101,6 +122,7 @@ class AsyncAdmin:
         """The administrative side of ``cluster``, which stays the caller's to close."""
         admin = cls.__new__(cls)
         admin.config = None
+        admin._observers = None
         admin._cluster = cluster
         admin._borrowed = True
         admin._closed = False
@@ -117,7 +139,9 @@ class AsyncAdmin:
             from tidelog.client.options.network import network_settings
 
             assert self.config is not None
+            assert self._observers is not None
             self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
+            self._observers.start(self._cluster)
         return self._cluster
 
     async def __aenter__(self) -> Self:
@@ -131,6 +155,8 @@ class AsyncAdmin:
         if self._closed:
             return
         self._closed = True
+        if self._observers is not None:
+            await self._observers.close()
         if self._cluster is not None and not self._borrowed:
             await self._cluster.close()
 
@@ -139,29 +165,61 @@ class AsyncAdmin:
         """Whether the client was closed."""
         return self._closed
 
-    def metrics(self) -> dict[str, float]:
-        """Figures about this client by Kafka's names."""
-        return {} if self._cluster is None else self._cluster.metrics.snapshot()
+    def metrics(self) -> Figures:
+        """Figures about this client and its brokers, by Kafka's names; times in ms."""
+        return Figures() if self._cluster is None else self._cluster.metrics.snapshot()
+
+    async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
+        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        cluster = self.cluster
+        if self._observers is None:
+            raise ConfigError("this client was made without options and sends no telemetry")
+        await cluster.refresh([])
+        return await self._observers.client_instance_id(timeout)
 
     # -- topics and records
 
     async def create_topics(
-        self, new_topics: Sequence[NewTopic], *, validate_only: bool = False
+        self,
+        new_topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
     ) -> list[TopicResult]:
-        """Create topics, or only check that they could be created."""
+        """Create topics, or only check that they could be created.
+
+        What a quota puts off is tried again until the call's time is up, or told at once as
+        ``ThrottlingQuotaExceededError`` where ``retry_on_quota_violation`` is False.
+        """
         return await topics.create_topics(
-            self.cluster, _listed(new_topics, NewTopic), validate_only=validate_only
+            self.cluster,
+            _listed(new_topics, NewTopic),
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
         )
 
-    async def delete_topics(self, names: Sequence[str | Uuid]) -> list[TopicResult]:
-        """Delete topics, by name or by id, and everything in them."""
-        return await topics.delete_topics(self.cluster, _listed(names, str | bytes))
+    async def delete_topics(
+        self, names: Sequence[str | Uuid], *, retry_on_quota_violation: bool = True
+    ) -> list[TopicResult]:
+        """Delete topics, by name or by id, and everything in them; quotas as in ``create_topics``."""
+        return await topics.delete_topics(
+            self.cluster, _listed(names, str | bytes), retry_on_quota_violation=retry_on_quota_violation
+        )
 
     async def create_partitions(
-        self, totals: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+        self,
+        totals: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
     ) -> list[TopicResult]:
-        """Raise topics to the given numbers of partitions."""
-        return await topics.create_partitions(self.cluster, totals, validate_only=validate_only)
+        """Raise topics to the given numbers of partitions; quotas as in ``create_topics``."""
+        return await topics.create_partitions(
+            self.cluster,
+            totals,
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
+        )
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
         """Every topic that may be seen, by name."""
@@ -348,6 +406,76 @@ class AsyncAdmin:
     ) -> list[FeatureResult]:
         """Change the levels of features; most brokers change all or none."""
         return await features.update_features(self.cluster, updates, validate_only=validate_only)
+
+    async def describe_user_scram_credentials(self, users: Sequence[str] = ()) -> list[ScramUser]:
+        """The users who log in by SCRAM, or some of them, with their mechanisms; never their passwords."""
+        return await scram_users.describe_user_scram_credentials(self.cluster, users)
+
+    async def alter_user_scram_credentials(
+        self, alterations: Sequence[ScramUpsertion | ScramDeletion]
+    ) -> list[ScramUserResult]:
+        """Set and remove SCRAM credentials; passwords stay here, brokers are sent what is made of them."""
+        return await scram_users.alter_user_scram_credentials(self.cluster, alterations)
+
+    async def describe_client_quotas(
+        self, wanted: Mapping[str, str | AnyName | None] | None = None, *, strict: bool = False
+    ) -> list[ClientQuotas]:
+        """The quotas of all, or of those that ``wanted`` means: names by kind (``user``, ``client-id``,
+        ``ip``), None for the default, ``ANY_NAME`` for all of a kind; ``strict`` leaves out those who are
+        of another kind besides."""
+        return await quotas.describe_client_quotas(self.cluster, wanted or {}, strict=strict)
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> list[QuotaResult]:
+        """Set and remove quotas; they hold on every broker a moment later."""
+        return await quotas.alter_client_quotas(
+            self.cluster, _listed(alterations, QuotaAlteration), validate_only=validate_only
+        )
+
+    async def describe_acls(self, wanted: AclFilter) -> list[AclBinding]:
+        """The access rules that a filter means; raises what the broker refuses."""
+        return await acls.describe_acls(self.cluster, wanted)
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> list[AclResult]:
+        """Add access rules; those that are there already are fine."""
+        return await acls.create_acls(self.cluster, bindings)
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[DeletedAcls]:
+        """Remove the access rules that filters mean, and say which they were."""
+        return await acls.delete_acls(self.cluster, filters)
+
+    async def create_delegation_token(
+        self,
+        *,
+        owner: str | None = None,
+        renewers: Sequence[str] = (),
+        max_lifetime_ms: int | None = None,
+    ) -> DelegationToken:
+        """A new token by which others log in as this user, or as ``owner`` (``User:alice``).
+
+        It ends at the broker's ``delegation.token.expiry.time.ms`` unless it is renewed, and after
+        ``max_lifetime_ms``, or the broker's longest life, for good. ``renewers`` may renew and end it, too.
+        """
+        return await delegation_tokens.create_delegation_token(self.cluster, owner, renewers, max_lifetime_ms)
+
+    async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
+        """Let a token end so long from now, or after the broker's usual time; gives when, in ms since 1970.
+
+        It never ends later than its longest life lets it.
+        """
+        return await delegation_tokens.renew_delegation_token(self.cluster, hmac, period_ms)
+
+    async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
+        """Let a token end so long from now, or at once; gives when, in ms since 1970.
+
+        Who has logged in by it stays so until his session ends.
+        """
+        return await delegation_tokens.expire_delegation_token(self.cluster, hmac, period_ms)
+
+    async def describe_delegation_tokens(self, owners: Sequence[str] | None = None) -> list[DelegationToken]:
+        """The tokens that this user may know of, of all owners or of some, with what proves them."""
+        return await delegation_tokens.describe_delegation_tokens(self.cluster, owners)
 
     async def describe_log_dirs(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.client.resources import Outcome
+from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
@@ -61,6 +62,7 @@ class UpgradeType(enum.IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
+@also_called()
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
     """The level that a feature shall have; 0 switches it off."""

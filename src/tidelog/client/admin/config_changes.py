@@ -227,7 +227,8 @@ def _alter_result(
     result: incremental.AlterConfigsResourceResponse | whole.AlterConfigsResourceResponse,
 ) -> ConfigResult:
     resource = _resource(result.resource_type, result.resource_name)
-    return ConfigResult(resource, error=error_from(result.error_code, result.error_message, str(resource)))
+    error = error_from(result.error_code, result.error_message, str(resource))
+    return ConfigResult(resource, error=error, remark=None if error else result.error_message or None)
 
 
 def _config_result(result: DescribeConfigsResult) -> ConfigResult:

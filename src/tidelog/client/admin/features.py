@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tidelog
 from tidelog.client.admin.cluster_resources import (
     FeatureMetadata,
     FeatureResult,
@@ -19,6 +18,7 @@ from tidelog.client.admin.cluster_resources import (
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import error_from
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.version import __version__
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -31,7 +31,7 @@ _UPGRADE_TYPES_SINCE = 1
 
 async def describe_features(cluster: Cluster, broker_id: int | None) -> FeatureMetadata:
     """See :meth:`AsyncAdmin.describe_features`."""
-    request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=tidelog.__version__)
+    request = ApiVersionsRequest(client_software_name="tidelog", client_software_version=__version__)
     if broker_id is None:
         response = await cluster.request_any(request, ApiVersionsResponse)
     else:

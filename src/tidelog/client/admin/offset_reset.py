@@ -18,10 +18,12 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
 from tidelog.client.leaders import split_by_leader
 from tidelog.client.resources import OffsetSpec
+from tidelog.client.spec_names import also_called
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
 
+@also_called()
 @dataclass(frozen=True, slots=True)
 class ToPlace:
     """The beginning or the end of each log."""
@@ -29,6 +31,7 @@ class ToPlace:
     spec: OffsetSpec
 
 
+@also_called()
 @dataclass(frozen=True, slots=True)
 class ToOffset:
     """The same offset in every partition."""
@@ -36,6 +39,7 @@ class ToOffset:
     offset: int
 
 
+@also_called()
 @dataclass(frozen=True, slots=True)
 class ToOffsets:
     """An offset for each partition; also says which partitions."""
@@ -43,6 +47,7 @@ class ToOffsets:
     offsets: Mapping[TopicPartition, int]
 
 
+@also_called()
 @dataclass(frozen=True, slots=True)
 class ToTime:
     """The first record that is at least as young as this."""
@@ -50,6 +55,7 @@ class ToTime:
     timestamp_ms: int
 
 
+@also_called()
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
     """So many records later than the committed offset, or earlier if negative."""

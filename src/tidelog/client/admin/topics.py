@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from tidelog.client.admin.quota_retry import Answer, until_admitted
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import error_from
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.resources import NewPartitions, NewTopic, TopicDescription, TopicResult
+from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, Uuid, uuid_to_text
 from tidelog.wire.messages.create_partitions import (
@@ -37,82 +39,121 @@ _DELETE_BY_STATE_SINCE = 6
 
 
 async def create_topics(
-    cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool
+    cluster: Cluster,
+    topics: Sequence[NewTopic],
+    *,
+    validate_only: bool,
+    retry_on_quota_violation: bool = True,
 ) -> list[TopicResult]:
     """See :meth:`AsyncAdmin.create_topics`."""
     deadline = cluster.deadline()
 
-    def build(version: int) -> CreateTopicsRequest:
-        return CreateTopicsRequest(
-            topics=[_creatable(topic, version) for topic in topics],
-            timeout_ms=deadline.remaining_ms,
-            validate_only=validate_only,
+    async def ask(wanted: Sequence[NewTopic]) -> Answer:
+        def build(version: int) -> CreateTopicsRequest:
+            return CreateTopicsRequest(
+                topics=[_creatable(topic, version) for topic in wanted],
+                timeout_ms=deadline.remaining_ms,
+                validate_only=validate_only,
+            )
+
+        response = await cluster.request_controller(
+            build, CreateTopicsResponse, lambda r: (topic.error_code for topic in r.topics), deadline
         )
+        results = [
+            TopicResult(
+                topic.name,
+                error_from(topic.error_code, topic.error_message, f"topic {topic.name!r}"),
+                _known(topic.topic_id),
+                topic.num_partitions,
+                topic.replication_factor,
+            )
+            for topic in response.topics
+        ]
+        return Answer(response.throttle_time_ms, results)
 
-    response = await cluster.request_controller(
-        build, CreateTopicsResponse, lambda r: (topic.error_code for topic in r.topics), deadline
-    )
-    return [
-        TopicResult(
-            topic.name,
-            error_from(topic.error_code, topic.error_message, f"topic {topic.name!r}"),
-            _known(topic.topic_id),
-            topic.num_partitions,
-            topic.replication_factor,
-        )
-        for topic in response.topics
-    ]
+    wanted: dict[str | Uuid, NewTopic] = {topic.name: topic for topic in topics}
+    if len(wanted) < len(topics):
+        # A topic that is named twice is the broker's to refuse.
+        return list((await ask(topics)).results)
+    return await until_admitted(cluster, wanted, ask, deadline, retry=retry_on_quota_violation)
 
 
-async def delete_topics(cluster: Cluster, topics: Sequence[str | Uuid]) -> list[TopicResult]:
+async def delete_topics(
+    cluster: Cluster, topics: Sequence[str | Uuid], *, retry_on_quota_violation: bool = True
+) -> list[TopicResult]:
     """See :meth:`AsyncAdmin.delete_topics`."""
     deadline = cluster.deadline()
 
-    def build(version: int) -> DeleteTopicsRequest:
-        if version >= _DELETE_BY_STATE_SINCE:
-            return DeleteTopicsRequest(
-                topics=[_deletable(topic) for topic in topics], timeout_ms=deadline.remaining_ms
-            )
-        names = [topic for topic in topics if isinstance(topic, str)]
-        if len(names) < len(topics):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "this broker is older than Kafka 2.8 and deletes topics by name only",
-            )
-        return DeleteTopicsRequest(topic_names=names, timeout_ms=deadline.remaining_ms)
-
-    response = await cluster.request_controller(
-        build, DeleteTopicsResponse, lambda r: (topic.error_code for topic in r.responses), deadline
-    )
-    return [
-        TopicResult(
-            topic.name or "",
-            error_from(
-                topic.error_code, topic.error_message, f"topic {topic.name or uuid_to_text(topic.topic_id)!r}"
-            ),
-            _known(topic.topic_id),
+    async def ask(wanted: Sequence[str | Uuid]) -> Answer:
+        response = await cluster.request_controller(
+            lambda version: _deletion(wanted, version, deadline),
+            DeleteTopicsResponse,
+            lambda r: (topic.error_code for topic in r.responses),
+            deadline,
         )
-        for topic in response.responses
-    ]
+        results = [
+            TopicResult(
+                topic.name or "",
+                error_from(
+                    topic.error_code,
+                    topic.error_message,
+                    f"topic {topic.name or uuid_to_text(topic.topic_id)!r}",
+                ),
+                _known(topic.topic_id),
+            )
+            for topic in response.responses
+        ]
+        return Answer(response.throttle_time_ms, results)
+
+    wanted = {topic: topic for topic in topics}
+    if len(wanted) < len(topics):
+        return list((await ask(topics)).results)
+    return await until_admitted(cluster, wanted, ask, deadline, retry=retry_on_quota_violation)
+
+
+def _deletion(topics: Sequence[str | Uuid], version: int, deadline: Deadline) -> DeleteTopicsRequest:
+    if version >= _DELETE_BY_STATE_SINCE:
+        return DeleteTopicsRequest(
+            topics=[_deletable(topic) for topic in topics], timeout_ms=deadline.remaining_ms
+        )
+    names = [topic for topic in topics if isinstance(topic, str)]
+    if len(names) < len(topics):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "this broker is older than Kafka 2.8 and deletes topics by name only",
+        )
+    return DeleteTopicsRequest(topic_names=names, timeout_ms=deadline.remaining_ms)
 
 
 async def create_partitions(
-    cluster: Cluster, totals: Mapping[str, int | NewPartitions], *, validate_only: bool
+    cluster: Cluster,
+    totals: Mapping[str, int | NewPartitions],
+    *,
+    validate_only: bool,
+    retry_on_quota_violation: bool = True,
 ) -> list[TopicResult]:
     """See :meth:`AsyncAdmin.create_partitions`."""
     deadline = cluster.deadline()
-    request = CreatePartitionsRequest(
-        topics=[_growing(name, wanted) for name, wanted in totals.items()],
-        timeout_ms=deadline.remaining_ms,
-        validate_only=validate_only,
-    )
-    response = await cluster.request_controller(
-        request, CreatePartitionsResponse, lambda r: (topic.error_code for topic in r.results), deadline
-    )
-    return [
-        TopicResult(topic.name, error_from(topic.error_code, topic.error_message, f"topic {topic.name!r}"))
-        for topic in response.results
-    ]
+
+    async def ask(names: Sequence[str]) -> Answer:
+        request = CreatePartitionsRequest(
+            topics=[_growing(name, totals[name]) for name in names],
+            timeout_ms=deadline.remaining_ms,
+            validate_only=validate_only,
+        )
+        response = await cluster.request_controller(
+            request, CreatePartitionsResponse, lambda r: (topic.error_code for topic in r.results), deadline
+        )
+        results = [
+            TopicResult(
+                topic.name, error_from(topic.error_code, topic.error_message, f"topic {topic.name!r}")
+            )
+            for topic in response.results
+        ]
+        return Answer(response.throttle_time_ms, results)
+
+    wanted: dict[str | Uuid, str] = {name: name for name in totals}
+    return await until_admitted(cluster, wanted, ask, deadline, retry=retry_on_quota_violation)
 
 
 async def list_topics(cluster: Cluster, *, include_internal: bool) -> list[TopicDescription]:

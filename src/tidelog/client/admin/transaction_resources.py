@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tidelog.client.metadata import Node
 from tidelog.client.resources import Outcome
+from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError, TidelogError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -104,6 +105,7 @@ class HangingTransactions:
     errors: tuple[KafkaError, ...] = ()
 
 
+@also_called(topic_partition="partition")
 @dataclass(frozen=True, slots=True)
 class AbortMarker:
     """The marker that ends a producer's transaction in one partition."""

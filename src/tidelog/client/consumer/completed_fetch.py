@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
 from tidelog.client.consumer.fetch_config import FetchConfig
+from tidelog.client.consumer.metrics import FetchTally
 from tidelog.client.consumer.partition_state import PartitionState
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -63,6 +64,8 @@ class CompletedFetch:
         "partition",
         "size_bytes",
         "state",
+        "taken",
+        "tally",
     )
 
     def __init__(
@@ -86,6 +89,9 @@ class CompletedFetch:
         self.error = error
         """Why there are no records: raised when the turn of this answer comes."""
         self.size_bytes = len(data)
+        self.taken = 0
+        """How many records were handed out."""
+        self.tally: FetchTally | None = None
         self._config = config
         self._data = data
         self._batches = list(_batches(data, partition)) if data else []
@@ -103,6 +109,10 @@ class CompletedFetch:
                 f"the batch at offset {fetch_offset} of {partition} is larger than a fetch may be: raise "
                 "fetch.max.bytes and max.partition.fetch.bytes"
             )
+
+    @property
+    def read_committed(self) -> bool:
+        return self._config.read_committed
 
     @property
     def is_drained(self) -> bool:

@@ -20,6 +20,7 @@ from tidelog.client.consumer.fetch_buffer import FetchBuffer
 from tidelog.client.consumer.fetch_collector import FetchCollector
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk
+from tidelog.client.consumer.metrics import FetchStats, FetchTally
 from tidelog.client.consumer.partition_state import PartitionState
 from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.errors import ClientError, error_code
@@ -56,12 +57,14 @@ class FetchAnswers:
         config: FetchConfig,
         buffer: FetchBuffer,
         collector: FetchCollector,
+        stats: FetchStats,
     ) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self._config = config
         self._buffer = buffer
         self._collector = collector
+        self._stats = stats
         self._loop = asyncio.get_running_loop()
 
     def accept(
@@ -69,6 +72,7 @@ class FetchAnswers:
     ) -> None:
         """Keep what came, and take over leaders that errors name (KIP-951)."""
         hints: dict[TopicPartition, LeaderHint] = {}
+        tally = FetchTally(self._stats)
         for name, topic_id, partitions in result.topics:
             topic = session.topic_names.get(topic_id) if topic_id is not None else name
             if topic is None:
@@ -80,7 +84,7 @@ class FetchAnswers:
                 if ask is None:
                     session.failed()
                     continue
-                self._accept_partition(partition, ask, fetched)
+                self._accept_partition(partition, ask, fetched, tally)
                 if fetched.error_code and fetched.current_leader is not None:
                     hints[partition] = LeaderHint(*fetched.current_leader)
         if hints:
@@ -90,7 +94,7 @@ class FetchAnswers:
                     self._retry_now(partition)
 
     def _accept_partition(
-        self, partition: TopicPartition, ask: PartitionAsk, fetched: FetchedPartition
+        self, partition: TopicPartition, ask: PartitionAsk, fetched: FetchedPartition, tally: FetchTally
     ) -> None:
         state = self._subscription.find(partition)
         if state is None or not state.has_valid_position:
@@ -118,7 +122,10 @@ class FetchAnswers:
         records = fetched.records
         if records:
             assert isinstance(records, memoryview | bytes)
-            self._keep(partition, state, ask, records, fetched, position.offset_epoch)
+            kept = self._keep(partition, state, ask, records, fetched, position.offset_epoch)
+            if kept.error is None:
+                tally.begin()
+                kept.tally = tally
 
     def _keep(
         self,
@@ -128,7 +135,7 @@ class FetchAnswers:
         records: memoryview | bytes,
         fetched: FetchedPartition,
         offset_epoch: int,
-    ) -> None:
+    ) -> CompletedFetch:
         aborted = fetched.aborted_transactions
         try:
             fetch = CompletedFetch(
@@ -137,6 +144,7 @@ class FetchAnswers:
         except (CorruptRecordError, ClientError) as error:
             fetch = CompletedFetch(partition, state, ask.fetch_offset, self._config, error=error)
         self._buffer.add(fetch)
+        return fetch
 
     def _partition_failed(
         self, partition: TopicPartition, state: PartitionState, ask: PartitionAsk, code: ErrorCode

@@ -13,6 +13,7 @@ from collections import deque
 from tidelog.client.consumer.completed_fetch import CompletedFetch
 from tidelog.client.consumer.errors import OffsetOutOfRangeError
 from tidelog.client.consumer.fetch_buffer import FetchBuffer
+from tidelog.client.consumer.metrics import FetchStats
 from tidelog.client.consumer.partition_state import FetchPosition
 from tidelog.client.consumer.reset_strategy import NONE
 from tidelog.client.consumer.subscription_state import SubscriptionState
@@ -27,15 +28,16 @@ logger = logging.getLogger(__name__)
 class FetchCollector:
     """Hands out what is buffered, and tells what must be told."""
 
-    def __init__(self, subscription: SubscriptionState, buffer: FetchBuffer) -> None:
-        self.records = 0
-        """How many were handed out."""
+    def __init__(
+        self, subscription: SubscriptionState, buffer: FetchBuffer, stats: FetchStats | None = None
+    ) -> None:
         self.collected: dict[TopicPartition, FetchPosition] = {}
         """Where the partitions of the last ``take`` stood before it."""
         self.has_room = False
         """Whether something was used up since this was last cleared, so that more can be fetched."""
         self._subscription = subscription
         self._buffer = buffer
+        self._stats = FetchStats() if stats is None else stats
         self._errors: deque[Exception] = deque()
 
     @property
@@ -72,7 +74,6 @@ class FetchCollector:
                 records += taken
             else:
                 records = taken
-        self.records += len(records)
         return records
 
     def take_columns(
@@ -94,7 +95,7 @@ class FetchCollector:
                 raise
             if columns.rows:
                 found.append((fetch.partition, columns))
-                self.records += columns.rows
+                self._count(fetch, columns.rows)
             if not self._moved_on(fetch):
                 break  # a batch that cannot be read: the next call raises
         return found
@@ -104,17 +105,26 @@ class FetchCollector:
             self._raise_or_reset(fetch)
             return []
         records = fetch.take(max_records)
+        self._count(fetch, len(records))
         self._moved_on(fetch)
         return records
 
     def _moved_on(self, fetch: CompletedFetch) -> bool:
         """Move the position behind what was taken; whether that was all of it."""
         fetch.state.advance(fetch.next_offset, fetch.last_epoch)
+        self._stats.note_place(fetch.state, read_committed=fetch.read_committed)
         if not fetch.is_drained:
             return False
         self._buffer.remove(fetch)
         self.has_room = True
+        if fetch.tally is not None:
+            fetch.tally.drained(fetch.partition.topic, fetch.taken, fetch.size_bytes)
         return True
+
+    def _count(self, fetch: CompletedFetch, records: int) -> None:
+        fetch.taken += records
+        self._stats.all.records += records
+        self._stats.topic(fetch.partition.topic).records += records
 
     def _raise_or_reset(self, fetch: CompletedFetch) -> None:
         """An answer without records has its turn: apply auto.offset.reset, or tell the application."""

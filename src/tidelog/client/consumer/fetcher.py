@@ -32,12 +32,12 @@ from tidelog.client.consumer.fetch_collector import FetchCollector
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.fetch_request import LOWEST_VERSION, NAMES_UNTIL, encode_fetch_request
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk, SessionRequest
+from tidelog.client.consumer.metrics import FetchStats
 from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.partition_state import LeaderAndEpoch, PartitionState
 from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.errors import ClientError, is_retriable
 from tidelog.client.metadata import ClusterMetadata
-from tidelog.client.metrics import Latency
 from tidelog.client.node_connections import MAIN
 from tidelog.errors import KafkaError, TidelogError, WireError
 from tidelog.ids import ZERO_UUID, TopicPartition
@@ -70,19 +70,6 @@ class _Sent(NamedTuple):
     answer: asyncio.Future[Body]
 
 
-class FetchStats:
-    """What the fetcher has done, for metrics."""
-
-    __slots__ = ("bytes_fetched", "failed", "latency_ms", "requests", "responses")
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.responses = 0
-        self.failed = 0
-        self.bytes_fetched = 0
-        self.latency_ms = Latency()
-
-
 class Fetcher:
     """Keeps the fetch buffer of one consumer filled."""
 
@@ -97,8 +84,8 @@ class Fetcher:
         self._ongoing_errors = ongoing_errors or OngoingErrors()
         self.buffer = FetchBuffer(config)
         self.stats = FetchStats()
-        self.collector = FetchCollector(subscription, self.buffer)
-        self._answers = FetchAnswers(cluster, subscription, config, self.buffer, self.collector)
+        self.collector = FetchCollector(subscription, self.buffer, self.stats)
+        self._answers = FetchAnswers(cluster, subscription, config, self.buffer, self.collector, self.stats)
         self._cluster = cluster
         self._subscription = subscription
         self._config = config
@@ -332,8 +319,8 @@ class Fetcher:
             return
         self._ongoing_errors.over(f"fetching from broker {sent.node}")
         self.stats.responses += 1
-        self.stats.bytes_fetched += len(body)
         self.stats.latency_ms.record((self._loop.time() - sent.sent_at) * 1000)
+        self.stats.throttle_ms.record(result.throttle_time_ms)
         self._cluster.throttle(sent.node, result.throttle_time_ms, sent.channel)
         if sent.session.accept(result.error_code, result.session_id):
             self._answers.accept(sent.session, sent.asked, result)

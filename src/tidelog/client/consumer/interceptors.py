@@ -34,14 +34,14 @@ class ConsumerInterceptors:
     """A chain of interceptors as one."""
 
     def __init__(self, chain: Sequence[ConsumerInterceptor] = ()) -> None:
-        self._chain = tuple(each() if isinstance(each, type) else each for each in chain)
+        self.chain = tuple(each() if isinstance(each, type) else each for each in chain)
 
     def __bool__(self) -> bool:
-        return bool(self._chain)
+        return bool(self.chain)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """What the chain makes of ``records``."""
-        for interceptor in self._chain:
+        for interceptor in self.chain:
             try:
                 records = interceptor.on_consume(records)
             except Exception:
@@ -50,7 +50,7 @@ class ConsumerInterceptors:
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Tell all of them what was committed."""
-        for interceptor in self._chain:
+        for interceptor in self.chain:
             try:
                 interceptor.on_commit(offsets)
             except Exception:
@@ -58,7 +58,7 @@ class ConsumerInterceptors:
 
     def close(self) -> None:
         """Close all of them."""
-        for interceptor in self._chain:
+        for interceptor in self.chain:
             try:
                 interceptor.close()
             except Exception:

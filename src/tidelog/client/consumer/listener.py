@@ -1,20 +1,16 @@
-"""Calls back the application when its partitions change.
+"""What an application is told of when its partitions change, and where that runs.
 
 A listener's methods may be plain or ``async``. They are called inside ``poll`` (and ``close``), in the
 application's own thread for ``Consumer``: a listener may commit, seek, pause and ask for positions.
-``RebalanceCallbacks`` is what a group membership calls; it knows where listeners have to run.
+``rebalance_callbacks`` calls them for a group membership.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING
 
 from tidelog.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from tidelog.client.consumer.subscription_state import SubscriptionState
 
 Call = Callable[[], object]
 Runner = Callable[[Call], Awaitable[None]]
@@ -44,30 +40,3 @@ async def run_here(call: Call) -> None:
     result = call()
     if inspect.isawaitable(result):
         await result
-
-
-class RebalanceCallbacks:
-    """The subscription's listener, called where it must run; without one nothing happens.
-
-    An exception of the listener passes through to the membership, which finishes the rebalance and lets
-    ``poll`` raise it, as Kafka does.
-    """
-
-    def __init__(self, subscription: SubscriptionState, run: Runner = run_here) -> None:
-        self._subscription = subscription
-        self._run = run
-
-    async def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        listener = self._subscription.listener
-        if listener is not None:
-            await self._run(lambda: listener.on_partitions_assigned(partitions))
-
-    async def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        listener = self._subscription.listener
-        if listener is not None:
-            await self._run(lambda: listener.on_partitions_revoked(partitions))
-
-    async def lost(self, partitions: Collection[TopicPartition]) -> None:
-        listener = self._subscription.listener
-        if listener is not None:
-            await self._run(lambda: listener.on_partitions_lost(partitions))

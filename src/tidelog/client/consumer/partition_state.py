@@ -20,6 +20,7 @@ from typing import NamedTuple, SupportsIndex
 
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.reset_strategy import ResetStrategy
+from tidelog.client.metrics import LowStat, Stat
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 
 
@@ -88,7 +89,9 @@ class PartitionState:
         "fetch_state",
         "generation",
         "high_watermark",
+        "lag",
         "last_stable_offset",
+        "lead",
         "log_start_offset",
         "paused",
         "pending_revocation",
@@ -113,6 +116,8 @@ class PartitionState:
         self.retry_at = 0.0
         self.failures = 0
         self.generation = 0
+        self.lag = Stat()
+        self.lead = LowStat()
 
     @property
     def is_fetchable(self) -> bool:

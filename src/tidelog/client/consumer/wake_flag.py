@@ -13,8 +13,7 @@ class WakeFlag:
     ``clear`` before looking, ``wait`` after: what is told in between is not missed.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._told = False
         self._waiter: asyncio.Future[None] | None = None
         self._thread_waits = False
@@ -51,8 +50,9 @@ class WakeFlag:
             # Even so give others a turn: a poll that never waits must not starve the loop.
             await asyncio.sleep(0)
             return
-        waiter = self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(seconds, _release, waiter)
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, _release, waiter)
         try:
             await waiter
         finally:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.group.group_offsets import Offsets, may_pass
+from tidelog.client.group.group_offsets import Commit, Offsets, may_pass
 from tidelog.client.options import ClientConfig
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 
 logger = logging.getLogger(__name__)
-
-CommitOnce = Callable[[Offsets, Deadline], Coroutine[Any, Any, None]]
 
 
 class AutoCommit:
@@ -30,7 +27,7 @@ class AutoCommit:
         self,
         config: ClientConfig,
         subscription: SubscriptionState,
-        commit: CommitOnce,
+        commit: Commit,
         on_commit: Callable[[Offsets], None],
     ) -> None:
         """``commit`` makes one attempt; ``on_commit`` is told of those that succeed."""

@@ -131,7 +131,7 @@ class ClassicMember:
                 return await self._join_once()
             except TidelogError as error:
                 logger.debug("joining group %s: %s", self._link.group_id, error)
-                self._metrics.failed_rebalances.add()
+                self._metrics.failed_rebalances += 1
                 foreseen = isinstance(error, KafkaError) and error.code in _AT_ONCE
                 if not foreseen and not is_retriable(error):
                     raise
@@ -150,7 +150,7 @@ class ClassicMember:
         asking = self._link.ask(
             self._join_request(sent), JoinGroupResponse, Deadline(waits_ms), waits_ms=waits_ms
         )
-        response = await metrics.timed(metrics.joins, metrics.join_ms, asking)
+        response = await metrics.timed(metrics.join_ms, asking, lambda answer: not answer.error_code)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(member_id=response.member_id)
             self._rejoin_reason = f"need to re-join with the given member-id: {response.member_id}"
@@ -188,7 +188,8 @@ class ClassicMember:
         )
         waits_ms = self._config.int("request.timeout.ms")
         asking = self._link.ask(request, SyncGroupResponse, Deadline(waits_ms), waits_ms=waits_ms)
-        response = await self._metrics.timed(self._metrics.syncs, self._metrics.sync_ms, asking)
+        metrics = self._metrics
+        response = await metrics.timed(metrics.sync_ms, asking, lambda answer: not answer.error_code)
         self._check(response.error_code, sent, "SyncGroup")
         self._check_protocol_type(response.protocol_type)
         if response.protocol_name is not None and response.protocol_name != sent.protocol:
@@ -201,7 +202,7 @@ class ClassicMember:
         self.state = MemberState.STABLE
         self.rejoin_needed = False
         self._rejoin_reason = ""
-        self._metrics.rebalance_ended()
+        metrics.rebalance_ended()
         return response.assignment
 
     def _join_request(self, generation: Generation) -> JoinGroupRequest:

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.group.assignor import Assignor, RebalanceProtocol, Subscription
 from tidelog.client.group.assignors import assignors_from, common_protocol
-from tidelog.client.group.auto_commit import AutoCommit
 from tidelog.client.group.classic_member import THROWN_OUT, ClassicMember
 from tidelog.client.group.consumer_protocol import decode_assignment, encode_subscription
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.errors import commit_during_rebalance, fenced, kicked_out, not_a_member
 from tidelog.client.group.generation import Generation, MemberState
 from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, Offsets
-from tidelog.client.group.handover import Handover, failure_of
+from tidelog.client.group.handover import failure_of
 from tidelog.client.group.leader import Leader
+from tidelog.client.group.member_offsets import MemberOffsets
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.retry import Deadline
@@ -42,8 +42,8 @@ from tidelog.wire.messages.join_group import JoinGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
-    from tidelog.client.consumer.listener import RebalanceCallbacks
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
     from tidelog.client.consumer.subscription_state import SubscriptionState
     from tidelog.client.metadata import ClusterMetadata
     from tidelog.client.options import ClientConfig
@@ -65,7 +65,6 @@ class ClassicMembership:
         self._joining: asyncio.Task[bytes] | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
-        self._on_commit: Callable[[Offsets], None] = lambda offsets: None
 
     def start(
         self,
@@ -79,11 +78,12 @@ class ClassicMembership:
         self._callbacks = callbacks
         self._link = CoordinatorLink(cluster, self._group_id)
         self._link.on_found = self._tell
-        metrics = GroupMetrics(cluster.metrics)
+        metrics = GroupMetrics(cluster.metrics, callbacks.times, lambda: len(subscription.assignment))
         self._member = ClassicMember(config, self._link, self, metrics, self._tell)
-        self._offsets = GroupOffsets(self._link, config, metrics)
-        self._auto_commit = AutoCommit(config, subscription, self._commit_once, self._committed_alone)
-        self._handover = Handover(subscription, self._commit_leaving, self._committed_alone)
+        self._group_offsets = GroupOffsets(self._link, config, metrics)
+        self._offsets = MemberOffsets(self._group_offsets, subscription, config, self._commit_once)
+        self._auto_commit = self._offsets.auto
+        self._handover = self._offsets.handover
         self._leader = Leader(
             cluster,
             subscription,
@@ -96,7 +96,7 @@ class ClassicMembership:
         self._wake = wake
 
     def subscribe_commits(self, told: Callable[[Offsets], None]) -> None:
-        self._on_commit = told
+        self._offsets.subscribe(told)
 
     def poll(self, now: float) -> None:
         self._member.heartbeats.polled()
@@ -292,25 +292,18 @@ class ClassicMembership:
     # Offsets
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
-        if offsets:
-            await self._offsets.retry(lambda: self._commit_once(offsets, deadline), deadline)
-
-    async def _commit_leaving(self, offsets: Offsets, deadline: Deadline) -> None:
-        await self._offsets.retry(lambda: self._commit_once(offsets, deadline), deadline, is_leaving=True)
+        await self._offsets.commit(offsets, deadline)
 
     async def fetch_committed(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._offsets.fetch(NOBODY, partitions, deadline)
-
-    def _committed_alone(self, offsets: Offsets) -> None:
-        self._on_commit(offsets)
+        return await self._offsets.fetch(partitions, deadline)
 
     async def _commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
         sent = self._member.generation
         committer = self._committer(sent)
         try:
-            await self._offsets.commit(committer, offsets, deadline)
+            await self._group_offsets.commit(committer, offsets, deadline)
         except KafkaError as error:
             raise self._refused(error, sent) from error
 

@@ -17,12 +17,12 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client.group.auto_commit import AutoCommit
 from tidelog.client.group.consumer_member import ConsumerMember, HeartbeatAssignment, MemberPhase
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.errors import kicked_out, not_a_member
 from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, Offsets
-from tidelog.client.group.handover import Handover, failure_of
+from tidelog.client.group.handover import failure_of
+from tidelog.client.group.member_offsets import MemberOffsets
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.group.topic_names import TopicNames
@@ -32,8 +32,8 @@ from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
-    from tidelog.client.consumer.listener import RebalanceCallbacks
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
     from tidelog.client.consumer.subscription_state import SubscriptionState
     from tidelog.client.options import ClientConfig
 
@@ -54,7 +54,6 @@ class ConsumerMembership:
         self._carried_out: HeartbeatAssignment | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
-        self._on_commit: Callable[[Offsets], None] = lambda offsets: None
 
     def start(
         self,
@@ -70,18 +69,19 @@ class ConsumerMembership:
         self._callbacks = callbacks
         self._link = CoordinatorLink(cluster, self._group_id)
         self._link.on_found = self._tell
-        self._metrics = GroupMetrics(cluster.metrics)
+        self._metrics = GroupMetrics(cluster.metrics, callbacks.times, lambda: len(subscription.assignment))
         self._member = ConsumerMember(config, self._link, subscription, self._metrics, self._tell)
         self._names = TopicNames(cluster, config.int("retry.backoff.max.ms"), self._tell)
-        self._offsets = GroupOffsets(self._link, config, self._metrics)
-        self._auto_commit = AutoCommit(config, subscription, self._commit_once, self._committed_alone)
-        self._handover = Handover(subscription, self._commit_leaving, self._committed_alone)
+        self._group_offsets = GroupOffsets(self._link, config, self._metrics)
+        self._offsets = MemberOffsets(self._group_offsets, subscription, config, self._commit_once)
+        self._auto_commit = self._offsets.auto
+        self._handover = self._offsets.handover
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
     def subscribe_commits(self, told: Callable[[Offsets], None]) -> None:
-        self._on_commit = told
+        self._offsets.subscribe(told)
 
     def poll(self, now: float) -> None:
         self._member.polled()
@@ -183,23 +183,16 @@ class ConsumerMembership:
     # Offsets
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
-        if offsets:
-            await self._offsets.retry(lambda: self._commit_once(offsets, deadline), deadline)
-
-    async def _commit_leaving(self, offsets: Offsets, deadline: Deadline) -> None:
-        await self._offsets.retry(lambda: self._commit_once(offsets, deadline), deadline, is_leaving=True)
+        await self._offsets.commit(offsets, deadline)
 
     async def fetch_committed(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._offsets.fetch(NOBODY, partitions, deadline)
-
-    def _committed_alone(self, offsets: Offsets) -> None:
-        self._on_commit(offsets)
+        return await self._offsets.fetch(partitions, deadline)
 
     async def _commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
         try:
-            await self._offsets.commit(self._committer(), offsets, deadline)
+            await self._group_offsets.commit(self._committer(), offsets, deadline)
         except KafkaError as error:
             if error.code is ErrorCode.STALE_MEMBER_EPOCH:
                 self._member.subscription_changed()  # a heartbeat brings the new epoch

@@ -50,6 +50,7 @@ _GOES_AWAY = frozenset(
 )
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Commit = Callable[[Offsets, Deadline], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class GroupOffsets:
         """Commit once; raises the first refusal, and takes notice of coordinators that have moved."""
         request = _commit_request(self._link.group_id, committer, offsets)
         asking = self._link.ask(request, OffsetCommitResponse, deadline, max_version=_TOPIC_NAMES_UNTIL)
-        response = await self._metrics.timed(self._metrics.commits, self._metrics.commit_ms, asking)
+        response = await self._metrics.timed(self._metrics.commit_ms, asking)
         denied: list[str] = []
         for topic in response.topics:
             for each in topic.partitions:

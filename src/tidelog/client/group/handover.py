@@ -6,11 +6,10 @@ Used by both memberships; all calls happen inside ``ensure_active`` and ``leave`
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
 
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.group.group_offsets import Offsets
+from tidelog.client.group.group_offsets import Commit, Offsets
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
@@ -19,7 +18,6 @@ logger = logging.getLogger(__name__)
 
 PartitionCollection = Collection[TopicPartition]
 Tell = Callable[[PartitionCollection], Awaitable[None]]
-Commit = Callable[[Offsets, Deadline], Coroutine[Any, Any, None]]
 
 
 class Handover:

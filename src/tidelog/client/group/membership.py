@@ -7,7 +7,7 @@ after which ``ensure_active`` may join again; ``close`` last.
 
 The assignment in ``SubscriptionState`` changes, and listeners are called, inside ``ensure_active`` and
 ``leave`` only. Background tasks (heartbeats) set flags that the next ``ensure_active`` acts on.
-``membership_for`` chooses by the options ``group.id`` and ``group.protocol``.
+``membership_choice`` makes the one that a consumer's options ask for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
-    from tidelog.client.consumer.listener import RebalanceCallbacks
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
     from tidelog.client.consumer.subscription_state import SubscriptionState
     from tidelog.client.group.group_offsets import Offsets
     from tidelog.client.options import ClientConfig
@@ -138,16 +138,3 @@ class NoGroup:
         return KafkaError(
             ErrorCode.INVALID_GROUP_ID, f"a consumer without group.id cannot {what}: set group.id"
         )
-
-
-def membership_for(config: ClientConfig) -> GroupMembership:
-    """The membership that a consumer's options ask for."""
-    if config.optional_str("group.id") is None:
-        return NoGroup()
-    if config.str("group.protocol") == "consumer":
-        from tidelog.client.group.consumer_membership import ConsumerMembership
-
-        return ConsumerMembership(config)
-    from tidelog.client.group.classic_membership import ClassicMembership
-
-    return ClassicMembership(config)

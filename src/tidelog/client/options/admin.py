@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidelog.client.options.common import (
     CLIENT,
     DEFAULT_API_TIMEOUT_MS,
+    METRICS,
     NETWORK,
     NO_LIMIT,
     connections_max_idle_ms,
@@ -26,6 +27,7 @@ _CALLS = (
 
 SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Client": (*CLIENT, *_CALLS),
+    "Metrics": METRICS,
     "Network": (*NETWORK, connections_max_idle_ms(300_000)),
     "Security": (*PROTOCOL, *TLS, *SASL),
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.client.options import admin, consumer, producer
-from tidelog.client.options.foreign_names import advice
+from tidelog.client.options.foreign_names import OLD_VALUES, advice
 from tidelog.client.options.rules import ADMIN_RULES, CONSUMER_RULES, PRODUCER_RULES, Rule
 from tidelog.client.options.unsupported import UNSUPPORTED_NAMES
 from tidelog.errors import ConfigError
@@ -76,7 +76,7 @@ class ClientConfig(TypedValues, Mapping[str, object]):
             try:
                 values[name] = _read(kind.options[name], value)
             except BadValueError as error:
-                problems.append(_explain(kind.options[name], error))
+                problems.append(_explain(kind.options[name], error, value))
         if problems:
             raise ConfigError("; ".join(problems))
         given = frozenset(raw)
@@ -137,7 +137,8 @@ def _unknown(kind: ClientKind, written: str) -> str:
     near = suggest(name, kind.options)
     if near is not None and "_" in written:
         near = near.replace(".", "_")
-    return f"a {kind.name} has no option {written}" + (f"; did you mean {near}?" if near else "")
+    where = "docs/reference/client-configuration.md lists them"
+    return f"a {kind.name} has no option {written}; " + (f"did you mean {near}?" if near else where)
 
 
 def _misplaced(kind: ClientKind, given: Sequence[object]) -> str:
@@ -197,7 +198,10 @@ def _article(option: Option) -> str:
     }.get(option.type.name, "a str")
 
 
-def _explain(option: Option, error: BadValueError) -> str:
+def _explain(option: Option, error: BadValueError, value: object) -> str:
+    today = OLD_VALUES.get((option.name, str(value).strip().lower()))
+    if today is not None:
+        return f"{option.name} {value} was its name before Kafka 0.9: it is {today}"
     text = "Invalid value for configuration " + option.name if option.sensitive else str(error).rstrip(".")
     allowed = option.bounds()
     return f"{text} (allowed: {allowed})" if allowed and allowed not in text else text

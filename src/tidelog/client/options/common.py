@@ -162,6 +162,42 @@ NETWORK = (
     ),
 )
 
+METRICS = (
+    option(
+        "metric.reporters",
+        "list",
+        (),
+        "Objects that are told of all figures of `metrics()` (`MetricsReporter`): instances, classes or "
+        "dotted names of classes.",
+        distinct_items(),
+        importance="low",
+    ),
+    option(
+        "enable.metrics.push",
+        "boolean",
+        True,
+        "Whether this client sends brokers those of its figures that the cluster's administrator has "
+        "subscribed to (KIP-714). Brokers without that are not asked.",
+        importance="low",
+    ),
+    option(
+        "metrics.sample.window.ms",
+        "long",
+        30_000,
+        "How long a window of rates, averages and maxima is.",
+        at_least(0),
+        importance="low",
+    ),
+    option(
+        "metrics.num.samples",
+        "int",
+        2,
+        "Over how many windows they are told, the last of which is not over yet.",
+        at_least(1),
+        importance="low",
+    ),
+)
+
 
 def connections_max_idle_ms(default: int) -> Option:
     """The option, whose default differs between clients."""

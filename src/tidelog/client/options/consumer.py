@@ -7,6 +7,7 @@ import re
 from tidelog.client.options.common import (
     CLIENT,
     DEFAULT_API_TIMEOUT_MS,
+    METRICS,
     NETWORK,
     connections_max_idle_ms,
     not_empty,
@@ -218,6 +219,7 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Fetching": _FETCHING,
     "Records": _RECORDS,
     "Topics": _TOPICS,
+    "Metrics": METRICS,
     "Network": (*NETWORK, connections_max_idle_ms(540_000)),
     "Security": (*PROTOCOL, *TLS, *SASL),
 }

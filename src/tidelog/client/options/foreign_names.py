@@ -1,8 +1,8 @@
-"""Names that other Python clients have for options: what Tidelog calls the same, or does instead.
+"""Names that other clients have for options: what Tidelog calls the same, or does instead.
 
-kafka-python, aiokafka and confluent-kafka (librdkafka) have names of their own beside Kafka's. Nobody's name
-is honoured but Kafka's; whoever brings one of these is told the way. ``client_config`` asks, for names that
-no option table has.
+kafka-python, aiokafka and confluent-kafka (librdkafka) have names of their own beside Kafka's, and so had
+Kafka's own clients before 0.9. Nobody's name is honoured but those of today's Kafka; whoever brings one of
+these is told the way. ``client_config`` asks, for names that no option table has.
 
 Invariant: no name here is one of ours, and every option that an advice names exists; a test checks both.
 """
@@ -14,34 +14,79 @@ import re
 _NEGOTIATED = "versions are negotiated with each broker: leave it out"
 _CALLBACK_PER_RECORD = "give `on_delivery` to each `send`"
 _LOGGING = "Python's logging under `tidelog` says what it does: leave it out"
-_PEM_KEYSTORE = "{ssl.keystore.location} is one PEM file with the key and the certificates"
+_PEM_KEYSTORE = "{ssl.keystore.location} is one file with the key and the certificates, PEM or PKCS12"
 _NOT_SEEN = "the end of a partition is what `end_offsets` tells: leave it out"
 _BYTES_NOT_RECORDS = "{buffer.memory} bounds what is buffered, in bytes"
 
+_KEYTAB_IN_JAAS = "keytab and principal are those of {sasl.jaas.config}"
+_NO_PROXY = "proxies are not supported: name brokers that can be reached in {bootstrap.servers}"
+_BY_ITSELF = "the client sees to it: leave it out"
+_MAPPING_FIRST = "the mapping comes first and has no name, as in `Producer({'linger.ms': 5})`"
+_TOPICS = "topics are given to `subscribe`, `assign` and `send`"
+_IN_THE_CLUSTER = (
+    "offsets are kept in the cluster: leave it out (`tidelog groups import-zookeeper` carries old ones over)"
+)
+_NO_ZOOKEEPER = "consumers do not speak to ZooKeeper any more: leave it out"
+_BROKERS_NOT_ZOOKEEPER = (
+    "consumers ask brokers, not ZooKeeper: name them in {bootstrap.servers} "
+    "(`tidelog groups import-zookeeper` carries offsets over)"
+)
+_JOINING = "{session.timeout.ms} and {max.poll.interval.ms} bound how long a group waits for a member"
+_FETCHED_AHEAD = "{fetch.max.bytes} and {max.partition.fetch.bytes} bound what is fetched ahead"
+
 FOREIGN_NAMES: dict[str, str] = {
+    # what anybody may write
+    "brokers": "it is {bootstrap.servers}",
+    "compression": "it is {compression.type}",
+    "conf": _MAPPING_FIRST,
+    "config": _MAPPING_FIRST,
+    "configs": _MAPPING_FIRST,
+    "group": "it is {group.id}",
+    "hosts": "it is {bootstrap.servers}",
+    "options": _MAPPING_FIRST,
+    "servers": "it is {bootstrap.servers}",
+    "topic": _TOPICS,
+    "topics": _TOPICS,
     # kafka-python and aiokafka
     "api.version": _NEGOTIATED,
     "api.version.auto.timeout.ms": _NEGOTIATED,
+    "bootstrap.timeout.ms": "each call has its own limit of time: leave it out",
     "consumer.timeout.ms": "`records(timeout=…)` ends after so many seconds without records",
     "default.offset.commit.callback": "give `callback` to `commit_nowait`",
+    "enable.incremental.fetch.sessions": _BY_ITSELF,
+    "kafka.client": _BY_ITSELF,
     "loop": "the running loop is used: leave it out",
+    "max.batch.size": "it is {batch.size}",
+    "metric.group.prefix": "`metrics()` returns all figures: leave it out",
+    "metrics.enabled": "`metrics()` returns all figures: leave it out",
     "partitioner": "it is {partitioner.class}",
+    "proxy.url": _NO_PROXY,
+    "rebalance.timeout.ms": "it is {max.poll.interval.ms}",
+    "receive.message.max.bytes": _BY_ITSELF,
+    "sasl.kerberos.domain.name": "tickets are for the host in {bootstrap.servers}: leave it out",
+    "sasl.kerberos.name": "tickets are for {sasl.kerberos.service.name} and the broker's host",
     "sasl.oauth.token.provider": "it is {sasl.login.callback.handler.class}, a function that returns a token",
     "sasl.plain.password": "it is {sasl.password}",
     "sasl.plain.username": "it is {sasl.username}",
+    "selector": _BY_ITSELF,
+    "socket.options": "{send.buffer.bytes} and {receive.buffer.bytes} are what can be set of sockets",
+    "socks5.proxy": _NO_PROXY,
     "ssl.cafile": "it is {ssl.truststore.location}",
     "ssl.certfile": _PEM_KEYSTORE,
     "ssl.check.hostname": "{ssl.endpoint.identification.algorithm} set to '' switches the check off",
     "ssl.ciphers": "it is {ssl.cipher.suites}",
     "ssl.context": "{ssl.truststore.location}, {ssl.keystore.location} and the like say what it would hold",
+    "ssl.crlfile": "revoked certificates are not looked up; {ssl.truststore.location} says who is trusted",
     "ssl.keyfile": _PEM_KEYSTORE,
     "ssl.password": "it is {ssl.key.password}",
     # confluent-kafka
     "api.version.request": _NEGOTIATED,
+    "auto.commit.enable": "it is {enable.auto.commit}",
     "batch.num.messages": "{batch.size} bounds a batch, in bytes",
     "broker.version.fallback": _NEGOTIATED,
     "compression.codec": "it is {compression.type}",
     "debug": _LOGGING,
+    "default.topic.config": "its options stand beside the others",
     "delivery.report.only.error": _CALLBACK_PER_RECORD,
     "enable.auto.offset.store": "set {enable.auto.commit} to false and `commit` what is done",
     "enable.partition.eof": _NOT_SEEN,
@@ -50,6 +95,7 @@ FOREIGN_NAMES: dict[str, str] = {
     "error.cb": "errors are raised, and logged under `tidelog`: leave it out",
     "fetch.message.max.bytes": "it is {max.partition.fetch.bytes}",
     "fetch.wait.max.ms": "it is {fetch.max.wait.ms}",
+    "log.cb": _LOGGING,
     "log.level": _LOGGING,
     "logger": _LOGGING,
     "max.in.flight": "it is {max.in.flight.requests.per.connection}",
@@ -57,13 +103,20 @@ FOREIGN_NAMES: dict[str, str] = {
     "message.send.max.retries": "it is {retries}",
     "message.timeout.ms": "it is {delivery.timeout.ms}",
     "metadata.broker.list": "it is {bootstrap.servers}",
+    "oauth.cb": "it is {sasl.login.callback.handler.class}, a function that returns a token",
     "on.commit": "give `callback` to `commit_nowait`",
     "on.delivery": _CALLBACK_PER_RECORD,
     "queue.buffering.max.kbytes": _BYTES_NOT_RECORDS,
     "queue.buffering.max.messages": _BYTES_NOT_RECORDS,
     "queue.buffering.max.ms": "it is {linger.ms}",
+    "queued.max.messages.kbytes": _FETCHED_AHEAD,
+    "queued.min.messages": _FETCHED_AHEAD,
     "request.required.acks": "it is {acks}",
+    "sasl.kerberos.keytab": _KEYTAB_IN_JAAS,
+    "sasl.kerberos.principal": _KEYTAB_IN_JAAS,
     "sasl.mechanisms": "it is {sasl.mechanism}",
+    "socket.keepalive.enable": _BY_ITSELF,
+    "socket.nagle.disable": _BY_ITSELF,
     "socket.timeout.ms": "it is {request.timeout.ms}",
     "ssl.ca.location": "it is {ssl.truststore.location}",
     "ssl.ca.pem": "it is {ssl.truststore.certificates}",
@@ -73,14 +126,40 @@ FOREIGN_NAMES: dict[str, str] = {
     "ssl.key.pem": "it is {ssl.keystore.key}",
     "statistics.interval.ms": "`metrics()` returns all figures: leave it out",
     "stats.cb": "`metrics()` returns all figures: leave it out",
+    "throttle.cb": _BY_ITSELF,
     "topic.metadata.refresh.interval.ms": "it is {metadata.max.age.ms}",
+    # Kafka's clients before 0.9, where the names above do not have it already
+    "compressed.topics": "{compression.type} holds for all topics of a producer: make one for each codec",
+    "consumer.id": "brokers give members their ids: leave it out, or see {group.instance.id}",
+    "dual.commit.enabled": _IN_THE_CLUSTER,
+    "key.serializer.class": "it is {key.serializer}",
+    "num.consumer.fetchers": "one connection to each broker fetches: leave it out",
+    "offsets.channel.backoff.ms": "it is {retry.backoff.ms}",
+    "offsets.channel.socket.timeout.ms": "it is {request.timeout.ms}",
+    "offsets.commit.max.retries": "{default.api.timeout.ms} bounds how long a commit is tried",
+    "offsets.storage": _IN_THE_CLUSTER,
+    "producer.type": "every producer sends in the background: leave it out, or wait for what `send` returns",
+    "queue.enqueue.timeout.ms": "it is {max.block.ms}",
+    "queued.max.message.chunks": _FETCHED_AHEAD,
+    "rebalance.backoff.ms": _JOINING,
+    "rebalance.max.retries": _JOINING,
+    "refresh.leader.backoff.ms": "it is {retry.backoff.ms}",
+    "serializer.class": "it is {value.serializer}",
+    "socket.receive.buffer.bytes": "it is {receive.buffer.bytes}",
+    "zookeeper.connect": _BROKERS_NOT_ZOOKEEPER,
+    "zookeeper.connection.timeout.ms": _NO_ZOOKEEPER,
+    "zookeeper.session.timeout.ms": _NO_ZOOKEEPER,
+    "zookeeper.sync.time.ms": _NO_ZOOKEEPER,
 }
+
+OLD_VALUES = {("auto.offset.reset", "smallest"): "earliest", ("auto.offset.reset", "largest"): "latest"}
+"""Values that options had before 0.9, and today's."""
 
 _OURS = re.compile(r"\{([a-z.]+)\}")
 
 
 def advice(written: str) -> str | None:
-    """What to write instead of another client's option, spelt as ``written`` is: with dots or underscores."""
+    """What to write instead of another client's option, with dots or underscores as in ``written``."""
     found = FOREIGN_NAMES.get(written.replace("_", "."))
     if found is None:
         return None

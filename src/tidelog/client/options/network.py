@@ -8,6 +8,8 @@ from tidelog.client.options.client_config import ADMIN, CONSUMER, PRODUCER, Clie
 from tidelog.client.security.from_options import security_from
 from tidelog.client.settings import DnsLookup, NetworkSettings, RecoveryStrategy
 
+_METRICS_OF = {PRODUCER.name: "producer", CONSUMER.name: "consumer", ADMIN.name: "admin-client"}
+
 
 def network_settings(config: ClientConfig) -> NetworkSettings:
     """What ``client.cluster`` needs; reads the files of keys and certificates."""
@@ -15,6 +17,9 @@ def network_settings(config: ClientConfig) -> NetworkSettings:
     auto_create = kind is PRODUCER or (kind is CONSUMER and config.bool("allow.auto.create.topics"))
     return NetworkSettings(
         client_id=config.str("client.id"),
+        client_kind=_METRICS_OF[kind.name],
+        metrics_sample_window_ms=config.int("metrics.sample.window.ms"),
+        metrics_num_samples=config.int("metrics.num.samples"),
         request_timeout_ms=config.int("request.timeout.ms"),
         api_timeout_ms=config.int("max.block.ms" if kind is PRODUCER else "default.api.timeout.ms"),
         # A producer's retries are of batches, not of what its network side asks for by itself.

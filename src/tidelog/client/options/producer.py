@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidelog.client.options.common import (
     CLIENT,
+    METRICS,
     NETWORK,
     NO_LIMIT,
     connections_max_idle_ms,
@@ -206,6 +207,7 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Batches": _BATCHING,
     "Records": _RECORDS,
     "Transactions": _TRANSACTIONS,
+    "Metrics": METRICS,
     "Network": (*NETWORK, *_METADATA, connections_max_idle_ms(540_000)),
     "Security": (*PROTOCOL, *TLS, *SASL),
 }

@@ -56,11 +56,23 @@ def _login_is_possible(values: dict[str, Any], given: Collection[str]) -> None:
     if mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
         raise ConfigError(f"sasl.mechanism={mechanism} is not supported: set it to one of {known}")
+    if values["sasl.tokenauth"] and not str(mechanism).startswith("SCRAM"):
+        raise ConfigError(
+            f"sasl.tokenauth has no meaning for sasl.mechanism={mechanism}: with a delegation token one logs "
+            "in by SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
     if mechanism == "OAUTHBEARER":
         if not callable(values["sasl.login.callback.handler.class"]):
             raise ConfigError(
                 "sasl.mechanism=OAUTHBEARER needs a function that returns a token: "
                 "set sasl.login.callback.handler.class"
+            )
+    elif mechanism == "GSSAPI":
+        if not values["sasl.kerberos.service.name"] and not values["sasl.jaas.config"]:
+            raise ConfigError(
+                "sasl.mechanism is GSSAPI (Kerberos, Kafka's default), which needs the name of the brokers' "
+                "service: set sasl.kerberos.service.name, or sasl.mechanism to one of "
+                + ", ".join(each for each in MECHANISMS if each != mechanism)
             )
     elif not values["sasl.jaas.config"] and not (values["sasl.username"] and values["sasl.password"]):
         raise ConfigError(

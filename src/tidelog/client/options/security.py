@@ -1,7 +1,7 @@
 """Options of TLS and SASL, shared by all clients.
 
-Keys and certificates are PEM, in files or in the options themselves; Java's own formats (JKS, PKCS12) are
-refused with the command that converts them. ``sasl.username`` and ``sasl.password`` are librdkafka's names,
+Keys and certificates are PEM, in files or in the options themselves, or Java's own formats (PKCS12, JKS);
+what a file is is told by how it begins. ``sasl.username`` and ``sasl.password`` are librdkafka's names,
 for those who would rather not write JAAS; ``sasl.login.callback.handler.class`` takes a Python function
 that returns a token.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidelog.client.options.common import one_of_any_case
 from tidelog.options import distinct_items, one_of, option
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 PROTOCOL = (
     option(
@@ -30,7 +30,8 @@ TLS = (
         "ssl.truststore.location",
         "string",
         None,
-        "PEM file with the certificates of the authorities to trust. Not set: those of the operating system.",
+        "File with the certificates of the authorities to trust: PEM, PKCS12 or JKS. Not set: those of the "
+        "operating system.",
         importance="high",
     ),
     option(
@@ -44,13 +45,17 @@ TLS = (
         "ssl.truststore.type",
         "string",
         "PEM",
-        "Format of the file; PEM is the one that is read. (Java: JKS.)",
+        "PEM, PKCS12 or JKS; the file itself tells which of them it is. (Java: JKS.)",
+    ),
+    option(
+        "ssl.truststore.password", "password", None, "Password of a PKCS12 or JKS file.", importance="high"
     ),
     option(
         "ssl.keystore.location",
         "string",
         None,
-        "PEM file with this client's private key and certificate chain, for brokers that ask for one.",
+        "File with this client's private key and certificate chain, for brokers that ask for one: PEM, "
+        "PKCS12 or JKS.",
         importance="high",
     ),
     option("ssl.keystore.key", "password", None, "The private key as PEM text.", importance="high"),
@@ -62,9 +67,14 @@ TLS = (
         importance="high",
     ),
     option(
-        "ssl.keystore.type", "string", "PEM", "Format of the file; PEM is the one that is read. (Java: JKS.)"
+        "ssl.keystore.type",
+        "string",
+        "PEM",
+        "PEM, PKCS12 or JKS; the file itself tells which of them it is. (Java: JKS.)",
     ),
+    option("ssl.keystore.password", "password", None, "Password of a PKCS12 or JKS file.", importance="high"),
     option("ssl.key.password", "password", None, "Password of an encrypted private key.", importance="high"),
+    option("ssl.protocol", "string", "TLSv1.3", "The newest version of TLS: TLSv1.3 or TLSv1.2."),
     option(
         "ssl.endpoint.identification.algorithm",
         "string",
@@ -85,7 +95,8 @@ TLS = (
         "ssl.cipher.suites",
         "list",
         (),
-        "Ciphers for TLS 1.2, in OpenSSL's names. Empty: OpenSSL's own choice.",
+        "Ciphers, by their IANA names or OpenSSL's. Those of TLS 1.3 are on together, if one is named, or "
+        "off. Empty: OpenSSL's own choice.",
         distinct_items(),
         importance="low",
     ),
@@ -96,17 +107,32 @@ SASL = (
         "sasl.mechanism",
         "string",
         "GSSAPI",
-        f"How to log in: {', '.join(f'`{name}`' for name in MECHANISMS)}. Kafka's default, Kerberos, is not "
-        "supported: set one.",
+        f"How to log in: {', '.join(f'`{name}`' for name in MECHANISMS)}. The default is Kafka's; Kerberos "
+        "needs the extra `tidelog[gssapi]`.",
     ),
     option("sasl.username", "string", None, "User name for PLAIN and SCRAM."),
     option("sasl.password", "password", None, "Password for PLAIN and SCRAM."),
+    option(
+        "sasl.tokenauth",
+        "boolean",
+        False,
+        "For SCRAM: user name and password are the id and the HMAC (in Base64) of a delegation token. In "
+        "`sasl.jaas.config` it is `tokenauth=true`, as in Java.",
+    ),
     option(
         "sasl.jaas.config",
         "password",
         None,
         "User name and password the way Java's clients take them: "
-        '`…LoginModule required username="u" password="p";`.',
+        '`…LoginModule required username="u" password="p";`. For GSSAPI: `…Krb5LoginModule required '
+        'useKeyTab=true keyTab="…" principal="…";` or `useTicketCache=true`; not set: what the environment '
+        "says (`KRB5CCNAME`, `KRB5_CLIENT_KTNAME`).",
+    ),
+    option(
+        "sasl.kerberos.service.name",
+        "string",
+        None,
+        "For GSSAPI: the name that brokers have before the slash in their principals, such as `kafka`.",
     ),
     option(
         "sasl.login.callback.handler.class",

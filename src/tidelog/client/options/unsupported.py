@@ -24,10 +24,9 @@ def _group(subject: str, reason: str, names: str) -> UnsupportedOptions:
 UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     _group(
         "Metrics",
-        "`client.metrics()` returns all figures; nothing is pushed to brokers or reported to JMX.",
+        "There is no JMX (see `metric.reporters`), and all figures are always kept.",
         """
-        auto.include.jmx.reporter enable.metrics.push metric.reporters metrics.num.samples
-        metrics.recording.level metrics.sample.window.ms
+        auto.include.jmx.reporter metrics.recording.level
         """,
     ),
     _group(
@@ -35,20 +34,16 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
         "They name Java classes or algorithms of Java's security providers; TLS is OpenSSL's.",
         """
         config.providers sasl.client.callback.handler.class sasl.login.class security.providers
-        ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider
+        ssl.engine.factory.class ssl.keymanager.algorithm ssl.provider
         ssl.secure.random.implementation ssl.trustmanager.algorithm
         """,
     ),
     _group(
-        "Passwords of Java's key stores",
-        "PEM files have none; an encrypted key's password is `ssl.key.password`.",
-        "ssl.keystore.password ssl.truststore.password",
-    ),
-    _group(
-        "Kerberos",
-        "The mechanism GSSAPI is not supported.",
+        "Renewal of Kerberos tickets",
+        "With a keytab Kerberos' library fetches new tickets by itself, when half of their time is over; a "
+        "cache of tickets is renewed by whoever has filled it (`kinit -R`, k5start).",
         """
-        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
         """,
     ),

@@ -1,6 +1,7 @@
 """Producers: records into batches, batches to partition leaders, exactly once and in order.
 
-producer, async_producer      the two faces
+async_producer                ``AsyncProducer``, the core
+producer                      ``Producer``: the core on a thread, methods generated, ``send`` by send_port
 quick_send, send_path         the short and the long way of a record into its batch
 record, record_future         what is sent, and where it went
 interceptors, partitioner     what a program may hang into that way (and client/serialization)

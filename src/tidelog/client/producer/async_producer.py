@@ -7,6 +7,9 @@ Owns the network client, the accumulator, the sender and the transaction. ``send
 future at once. A record for which there is no metadata or no memory yet waits in line behind the others of
 its topic, at most ``max.block.ms``; ``await producer.drain()`` now and then keeps a fast program from getting
 there.
+
+The methods of ``Producer`` are generated from those of ``AsyncProducer``, but for the few that are written by
+hand there: after a change here run ``make format``.
 """
 
 from __future__ import annotations
@@ -16,53 +19,52 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import PartitionMetadata
+from tidelog.client.metrics import Figures
+from tidelog.client.observers import Observers
 from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.options.network import network_settings
-from tidelog.client.producer.batch_appender import upper_bound_bytes
 from tidelog.client.producer.batch_outcomes import BatchOutcomes
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool
 from tidelog.client.producer.errors import TransactionAbortedError
-from tidelog.client.producer.producer_metrics import producer_metrics
-from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
-from tidelog.client.producer.record import DeliveryCallback
-from tidelog.client.producer.record_accumulator import RecordAccumulator
+from tidelog.client.producer.producer_metrics import ProducerStats, producer_metrics
+from tidelog.client.producer.quick_send import RecordFuture
+from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
+from tidelog.client.producer.record_accumulator import RecordAccumulator, upper_bound_bytes
 from tidelog.client.producer.record_future import DeferredRecord, Delivery
-from tidelog.client.producer.send_path import SendPath
+from tidelog.client.producer.send_path import Buffer, SendPath
+from tidelog.client.producer.send_port import SendPort
 from tidelog.client.producer.sender import Sender
 from tidelog.client.producer.settings import settings_from
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.producer.transactional_requests import TransactionalRequests
-from tidelog.client.producer.transactions import GroupRef, OffsetRef, Transactions
+from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction, Transactions
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
-from tidelog.ids import TopicPartition
+from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader
 
 logger = logging.getLogger(__name__)
+
+_CLOSED_BEFORE_SENT = "the producer was closed before the record was sent"
 
 
 class _Waiting(NamedTuple):
     """A record that could not be appended at once."""
 
-    key: bytes | None
-    value: bytes | None
-    partition: int | None
-    timestamp_ms: int
-    headers: Sequence[RecordHeader]
-    on_delivery: DeliveryCallback | None
+    record: SerializedRecord
     deadline: Deadline
     size_bytes: int
-    appended: asyncio.Future[RecordFuture]
+    appended: asyncio.Future[Delivery]
 
 
-class AsyncProducer(SendPath):
+class AsyncProducer:
     """Sends records from one event loop; options in Kafka's names, as a mapping or as keywords."""
 
     def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
@@ -70,13 +72,30 @@ class AsyncProducer(SendPath):
         settings = settings_from(self.config)
         transactions = TransactionManager(settings.transactional_id) if settings.enable_idempotence else None
         pool = BufferPool(settings.buffer_memory, max(settings.batch_size, 1))
-        super().__init__(settings, RecordAccumulator(settings, pool, transactions), transactions)
         self.pool = pool
+        self.stats = ProducerStats()
+        self._settings = settings
+        self._transactions = transactions
+        self._accumulator = RecordAccumulator(settings, pool, transactions)
         self._waiting: dict[str, deque[_Waiting]] = {}
+        self._observers = Observers(
+            self.config, (*settings.interceptors, settings.key_serializer, settings.value_serializer)
+        )
+        self.send_path = SendPath(
+            settings,
+            self._accumulator,
+            transactions,
+            buffer=self._buffer,
+            note_lost_record=self._note_lost_record,
+            waiting=self._waiting,
+        )
+        if type(self).send is AsyncProducer.send:
+            # Every record goes through here: callers get the compiled method itself, without a hop.
+            self.send = self.send_path.send  # type: ignore[method-assign]
         self._waiting_bytes = 0
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._started = False
-        self.created_s = time.monotonic()
+        self._closed = False
 
     # -- life
 
@@ -104,7 +123,9 @@ class AsyncProducer(SendPath):
                 self.cluster, self._transactions, settings.transaction_timeout_ms
             )
             self._transactions.on_error = self._accumulator.close_open_batches
-        self.outcomes = BatchOutcomes(self._accumulator, self._transactions, settings, time.monotonic)
+        self.outcomes = BatchOutcomes(
+            self._accumulator, self._transactions, settings, time.monotonic, self.stats
+        )
         self.sender = Sender(
             self.cluster, self._accumulator, self.outcomes, settings, self._transactions, requests
         )
@@ -112,12 +133,15 @@ class AsyncProducer(SendPath):
             self._transactions, requests, self._accumulator, self.sender, settings.max_block_ms
         )
         self._accumulator.wake = self.sender.wake
+        producer_metrics(self.cluster.metrics, self.stats, self.pool, lambda: self.sender.in_flight_requests)
         self.cluster.subscribe_updates(self._updated)
+        self._observers.start(self.cluster)
+        self.stats.on_topic = self._observers.figures_changed
         self.cluster.updates.start()
         self.sender.start()
 
     def _updated(self, metadata: object) -> None:
-        self._learn(self.cluster.metadata)
+        self.send_path.learn(self.cluster.metadata)
         self.sender.wake()
 
     async def close(self, timeout: float | None = None) -> None:
@@ -129,6 +153,7 @@ class AsyncProducer(SendPath):
             return
         if not self._started:
             self._closed = True
+            self.send_path.close()
             return
         try:
             if timeout is None or timeout > 0:
@@ -136,7 +161,7 @@ class AsyncProducer(SendPath):
         finally:
             self._refuse_more()
             self.pool.close()
-            await self._stop()
+            await self._stop(timeout)
 
     async def _finish(self, timeout: float | None) -> None:
         try:
@@ -153,20 +178,40 @@ class AsyncProducer(SendPath):
 
     def _refuse_more(self) -> None:
         self._closed = True
-        self._quick_topics.clear()
+        self.send_path.close()
         self._accumulator.close()
 
-    async def _stop(self) -> None:
-        pumps = list(self._pumps.values())
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
+    async def _stop(self, timeout: float | None) -> None:
+        await self._drop_waiting(ClientClosedError(_CLOSED_BEFORE_SENT))
         await self._transaction_calls.close()
         await self.sender.close()
+        await self._observers.close(timeout)
         await self.cluster.close()
-        self._interceptors.close()
+        self.send_path.interceptors.close()
 
     # -- records
+
+    def send(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        key: object = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[RecordHeader] | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery:
+        """Buffer a record; the future tells where it went, once it is written."""
+        return self.send_path.send(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
 
     async def drain(self) -> None:
         """Let the sender work, and wait while records have no room in the buffer."""
@@ -180,12 +225,13 @@ class AsyncProducer(SendPath):
         Columns: ``key``, ``value``, ``timestamp``, ``headers``, of which one of the first two must be there.
         """
         self._begin_call()
-        self._check_usable()
+        self.send_path.check_usable()
         writer = TableWriter(table, partition, self._settings, self._accumulator, self._transactions)
         deadline = Deadline(self._settings.max_block_ms)
         await self._wait_appended()
         try:
-            known = await self.cluster.wait_for_topic(topic, deadline, partition)
+            with self.stats.timed("metadata_wait_s"):
+                known = await self.cluster.wait_for_topic(topic, deadline, partition)
             writer.begin(self._accumulator.topic(known))
             for needed in writer.write():
                 if needed:
@@ -202,9 +248,10 @@ class AsyncProducer(SendPath):
         if not self._started:
             return
         try:
-            async with asyncio.timeout(timeout):
-                await self._wait_appended()
-                await self._accumulator.wait_flushed()
+            with self.stats.timed("flush_s"):
+                async with asyncio.timeout(timeout):
+                    await self._wait_appended()
+                    await self._accumulator.wait_flushed()
         except TimeoutError:
             raise RequestTimeoutError(
                 f"{len(self._accumulator.incomplete)} batches were not acknowledged within {timeout:g} s; "
@@ -214,7 +261,8 @@ class AsyncProducer(SendPath):
     async def partitions_for(self, topic: str) -> list[PartitionMetadata]:
         """The partitions of ``topic`` and who serves them; waits for metadata at most ``max.block.ms``."""
         self._begin_call()
-        known = await self.cluster.wait_for_topic(topic, Deadline(self._settings.max_block_ms))
+        with self.stats.timed("metadata_wait_s"):
+            known = await self.cluster.wait_for_topic(topic, Deadline(self._settings.max_block_ms))
         return list(known.partitions.values())
 
     @property
@@ -222,72 +270,55 @@ class AsyncProducer(SendPath):
         """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
         return self._transactions is not None and self._transactions.has_fatal_error
 
-    def metrics(self) -> dict[str, float]:
-        """Figures about this producer and its connections, by Kafka's names."""
-        return self.cluster.metrics.snapshot() | producer_metrics(self) if self._started else {}
+    def metrics(self) -> Figures:
+        """Figures about this producer, its topics and its brokers, by Kafka's names; times in ms."""
+        return self.cluster.metrics.snapshot() if self._started else Figures()
+
+    async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
+        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        self._begin_call()
+        return await self._observers.client_instance_id(timeout)
 
     def _begin_call(self) -> None:
         self.start_nowait()
-        self._check_open()
+        if self._closed:
+            raise ClientClosedError("the producer is closed")
 
-    def _buffer(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp_ms: int,
-        headers: Sequence[RecordHeader],
-        on_delivery: DeliveryCallback | None,
-    ) -> Delivery:
+    def _buffer(self, record: SerializedRecord) -> Delivery:
         self.start_nowait()
+        topic, partition = record.topic, record.partition
         known = self.cluster.metadata.topics.get(topic)
         usable = (
             known is not None and not known.error and (partition is None or partition in known.partitions)
         )
         if usable and known is not None and known.partitions and topic not in self._waiting:
+            path = self.send_path
             topics = self._accumulator.topic(known)
-            self._know(topics)
-            chosen = self._choose(topics, key, value, partition)
-            future = self._append(topics, chosen, timestamp_ms, key, value, headers, on_delivery)
+            path.know(topics)
+            future = path.append(topics, path.choose(topics, record), record)
             if future is not None:
                 return future
-        return self._defer(topic, key, value, partition, timestamp_ms, headers, on_delivery)
+        return self._defer(record)
 
-    def _defer(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp_ms: int,
-        headers: Sequence[RecordHeader],
-        on_delivery: DeliveryCallback | None,
-    ) -> DeferredRecord:
-        size = upper_bound_bytes(key, value, headers)
-        self._accumulator.needed_bytes(key, value, headers)
+    def _defer(self, record: SerializedRecord) -> DeferredRecord:
+        size = upper_bound_bytes(record)
+        self._accumulator.needed_bytes(record)
         if self._waiting_bytes + size > self._settings.buffer_memory:
             raise BufferExhaustedError(
                 f"buffer.memory={self._settings.buffer_memory} is full and as much again waits for it; "
                 "await producer.drain(), or the futures, between records"
             )
-        appended = asyncio.get_running_loop().create_future()
+        topic = record.topic
+        appended: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         appended.add_done_callback(lambda each: each.cancelled() or each.exception())
-        deadline = Deadline(self._settings.max_block_ms)
-        waiting = _Waiting(
-            key, value, partition, timestamp_ms, headers, on_delivery, deadline, size, appended
-        )
+        waiting = _Waiting(record, Deadline(self._settings.max_block_ms), size, appended)
         self._waiting_bytes += size
         self._waiting.setdefault(topic, deque()).append(waiting)
         # Nothing may overtake what waits.
-        self._quick_topics.pop(topic, None)
+        self.send_path.hold(topic)
         if topic not in self._pumps:
             self._pumps[topic] = asyncio.get_running_loop().create_task(self._pump(topic))
         return DeferredRecord(appended, topic)
-
-    def _know(self, topics: TopicQueues) -> None:
-        if topics.name not in self._waiting:
-            super()._know(topics)
 
     async def _pump(self, topic: str) -> None:
         """Append what waits for ``topic``, in order, as metadata and memory allow."""
@@ -303,24 +334,30 @@ class AsyncProducer(SendPath):
                 line.popleft()
                 self._waiting_bytes -= waiting.size_bytes
         finally:
-            del self._waiting[topic], self._pumps[topic]
-            for waiting in line:
-                self._waiting_bytes -= waiting.size_bytes
-                if not waiting.appended.done():
-                    waiting.appended.set_exception(ClientClosedError("the producer was closed"))
+            # Whoever drops what waits has ended the line already, and the topic may have another by now.
+            if self._waiting.get(topic) is line:
+                self._end_line(topic, ClientClosedError(_CLOSED_BEFORE_SENT))
+
+    def _end_line(self, topic: str, reason: Exception) -> None:
+        """Nothing of ``topic`` waits any more; what still does fails with ``reason``."""
+        del self._pumps[topic]
+        for waiting in self._waiting.pop(topic):
+            self._waiting_bytes -= waiting.size_bytes
+            if not waiting.appended.done():
+                waiting.appended.set_exception(reason)
 
     async def _append_later(self, topic: str, waiting: _Waiting) -> RecordFuture:
-        deadline = waiting.deadline
-        known = await self.cluster.wait_for_topic(topic, deadline, waiting.partition)
+        record, deadline = waiting.record, waiting.deadline
+        with self.stats.timed("metadata_wait_s"):
+            known = await self.cluster.wait_for_topic(topic, deadline, record.partition)
+        path = self.send_path
         topics = self._accumulator.topic(known)
-        _, _, partition, timestamp_ms, headers, on_delivery, *_ = waiting
-        key, value = waiting.key, waiting.value
-        chosen = self._choose(topics, key, value, partition)
-        future = self._append(topics, chosen, timestamp_ms, key, value, headers, on_delivery)
+        chosen = path.choose(topics, record)
+        future = path.append(topics, chosen, record)
         if future is None:
-            needed = self._accumulator.needed_bytes(key, value, headers)
+            needed = self._accumulator.needed_bytes(record)
             await self.pool.wait_allocate(needed, deadline.remaining)
-            future = self._append(topics, chosen, timestamp_ms, key, value, headers, on_delivery, needed)
+            future = path.append(topics, chosen, record, needed)
             assert future is not None
         return future
 
@@ -328,15 +365,12 @@ class AsyncProducer(SendPath):
         while self._pumps:
             await asyncio.wait(list(self._pumps.values()))
 
-    async def _drop_waiting(self) -> None:
-        """Fail the records that wait to be appended: their transaction is aborted."""
+    async def _drop_waiting(self, reason: Exception) -> None:
+        """Fail the records that wait to be appended with ``reason``."""
         pumps = list(self._pumps.values())
-        for line in self._waiting.values():
-            for waiting in line:
-                if not waiting.appended.done():
-                    waiting.appended.set_exception(
-                        TransactionAbortedError("the record's transaction was aborted")
-                    )
+        # Not left to the pumps: one that is cancelled before its first turn never runs at all.
+        for topic in list(self._waiting):
+            self._end_line(topic, reason)
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
@@ -351,35 +385,51 @@ class AsyncProducer(SendPath):
     async def init_transactions(self) -> None:
         """Take over the transactional id, once, before the first transaction; older producers are fenced."""
         self._begin_call()
-        await self._transaction_calls.init()
+        with self.stats.timed("init_s"):
+            await self._transaction_calls.init()
 
     async def begin_transaction(self) -> None:
         """Begin a transaction: all records from now on belong to it."""
         self._begin_call()
-        self._transaction_calls.begin()
+        with self.stats.timed("begin_s"):
+            self._transaction_calls.begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetRef], group_metadata: GroupRef
     ) -> None:
         """Commit a consumer's offsets with the transaction; its group by ``group_metadata()`` or by name."""
         self._begin_call()
-        await self._transaction_calls.send_offsets(offsets, group_metadata)
+        with self.stats.timed("send_offsets_s"):
+            await self._transaction_calls.send_offsets(offsets, group_metadata)
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Have everything written within ``timeout`` seconds, and leave the transaction open.
+
+        Whoever has the result may end it by its producer id and epoch; of this producer only ``close(0)`` may
+        be called afterwards, which says nothing about the transaction.
+        """
+        self._begin_call()
+        with self.stats.timed("prepare_s"):
+            await self.flush(timeout)
+            return await self._transaction_calls.prepare()
 
     async def commit_transaction(self) -> None:
         """Flush, and make everything that the transaction wrote visible at once."""
         self._begin_call()
-        await self._wait_appended()
-        await self._transaction_calls.commit()
+        with self.stats.timed("commit_s"):
+            await self._wait_appended()
+            await self._transaction_calls.commit()
 
     async def abort_transaction(self) -> None:
         """Give the transaction up; readers of committed records never see it."""
         self._begin_call()
-        await self._drop_waiting()
-        await self._transaction_calls.abort()
+        with self.stats.timed("abort_s"):
+            await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
+            await self._transaction_calls.abort()
 
     async def abort_open_transaction(self) -> None:
         """Abort if there is a transaction that can be aborted."""
-        await self._drop_waiting()
+        await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
         await self._transaction_calls.abort_if_open()
 
     @contextlib.asynccontextmanager
@@ -393,3 +443,22 @@ class AsyncProducer(SendPath):
             with contextlib.suppress(Exception):
                 await self.abort_open_transaction()
             raise
+
+
+def open_send_port(
+    producer: AsyncProducer, *, buffer: Buffer, note_lost_record: Callable[[Exception], None]
+) -> SendPort:
+    """The way of ``Producer`` past the loop, on which records take its own ``buffer`` from now on."""
+    path = producer.send_path
+    path.buffer = buffer
+    path.note_lost_record = note_lost_record
+    return SendPort(
+        path,
+        producer.pool,
+        known_topic=lambda name: producer.cluster.metadata.topics.get(name),
+        wait_for_topic=lambda name, deadline, partition: producer.cluster.wait_for_topic(
+            name, deadline, partition
+        ),
+        note_metadata_wait=lambda seconds: producer.stats.add_time("metadata_wait_s", seconds),
+        note_lost_record=producer._note_lost_record,
+    )

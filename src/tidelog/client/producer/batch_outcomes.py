@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tidelog.client.errors import RequestTimeoutError, error_code, error_from
 from tidelog.client.producer.produce_messages import PartitionResult
 from tidelog.client.producer.producer_batch import ProducerBatch
+from tidelog.client.producer.producer_metrics import ProducerStats
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.settings import ProducerSettings
 from tidelog.client.producer.transaction_manager import TransactionManager
@@ -41,23 +41,6 @@ STALE_METADATA = frozenset(
 _RETRIED_BESIDES = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
 
-@dataclass(slots=True)
-class ProducerStats:
-    """Plain counts that ``metrics`` reads when somebody asks."""
-
-    records_sent: int = 0
-    records_failed: int = 0
-    records_retried: int = 0
-    bytes_sent: int = 0
-    batches_sent: int = 0
-    batches_split: int = 0
-    batches_expired: int = 0
-    largest_batch_bytes: int = 0
-    requests: int = 0
-    queue_time_s: float = 0.0
-    queue_time_max_s: float = 0.0
-
-
 class BatchOutcomes:
     """Ends batches, or sends them round again."""
 
@@ -67,8 +50,9 @@ class BatchOutcomes:
         transactions: TransactionManager | None,
         settings: ProducerSettings,
         clock: Callable[[], float],
+        stats: ProducerStats | None = None,
     ) -> None:
-        self.stats = ProducerStats()
+        self.stats = stats or ProducerStats()
         self._accumulator = accumulator
         self._transactions = transactions
         self._settings = settings
@@ -110,7 +94,7 @@ class BatchOutcomes:
         """End ``batch`` without its records having been written, as far as is known."""
         if batch.done:
             return
-        self.stats.records_failed += batch.record_count
+        self.stats.failed(batch)
         if self._transactions is not None:
             self._transactions.batch_failed(batch, error, adjust_sequences)
         self._accumulator.complete(batch)
@@ -165,7 +149,7 @@ class BatchOutcomes:
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         for _ in range(min(batch.attempts, 10)):
             backoff.next_ms()
-        self.stats.records_retried += batch.record_count
+        self.stats.retried(batch)
         logger.log(
             logging.DEBUG if batch.attempts < 2 else logging.WARNING,
             "%r is sent again after %s%s",

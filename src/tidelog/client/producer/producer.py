@@ -7,42 +7,52 @@
 The core runs on a background thread. ``send`` does its work in the caller's thread, under the accumulator's
 lock, and wakes the other thread only when a batch begins; it blocks while metadata or memory are missing, at
 most ``max.block.ms``. Delivery callbacks run on the background thread: they must be quick, and may ``send``
-but not wait.
+but not wait. What ``send`` uses of the core is ``send_port``; the methods that only wait for the core are
+generated from its own: scripts/generate_sync_clients.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
+from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
-from tidelog.client.metadata import PartitionMetadata, TopicMetadata
+from tidelog.client.metadata import PartitionMetadata
+from tidelog.client.metrics import Figures
 from tidelog.client.options import ClientConfig
-from tidelog.client.producer.async_producer import AsyncProducer
+from tidelog.client.producer.async_producer import AsyncProducer, open_send_port
 from tidelog.client.producer.buffer_pool import BufferExhaustedError
 from tidelog.client.producer.quick_send import TopicQueues
-from tidelog.client.producer.record import DeliveryCallback
+from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
 from tidelog.client.producer.record_future import Delivery
-from tidelog.client.producer.send_path import SendPath
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
-from tidelog.client.producer.transactions import GroupRef, OffsetRef
+from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction
 from tidelog.client.retry import Deadline
-from tidelog.ids import TopicPartition
+from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader
 
+T = TypeVar("T")
 
-class Producer(SendPath):
+
+class Producer:
     """Sends records from any thread; options in Kafka's names, as a mapping or as keywords."""
 
     def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         core = AsyncProducer(options, **keywords)
-        super().__init__(core._settings, core._accumulator, core._transactions)
         self._core = core
-        self._interceptors = core._interceptors
+        self._closed = False
+        self._port = open_send_port(core, buffer=self._buffer, note_lost_record=self._note_lost_record)
         # The core learns of topics on its own thread; what it knows is what this face may use.
-        self._quick_topics = core._quick_topics
+        self.send_path = path = self._port.path
+        self._settings = path.settings
+        self._accumulator = path.accumulator
+        if type(self).send is Producer.send:
+            # Every record goes through here: callers get the compiled method itself, without a hop.
+            self.send = self.send_path.send  # type: ignore[method-assign]
         self._thread = LoopThread(f"producer {core.config.str('client.id')}", at_exit=core.close)
         try:
             self._thread.call(core.start(), what="the producer's start")
@@ -70,7 +80,7 @@ class Producer(SendPath):
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed = self.send_path.closed = True
         try:
             self._thread.call(self._core.close(timeout), what="the producer's end")
         finally:
@@ -78,13 +88,35 @@ class Producer(SendPath):
 
     # -- records
 
+    def send(
+        self,
+        topic: str | ProducerRecord,
+        value: object = None,
+        key: object = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[RecordHeader] | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery:
+        """Buffer a record; the future tells where it went, once it is written."""
+        return self.send_path.send(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
+
     def send_arrow(self, table: Any, topic: str, *, partition: int | None = None) -> TableFuture:
         """Buffer all rows of a ``pyarrow`` table or record batch, waiting for room; one future for all.
 
         Columns: ``key``, ``value``, ``timestamp``, ``headers``, of which one of the first two must be there.
         """
-        self._check_usable()
-        writer = TableWriter(table, partition, self._settings, self._accumulator, self._transactions)
+        self.send_path.check_usable()
+        writer = TableWriter(table, partition, self._settings, self._accumulator, self.send_path.transactions)
         deadline = Deadline(self._settings.max_block_ms)
         try:
             writer.begin(self._topic(topic, partition, deadline))
@@ -98,63 +130,51 @@ class Producer(SendPath):
             raise
         return writer.future
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is acknowledged or has failed, without lingering."""
-        self._thread.call(self._core.flush(timeout), what="the flush")
+    def ask_cluster(self, question: Callable[[Cluster], Awaitable[T]], what: str) -> T:
+        """The answer to a question about the cluster, over this producer's connections.
 
-    def partitions_for(self, topic: str) -> list[PartitionMetadata]:
-        """The partitions of ``topic`` and who serves them; waits for metadata at most ``max.block.ms``."""
-        return self._thread.call(self._core.partitions_for(topic), what=f"the metadata of topic {topic!r}")
+        ``question`` runs on the producer's own thread; ``what`` is what errors call it.
+        """
 
-    @property
-    def has_fatal_error(self) -> bool:
-        """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
-        return self._transactions is not None and self._transactions.has_fatal_error
+        async def asked() -> T:
+            return await question(self._core.cluster)
 
-    def metrics(self) -> dict[str, float]:
-        """Figures about this producer by Kafka's names."""
-        return self._core.metrics()
+        return self._thread.call(asked(), what=what)
 
-    def _buffer(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp_ms: int,
-        headers: Sequence[RecordHeader],
-        on_delivery: DeliveryCallback | None,
-    ) -> Delivery:
+    def _buffer(self, record: SerializedRecord) -> Delivery:
         deadline = Deadline(self._settings.max_block_ms)
-        topics = self._topic(topic, partition, deadline)
-        chosen = self._choose(topics, key, value, partition)
-        future = self._append(topics, chosen, timestamp_ms, key, value, headers, on_delivery)
+        path = self.send_path
+        topics = self._topic(record.topic, record.partition, deadline)
+        chosen = path.choose(topics, record)
+        future = path.append(topics, chosen, record)
         if future is None:
-            needed = self._accumulator.needed_bytes(key, value, headers)
+            needed = self._accumulator.needed_bytes(record)
             self._allocate(needed, deadline)
-            future = self._append(topics, chosen, timestamp_ms, key, value, headers, on_delivery, needed)
+            future = path.append(topics, chosen, record, needed)
             assert future is not None
         self._accumulator.let_sender_run()
         return future
 
     def _topic(self, name: str, partition: int | None, deadline: Deadline) -> TopicQueues:
-        known = self._core.cluster.metadata.topics.get(name)
+        known = self._port.known_topic(name)
         if (
             known is None
             or known.error
             or not known.partitions
             or (partition is not None and partition not in known.partitions)
         ):
-            known = self._thread.call(self._wait_for_topic(name, partition, deadline), what=f"topic {name!r}")
+            waiting = self._port.wait_for_topic(name, deadline, partition)
+            began = time.monotonic()
+            try:
+                known = self._thread.call(waiting, what=f"topic {name!r}")
+            finally:
+                self._port.note_metadata_wait(time.monotonic() - began)
         topics = self._accumulator.topic(known)
-        self._know(topics)
+        self.send_path.know(topics)
         return topics
 
-    async def _wait_for_topic(self, name: str, partition: int | None, deadline: Deadline) -> TopicMetadata:
-        return await self._core.cluster.wait_for_topic(name, deadline, partition)
-
     def _allocate(self, size_bytes: int, deadline: Deadline) -> None:
-        pool = self._core.pool
+        pool = self._port.pool
         if not self._thread.is_current:
             pool.allocate(size_bytes, deadline.remaining)
         elif not pool.allocate_nowait(size_bytes):
@@ -164,34 +184,67 @@ class Producer(SendPath):
 
     def _note_lost_record(self, error: Exception) -> None:
         with contextlib.suppress(ClientClosedError):
-            self._thread.call_soon(self._core._note_lost_record, error)
+            self._thread.call_soon(self._port.note_lost_record, error)
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._thread.call(coroutine)
+
+    # Generated by scripts/generate_sync_clients.py from async_producer.py, down to the end; do not edit.
+
+    # -- records
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is acknowledged or has failed, without lingering."""
+        self._call(self._core.flush(timeout))
+
+    def partitions_for(self, topic: str) -> list[PartitionMetadata]:
+        """The partitions of ``topic`` and who serves them; waits for metadata at most ``max.block.ms``."""
+        return self._call(self._core.partitions_for(topic))
+
+    @property
+    def has_fatal_error(self) -> bool:
+        """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
+        return self._core.has_fatal_error
+
+    def metrics(self) -> Figures:
+        """Figures about this producer, its topics and its brokers, by Kafka's names; times in ms."""
+        return self._core.metrics()
+
+    def client_instance_id(self, timeout: float = 30.0) -> Uuid:
+        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        return self._call(self._core.client_instance_id(timeout))
 
     # -- transactions
 
     def init_transactions(self) -> None:
         """Take over the transactional id, once, before the first transaction; older producers are fenced."""
-        self._thread.call(self._core.init_transactions(), what="init_transactions")
+        self._call(self._core.init_transactions())
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records from now on belong to it."""
-        self._thread.call(self._core.begin_transaction(), what="begin_transaction")
+        self._call(self._core.begin_transaction())
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetRef], group_metadata: GroupRef
     ) -> None:
         """Commit a consumer's offsets with the transaction; its group by ``group_metadata()`` or by name."""
-        self._thread.call(
-            self._core.send_offsets_to_transaction(offsets, group_metadata),
-            what="send_offsets_to_transaction",
-        )
+        self._call(self._core.send_offsets_to_transaction(offsets, group_metadata))
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Have everything written within ``timeout`` seconds, and leave the transaction open.
+
+        Whoever has the result may end it by its producer id and epoch; of this producer only ``close(0)`` may
+        be called afterwards, which says nothing about the transaction.
+        """
+        return self._call(self._core.prepare_transaction(timeout))
 
     def commit_transaction(self) -> None:
         """Flush, and make everything that the transaction wrote visible at once."""
-        self._thread.call(self._core.commit_transaction(), what="commit_transaction")
+        self._call(self._core.commit_transaction())
 
     def abort_transaction(self) -> None:
         """Give the transaction up; readers of committed records never see it."""
-        self._thread.call(self._core.abort_transaction(), what="abort_transaction")
+        self._call(self._core.abort_transaction())
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -202,5 +255,5 @@ class Producer(SendPath):
             self.commit_transaction()
         except BaseException:
             with contextlib.suppress(Exception):
-                self._thread.call(self._core.abort_open_transaction(), what="abort_transaction")
+                self._call(self._core.abort_open_transaction())
             raise

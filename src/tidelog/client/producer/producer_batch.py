@@ -28,7 +28,7 @@ from tidelog.ids import (
     NO_TIMESTAMP,
     TopicPartition,
 )
-from tidelog.records.batch import add_sequence
+from tidelog.records.batch import HEADER_SIZE, add_sequence
 from tidelog.records.record import RecordHeader
 from tidelog.records.record_codec import BatchBuilder, restamp
 
@@ -55,12 +55,14 @@ class ProducerBatch:
         "base_sequence",
         "buffer",
         "builder",
+        "compression_rate",
         "created_s",
         "done",
         "drained_s",
         "error",
         "is_full",
         "is_transactional",
+        "largest_record_bytes",
         "order",
         "parts",
         "producer_epoch",
@@ -95,6 +97,9 @@ class ProducerBatch:
         self.attempts = 0
         self.sent_leader_epoch = -1
         self.record_count = 0
+        self.compression_rate = 1.0
+        """Its size through that of its records uncompressed, once it is encoded."""
+        self.largest_record_bytes = 0
         self.is_full = False
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
@@ -187,11 +192,15 @@ class ProducerBatch:
     def encode(self) -> bytes | memoryview:
         """The batch's bytes; the first call closes it."""
         if self._encoded is None:
-            assert self.builder is not None
-            self._encoded = self.builder.close_view(
+            builder = self.builder
+            assert builder is not None
+            self._encoded = builder.close_view(
                 self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional
             )
-            self.record_count = self.builder.record_count
+            self.record_count = builder.record_count
+            self.largest_record_bytes = builder.largest_record_bytes
+            if builder.codec:
+                self.compression_rate = len(self._encoded) / (HEADER_SIZE + builder.record_bytes)
             self.builder = None
         return self._encoded
 

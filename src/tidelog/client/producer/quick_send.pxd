@@ -33,9 +33,7 @@ cdef class TopicQueues:
 
 
 cdef class QuickSend:
-    cdef public object _lock
-    cdef public dict _quick_topics
-    cdef public bint _serializes
-
-
-cdef unsigned long long _murmur2(bytes key) noexcept
+    cdef object _lock
+    cdef dict _topics
+    cdef object _long_way
+    cdef bint _serializes

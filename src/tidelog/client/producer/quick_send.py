@@ -3,7 +3,7 @@
 
 This file is plain Python that Cython also compiles (see ``records/record_codec``). It holds what every single
 record touches: the queues' attributes, the future, and ``send`` itself up to the point where anything but an
-append is needed; then ``_send_slowly`` takes over (``send_path``).
+append is needed; then the long way takes over (``send_path``).
 
 Invariant: ``PartitionQueue.append`` is set only while its batch is open and records may be added without
 further checks. Whoever closes a batch takes ``append`` away first, under the accumulator's lock, and looks at
@@ -19,36 +19,34 @@ import random
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.client.errors import RequestTimeoutError
-from tidelog.client.partitioner import partition_for_key
 from tidelog.client.producer.partitioner import BuiltInPartitioner
 from tidelog.client.producer.producer_batch import ProducerBatch, set_done
-from tidelog.client.producer.record import RecordMetadata
+from tidelog.client.producer.record import ProducerRecord, RecordMetadata, SerializedRecord
 from tidelog.client.serialization import BytesSerializer
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.client.metadata import TopicMetadata
-    from tidelog.client.producer.record import DeliveryCallback, ProducerRecord
+    from tidelog.client.producer.record import DeliveryCallback
     from tidelog.client.producer.record_future import Delivery
     from tidelog.records.record import RecordHeader
 
 # Cython's compiler goes by the first branch, which is never run; the interpreter and mypy go by the second.
 if not TYPE_CHECKING and False:  # noqa: SIM223
     import cython
+    from cython.cimports.tidelog.records.column_writer import murmur2
 else:
     from tidelog.records import cython_shim as cython
+    from tidelog.records.column_writer import murmur2
 
 COMPILED: bool = cython.compiled
 """Whether this is the compiled module."""
 
 _RATIO_IMPROVING_STEP = 0.005
 _RATIO_DETERIORATING_STEP = 0.05
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
 
 _plain_bytes = BytesSerializer().serialize
 
@@ -229,41 +227,10 @@ class TopicQueues:
             self.compression_ratio = max(self.compression_ratio - _RATIO_IMPROVING_STEP, ratio)
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
-def _murmur2(key: bytes) -> cython.ulonglong:
-    """Java's hash of ``key``; as ``client.partitioner.murmur2``."""
-    data: cython.p_const_uchar = key
-    length: cython.Py_ssize_t = len(key)
-    whole: cython.Py_ssize_t = length & ~3
-    at: cython.Py_ssize_t = 0
-    k: cython.ulonglong
-    h: cython.ulonglong = _SEED ^ length
-    while at < whole:
-        k = data[at + 3]
-        k = k << 8 | data[at + 2]
-        k = k << 8 | data[at + 1]
-        k = (k << 8 | data[at]) * _M & _MASK
-        k ^= k >> 24
-        h = (h * _M & _MASK) ^ (k * _M & _MASK)
-        at += 4
-    if at < length:
-        k = 0
-        at = length
-        while at > whole:
-            at -= 1
-            k = k << 8 | data[at]
-        h = (h ^ k) * _M & _MASK
-    h ^= h >> 13
-    h = h * _M & _MASK
-    return h ^ h >> 15
-
-
 def key_partition(key: bytes, partition_count: cython.Py_ssize_t) -> int:
     """The partition of ``key``, the same one that Java's producer chooses."""
-    if cython.compiled:
-        return (_murmur2(key) & 0x7FFFFFFF) % partition_count
-    return partition_for_key(key, partition_count)
+    hashed: cython.ulonglong = murmur2(key)
+    return (hashed & 0x7FFFFFFF) % partition_count
 
 
 def header_pairs(
@@ -275,16 +242,36 @@ def header_pairs(
     return tuple(headers.items()) if isinstance(headers, Mapping) else headers
 
 
+class LongWay(Protocol):
+    """Takes the records that need more than an open batch."""
+
+    def send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
+        """Buffer a record of a topic that is not in use yet, or not quick."""
+
+    def send_serialized(self, record: SerializedRecord) -> Delivery:
+        """Buffer a record whose partition has no open batch with room for it."""
+
+    def serialized(self, topic: str, key: object, value: object) -> tuple[bytes | None, bytes | None]:
+        """Key and value as bytes, by the producer's serializers."""
+
+
+@cython.final
 @cython.cclass
 class QuickSend:
-    """``send``, for records that need nothing but an open batch."""
+    """``send``, for records that need nothing but an open batch.
 
-    __slots__ = ("_lock", "_quick_topics", "_serializes")
+    ``topics`` are those whose records may take the short way; the long way fills and empties it.
+    """
 
-    def __init__(self, lock: Any, serializes: bool) -> None:
+    __slots__ = ("_lock", "_long_way", "_serializes", "_topics")
+
+    def __init__(
+        self, lock: Any, topics: dict[str, TopicQueues], long_way: LongWay, *, serializes: bool
+    ) -> None:
         self._lock = lock
+        self._topics = topics
+        self._long_way = long_way
         self._serializes = serializes
-        self._quick_topics: dict[str, TopicQueues] = {}
 
     def send(
         self,
@@ -298,11 +285,13 @@ class QuickSend:
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
         """Buffer a record; the future tells where it went, once it is written."""
-        topics: TopicQueues | None = self._quick_topics.get(topic) if type(topic) is str else None
+        topics: TopicQueues | None = self._topics.get(topic) if type(topic) is str else None
         if topics is None:
-            return self._send_slowly(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            if not isinstance(topic, ProducerRecord):
+                topic = ProducerRecord(topic, value, key, partition, timestamp_ms, header_pairs(headers))
+            return self._long_way.send_record(topic, on_delivery)
         if self._serializes:
-            key, value = self._serialized(topics.name, key, value)
+            key, value = self._long_way.serialized(topics.name, key, value)
         if not (type(value) is bytes or value is None) or not (type(key) is bytes or key is None):
             key, value = _plain_bytes(topics.name, key), _plain_bytes(topics.name, value)
         queue: PartitionQueue | None
@@ -338,16 +327,9 @@ class QuickSend:
                     if on_delivery is not None and index >= 0:
                         batch.add_callback(index, (stamp, key_size, value_size), on_delivery)
         if index < 0:
-            return self._send_serialized(
-                topics.name, key, value, partition, stamp, header_pairs(headers), on_delivery
+            return self._long_way.send_serialized(
+                SerializedRecord(
+                    topics.name, key, value, partition, stamp, header_pairs(headers), on_delivery
+                )
             )
         return new_future(batch, index, stamp, key_size, value_size)
-
-    def _send_slowly(self, *arguments: Any) -> Delivery:
-        raise NotImplementedError
-
-    def _send_serialized(self, *arguments: Any) -> Delivery:
-        raise NotImplementedError
-
-    def _serialized(self, topic: str, key: object, value: object) -> tuple[bytes | None, bytes | None]:
-        raise NotImplementedError

@@ -22,6 +22,18 @@ class ProducerRecord:
     headers: Sequence[RecordHeader] = ()
 
 
+class SerializedRecord(NamedTuple):
+    """One record as it goes into a batch; ``partition`` is None unless the program has named one."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    timestamp_ms: int
+    headers: Sequence[RecordHeader] = ()
+    on_delivery: DeliveryCallback | None = None
+
+
 class RecordMetadata(NamedTuple):
     """Where a record went.
 

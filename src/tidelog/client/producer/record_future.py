@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from tidelog.client.errors import RequestTimeoutError
-from tidelog.client.producer.quick_send import RecordFuture
 from tidelog.client.producer.record import RecordMetadata
 
 
@@ -35,11 +34,11 @@ class Delivery(Protocol):
 class DeferredRecord:
     """The future of a record that could not be buffered at once (``AsyncProducer.send`` never blocks).
 
-    ``appended`` ends with the :class:`RecordFuture` once there is room, or with what kept it from being
+    ``appended`` ends with the record's own future once there is room, or with what kept it from being
     buffered.
     """
 
-    def __init__(self, appended: asyncio.Future[RecordFuture], topic: str) -> None:
+    def __init__(self, appended: asyncio.Future[Delivery], topic: str) -> None:
         self._appended = appended
         self._topic = topic
 
@@ -72,7 +71,7 @@ class DeferredRecord:
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback`` with this future when it is done; at once if it is."""
 
-        def appended(future: asyncio.Future[RecordFuture]) -> None:
+        def appended(future: asyncio.Future[Delivery]) -> None:
             if future.cancelled() or future.exception() is not None:
                 callback(self)
             else:

@@ -3,7 +3,7 @@
 Seed 002's order: interceptors, metadata, serializers, partitioner, accumulator. Nearly every record takes the
 short way (``quick_send``): its topic is known, its batch is open, nothing has to be waited for. Here is the
 rest: the first record of a batch, and whatever needs interceptors, an own partitioner, metadata or memory;
-the two producers differ in how they wait.
+the two producers differ in how they wait, which is their ``buffer``.
 
 Invariant: a topic is in ``_quick_topics`` only while its records may be appended without interceptors or an
 own partitioner, and while none of its records waits for room.
@@ -11,10 +11,8 @@ own partitioner, and while none of its records waits for room.
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Container
 from time import time
-from typing import Any
 
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.metadata import ClusterMetadata, check_place
@@ -26,118 +24,124 @@ from tidelog.client.producer.quick_send import (
     header_pairs,
     key_partition,
 )
-from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, RecordMetadata
+from tidelog.client.producer.record import (
+    DeliveryCallback,
+    ProducerRecord,
+    RecordMetadata,
+    SerializedRecord,
+)
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.record_future import Delivery
 from tidelog.client.producer.settings import ProducerSettings
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.serialization import BytesSerializer
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.records.record import RecordHeader
+
+Buffer = Callable[[SerializedRecord], Delivery]
+"""Appends a record, waiting for metadata and memory in a producer's own way."""
 
 _plain_bytes = BytesSerializer().serialize
 
 
-class SendPath(QuickSend, abc.ABC):
-    """``send`` and what it is made of."""
+class SendPath:
+    """``send`` of one producer, and what it is made of.
+
+    A ``Producer`` has its own ``buffer`` and ``note_lost_record`` in the path of the core that it owns
+    (``send_port``).
+    """
 
     def __init__(
         self,
         settings: ProducerSettings,
         accumulator: RecordAccumulator,
         transactions: TransactionManager | None,
+        *,
+        buffer: Buffer,
+        note_lost_record: Callable[[Exception], None],
+        waiting: Container[str],
     ) -> None:
-        super().__init__(
-            accumulator.lock, settings.key_serializer is not None or settings.value_serializer is not None
-        )
-        self._settings = settings
-        self._accumulator = accumulator
-        self._transactions = transactions
-        self._interceptors = ProducerInterceptors(settings.interceptors)
+        self.settings = settings
+        self.accumulator = accumulator
+        self.transactions = transactions
+        self.interceptors = ProducerInterceptors(settings.interceptors)
+        self.buffer = buffer
+        self.note_lost_record = note_lost_record
+        """Has the transaction fail because a record could not be buffered."""
+        self.closed = False
+        self._waiting = waiting
+        """Topics with records that wait for room: nothing may overtake those."""
+        self._quick_topics: dict[str, TopicQueues] = {}
         self._always_slow = (
             bool(settings.interceptors) or settings.partitioner is not None or settings.ignore_keys
         )
-        self._closed = False
+        quick = QuickSend(
+            accumulator.lock,
+            self._quick_topics,
+            self,
+            serializes=settings.key_serializer is not None or settings.value_serializer is not None,
+        )
+        # Bound once: producers take it over as their own ``send``, for every record goes through it.
+        self.send = quick.send
 
-    def _send_slowly(self, *arguments: Any) -> Delivery:
-        topic, value, key, partition, timestamp_ms, headers, on_delivery = arguments
-        if not isinstance(topic, ProducerRecord):
-            topic = ProducerRecord(topic, value, key, partition, timestamp_ms, header_pairs(headers))
-        return self._send_record(topic, on_delivery)
-
-    def _send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
-        if self._interceptors:
-            record = self._interceptors.on_send(record)
+    def send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
+        """The long way from its beginning."""
+        if self.interceptors:
+            record = self.interceptors.on_send(record)
             on_delivery = self._acknowledging(on_delivery)
-        key, value = self._serialized(record.topic, record.key, record.value)
-        return self._send_serialized(
-            record.topic,
-            key,
-            value,
-            record.partition,
-            record.timestamp_ms,
-            header_pairs(record.headers),
-            on_delivery,
+        key, value = self.serialized(record.topic, record.key, record.value)
+        timestamp_ms = int(time() * 1000) if record.timestamp_ms is None else record.timestamp_ms
+        return self.send_serialized(
+            SerializedRecord(
+                record.topic,
+                key,
+                value,
+                record.partition,
+                timestamp_ms,
+                header_pairs(record.headers),
+                on_delivery,
+            )
         )
 
-    def _send_serialized(self, *arguments: Any) -> Delivery:
-        """The long way; raises what keeps the record from being buffered."""
-        topic, key, value, partition, timestamp_ms, headers, on_delivery = arguments
-        self._check_usable()
-        if timestamp_ms is None:
-            timestamp_ms = int(time() * 1000)
+    def send_serialized(self, record: SerializedRecord) -> Delivery:
+        """The long way behind the serializers; raises what keeps the record from being buffered."""
+        self.check_usable()
         try:
-            check_place(topic, partition)
-            return self._buffer(topic, key, value, partition, timestamp_ms, headers, on_delivery)
+            check_place(record.topic, record.partition)
+            return self.buffer(record)
         except Exception as error:
-            if self._transactions is not None and self._transactions.has_ongoing_transaction:
+            if self.transactions is not None and self.transactions.has_ongoing_transaction:
                 # A record that is missing must not be committed without anybody noticing.
-                self._note_lost_record(error)
+                self.note_lost_record(error)
             raise
 
-    @abc.abstractmethod
-    def _buffer(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp_ms: int,
-        headers: Sequence[RecordHeader],
-        on_delivery: DeliveryCallback | None,
-    ) -> Delivery:
-        """Append the record, waiting for metadata and memory in the producer's own way."""
-
-    @abc.abstractmethod
-    def _note_lost_record(self, error: Exception) -> None:
-        """Have the transaction fail because a record could not be buffered."""
-
-    def _check_open(self) -> None:
-        if self._closed:
+    def check_usable(self) -> None:
+        """Raise unless a record may be sent now."""
+        if self.closed:
             raise ClientClosedError("the producer is closed")
+        if self.transactions is not None:
+            self.transactions.check_send()
 
-    def _check_usable(self) -> None:
-        self._check_open()
-        if self._transactions is not None:
-            self._transactions.check_send()
+    def close(self) -> None:
+        """Take no more records."""
+        self.closed = True
+        self._quick_topics.clear()
 
-    def _serialized(self, topic: str, key: object, value: object) -> tuple[bytes | None, bytes | None]:
-        settings = self._settings
+    def serialized(self, topic: str, key: object, value: object) -> tuple[bytes | None, bytes | None]:
+        """Key and value as bytes."""
+        settings = self.settings
         return (
             (settings.key_serializer or _plain_bytes)(topic, key),
             (settings.value_serializer or _plain_bytes)(topic, value),
         )
 
-    def _choose(
-        self, topics: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
-    ) -> int | None:
+    def choose(self, topics: TopicQueues, record: SerializedRecord) -> int | None:
         """The partition of a record; None: whichever the built-in partitioner sticks to."""
-        if partition is not None:
-            return partition
-        settings = self._settings
+        if record.partition is not None:
+            return record.partition
+        settings = self.settings
         if settings.partitioner is not None:
             chosen = settings.partitioner.partition(
-                topics.name, key, value, topics.partition_count, topics.available
+                topics.name, record.key, record.value, topics.partition_count, topics.available
             )
             if not isinstance(chosen, int) or not 0 <= chosen < topics.partition_count:
                 raise KafkaError(
@@ -146,44 +150,40 @@ class SendPath(QuickSend, abc.ABC):
                     f"which has the partitions 0 to {topics.partition_count - 1}",
                 )
             return chosen
-        if key is not None and not settings.ignore_keys:
-            return key_partition(key, topics.partition_count)
+        if record.key is not None and not settings.ignore_keys:
+            return key_partition(record.key, topics.partition_count)
         return None
 
-    def _append(
-        self,
-        topics: TopicQueues,
-        chosen: int | None,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[RecordHeader],
-        on_delivery: DeliveryCallback | None,
-        granted_bytes: int = 0,
+    def append(
+        self, topics: TopicQueues, chosen: int | None, record: SerializedRecord, granted_bytes: int = 0
     ) -> RecordFuture | None:
-        future = self._accumulator.append(
-            topics, chosen, timestamp_ms, key, value, headers, on_delivery, granted_bytes
-        )
-        if future is not None and self._transactions is not None and self._transactions.is_transactional:
-            self._transactions.add_partition(future.batch.topic_partition)
-            self._accumulator.wake()
+        """As ``RecordAccumulator.append``, within the transaction if there is one."""
+        future = self.accumulator.append(topics, chosen, record, granted_bytes)
+        if future is not None and self.transactions is not None and self.transactions.is_transactional:
+            self.transactions.add_partition(future.batch.topic_partition)
+            self.accumulator.wake()
         return future
 
-    def _learn(self, metadata: ClusterMetadata) -> None:
+    def learn(self, metadata: ClusterMetadata) -> None:
         """Take over news about the topics in use; the listener of metadata updates."""
-        for name in list(self._accumulator.topics):
+        for name in list(self.accumulator.topics):
             topic = metadata.topics.get(name)
             if topic is None or topic.error or not topic.partitions:
                 self._quick_topics.pop(name, None)
             else:
-                self._know(self._accumulator.topic(topic))
+                self.know(self.accumulator.topic(topic))
 
-    def _know(self, topics: TopicQueues) -> None:
-        if not self._always_slow and not self._closed:
+    def know(self, topics: TopicQueues) -> None:
+        """Let records of a topic take the short way from now on, if they may."""
+        if not self._always_slow and not self.closed and topics.name not in self._waiting:
             self._quick_topics[topics.name] = topics
 
+    def hold(self, topic: str) -> None:
+        """Let records of a topic take the long way: one of them waits."""
+        self._quick_topics.pop(topic, None)
+
     def _acknowledging(self, on_delivery: DeliveryCallback | None) -> DeliveryCallback:
-        interceptors = self._interceptors
+        interceptors = self.interceptors
 
         def acknowledged(metadata: RecordMetadata, error: Exception | None) -> None:
             interceptors.on_acknowledgement(metadata, error)

@@ -214,13 +214,14 @@ class Sender:
             )
             if settings.acks == 0:
                 self._cluster.send_only(node_id, ApiKey.PRODUCE, version, body)
-                self._answered(node_id, batches, version, ids, None)
+                self._answered(node_id, batches, version, ids, self._clock(), None)
                 return
+            sent_s = self._clock()
             answer = self._cluster.send(node_id, ApiKey.PRODUCE, version, body)
         except TidelogError as error:
             self._lost(node_id, batches, error)
             return
-        answer.add_done_callback(functools.partial(self._answered, node_id, batches, version, ids))
+        answer.add_done_callback(functools.partial(self._answered, node_id, batches, version, ids, sent_s))
 
     def _take_off(self, node_id: int, batches: list[ProducerBatch]) -> None:
         self._in_flight[node_id] += 1
@@ -228,19 +229,11 @@ class Sender:
         if self._settings.keeps_order_by_muting:
             self._accumulator.mute(batches)
         metadata = self._cluster.metadata
-        stats = self._outcomes.stats
-        stats.requests += 1
         for batch in batches:
             partition = metadata.partition(batch.topic_partition)
             batch.answered = False
             batch.sent_leader_epoch = -1 if partition is None else partition.leader_epoch
-            size, queued_s = batch.size_bytes, batch.drained_s - batch.created_s
-            stats.batches_sent += 1
-            stats.records_sent += batch.record_count
-            stats.bytes_sent += size
-            stats.largest_batch_bytes = max(stats.largest_batch_bytes, size)
-            stats.queue_time_s += queued_s
-            stats.queue_time_max_s = max(stats.queue_time_max_s, queued_s)
+        self._outcomes.stats.sent(batches)
         self._cluster.updates.add_topics({batch.topic_partition.topic for batch in batches})
 
     def _answered(
@@ -249,6 +242,7 @@ class Sender:
         batches: list[ProducerBatch],
         version: int,
         topic_ids: dict[str, Uuid],
+        sent_s: float,
         answer: asyncio.Future[Body] | None,
     ) -> None:
         if answer is None:
@@ -268,6 +262,9 @@ class Sender:
                 return
             for batch in batches:
                 batch.answered = True
+            stats = self._outcomes.stats
+            stats.latency_ms.record((self._clock() - sent_s) * 1000)
+            stats.throttle_ms.record(result.throttle_time_ms)
         self._cluster.throttle(node_id, result.throttle_time_ms)
         hints = self._settle(node_id, batches, dict(result.partitions))
         if hints:

@@ -13,9 +13,9 @@ from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from tidelog.client.errors import RequestTimeoutError
-from tidelog.client.producer.batch_appender import AppendedRows, BatchAppender
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.quick_send import TopicQueues
+from tidelog.client.producer.record_accumulator import AppendedRows, RecordAccumulator
 from tidelog.client.producer.settings import ProducerSettings
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
@@ -128,7 +128,7 @@ class TableWriter:
         table: Any,
         partition: int | None,
         settings: ProducerSettings,
-        accumulator: BatchAppender,
+        accumulator: RecordAccumulator,
         transactions: TransactionManager | None,
     ) -> None:
         if partition is None and settings.partitioner is not None:

@@ -1,4 +1,4 @@
-"""The calls of a transaction, one at a time: init, begin, offsets, commit, abort.
+"""The calls of a transaction, one at a time: init, begin, offsets, prepare, commit, abort.
 
 A call that has not ended within ``max.block.ms`` raises ``RequestTimeoutError`` and goes on in the
 background: the same call again waits for it, any other is refused until then. Used by ``AsyncProducer``, on
@@ -29,6 +29,16 @@ GroupRef = GroupMetadata | str
 """A consumer's ``group_metadata()``, or the name of its group."""
 OffsetRef = CommittedOffset | int
 """An offset, with what is committed beside it or without."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction whose records are all written, and which somebody else may commit."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_version_2: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,15 @@ class Transactions:
 
         if committed:
             await self._make("send_offsets_to_transaction", begin, run)
+
+    async def prepare(self) -> PreparedTransaction:
+        """Wait until the coordinator knows all partitions that were written to; what ends the transaction."""
+        self._refuse_while_pending("prepare_transaction")
+        manager = self._manager
+        await self._sender.wait_partitions_added()
+        manager.raise_if_failed()
+        assert manager.transactional_id is not None
+        return PreparedTransaction(manager.transactional_id, *manager.identity, manager.is_version_2)
 
     async def commit(self) -> None:
         """Flush and commit."""

@@ -3,11 +3,13 @@
 tls           PEM options into an ``ssl.SSLContext``
 sasl          handshake and exchange of tokens with any mechanism, re-authentication
 mechanisms    PLAIN and OAUTHBEARER          scram    SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802)
+gssapi        GSSAPI, which is an extra
 """
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -30,7 +32,8 @@ class Security:
     """What a connection does before its first request."""
 
     protocol: SecurityProtocol = "PLAINTEXT"
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Asked for the context of each new connection."""
     sasl: Authenticator | None = None
 
     async def authenticate(self, connection: Connection, deadline: Deadline) -> None:

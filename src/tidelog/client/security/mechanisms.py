@@ -1,4 +1,4 @@
-"""The SASL mechanisms but SCRAM, each as a dialogue.
+"""PLAIN and OAUTHBEARER, each as a dialogue.
 
 A dialogue is a generator: it yields what the client says and is sent what the broker answers. It ends when
 there is nothing left to say, and raises ``AuthenticationError`` where the answer is not to be trusted.

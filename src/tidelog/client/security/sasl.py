@@ -6,12 +6,13 @@ same connection before that. A refusal is an ``AuthenticationError``, which nobo
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.client.errors import AuthenticationError, error_code
+from tidelog.client.errors import AuthenticationError, RequestTimeoutError, error_code
 from tidelog.client.retry import Deadline
 from tidelog.client.security.mechanisms import Dialogue, oauthbearer
 from tidelog.errors import ErrorCode
@@ -19,6 +20,7 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
+    from tidelog.client.address import Address
     from tidelog.client.connection import Connection
 
 TokenProvider = Callable[[], str | Awaitable[str]]
@@ -30,23 +32,36 @@ class SaslLogin:
     """One mechanism and how to begin its dialogue; called for every login on a connection."""
 
     mechanism: str
-    begin: Callable[[], Awaitable[Dialogue]]
+    begin: Callable[[Address], Awaitable[Dialogue]]
+    is_slow: bool = False
+    """Whether a step of the dialogue may take a while, and belongs into a thread."""
 
     async def __call__(self, connection: Connection, deadline: Deadline) -> None:
-        dialogue = await self.begin()
+        dialogue = await self.begin(connection.address)
         await self._shake_hands(connection, deadline)
-        message = next(dialogue)
-        while True:
+        message = await self._next_message(dialogue, None, deadline)
+        while message is not None:
             response = await connection.request(
                 SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, deadline
             )
             if response.error_code:
                 raise self._refused(connection, response)
             connection.session_lifetime_ms = response.session_lifetime_ms
-            try:
-                message = dialogue.send(bytes(response.auth_bytes))
-            except StopIteration:
-                return
+            message = await self._next_message(dialogue, bytes(response.auth_bytes), deadline)
+
+    async def _next_message(
+        self, dialogue: Dialogue, answer: bytes | None, deadline: Deadline
+    ) -> bytes | None:
+        """What to say to the broker's answer, ``None`` to begin with; ``None`` when all is said."""
+        if not self.is_slow:
+            return _advance(dialogue, answer)
+        step = asyncio.to_thread(_advance, dialogue, answer)
+        try:
+            return await asyncio.wait_for(step, deadline.remaining)
+        except TimeoutError as error:
+            raise RequestTimeoutError(
+                f"the login by {self.mechanism} was not ready within {deadline.timeout_ms / 1000:.3g} s"
+            ) from error
 
     async def _shake_hands(self, connection: Connection, deadline: Deadline) -> None:
         response = await connection.request(
@@ -68,10 +83,17 @@ class SaslLogin:
         return AuthenticationError(f"{connection.address} refused the login by {self.mechanism}: {why}")
 
 
+def _advance(dialogue: Dialogue, answer: bytes | None) -> bytes | None:
+    try:
+        return next(dialogue) if answer is None else dialogue.send(answer)
+    except StopIteration:
+        return None
+
+
 def oauth_login(provider: TokenProvider) -> SaslLogin:
     """OAUTHBEARER with tokens from ``provider``, asked for each time."""
 
-    async def begin() -> Dialogue:
+    async def begin(_: Address) -> Dialogue:
         try:
             token = provider()
             if inspect.isawaitable(token):

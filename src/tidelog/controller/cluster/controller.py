@@ -43,6 +43,7 @@ from tidelog.metadata.store import (
     StoreClosed,
     StoreError,
 )
+from tidelog.metrics.controller_counts import ControllerCounts
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,16 @@ class ClusterController:
         self._registered = False
         self._retry: asyncio.TimerHandle | None = None
         self._stops: list[Callable[[], None]] = []
+
+    @property
+    def counts(self) -> ControllerCounts:
+        """What was done here, in this and in earlier terms."""
+        return self._events.counts
+
+    @property
+    def waiting_events(self) -> int:
+        """Events that wait for their turn."""
+        return len(self._events)
 
     @property
     def is_active(self) -> bool:

@@ -87,7 +87,9 @@ class ControllerTerm:
         self._settings = settings
         self._stops: dict[str, Callable[[], None]] = {}
         self._over = False
-        self._changes = StateChanges(context, store, self._new_batch, self._send, settings.unclean_topics)
+        self._changes = StateChanges(
+            context, store, self._new_batch, self._send, settings.unclean_topics, events.counts
+        )
         self.balance = Balance(
             context,
             self._changes,

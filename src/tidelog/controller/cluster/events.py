@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, TypeVar
 
 from tidelog.controller.cluster.leadership_nodes import ControllerMoved
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.store import SessionExpired, StoreClosed
+from tidelog.metrics.controller_counts import ControllerCounts
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class _Event:
     work: Callable[[], Awaitable[Any]]
     term: int | None
     answer: asyncio.Future[Any] | None
+    posted_s: float = field(default_factory=monotonic)
 
 
 class EventQueue:
@@ -36,10 +39,15 @@ class EventQueue:
 
     def __init__(self, on_moved: Callable[[], None]) -> None:
         self.term = 0
+        self.counts = ControllerCounts()
         self._on_moved = on_moved
         self._queue: asyncio.Queue[_Event] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._waiting: set[tuple[str, int]] = set()
+
+    def __len__(self) -> int:
+        """How many events wait."""
+        return self._queue.qsize()
 
     def start(self) -> None:
         """Begin to run events."""
@@ -82,7 +90,10 @@ class EventQueue:
             if event.term is not None and event.term != self.term:
                 self._refuse(event)
                 continue
+            began_s = monotonic()
+            self.counts.waited_us.add((began_s - event.posted_s) * 1_000_000)
             await self._run_one(event)
+            self.counts.worked_us.add((monotonic() - began_s) * 1_000_000)
 
     async def _run_one(self, event: _Event) -> None:
         try:

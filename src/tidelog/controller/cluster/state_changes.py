@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from time import monotonic
 
 import msgspec
 
@@ -36,6 +37,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata.store import SharedStore
 from tidelog.metadata.znodes import NO_LEADER, PartitionState
+from tidelog.metrics.controller_counts import ControllerCounts
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class StateChanges:
         new_batch: Callable[[], ControlBatch],
         send: Callable[[ControlBatch], None],
         unclean_topics: Callable[[Collection[str]], Collection[str]],
+        counts: ControllerCounts | None = None,
     ) -> None:
         """``unclean_topics`` says which of some topics allow unclean elections."""
         self._context = context
@@ -70,6 +73,7 @@ class StateChanges:
         self._new_batch = new_batch
         self._send = send
         self._unclean_topics = unclean_topics
+        self._counts = counts or ControllerCounts()
 
     # Partitions
 
@@ -92,7 +96,9 @@ class StateChanges:
         if fresh:
             outcomes |= await self._first_leaders(fresh, batch)
         if others:
+            began_s = monotonic()
             outcomes |= await self._elect(others, election, batch)
+            self._counts.elected_us.add((monotonic() - began_s) * 1_000_000)
         self._send(batch)
         return outcomes
 
@@ -148,6 +154,9 @@ class StateChanges:
                     changes[partition] = decided
             written = await write_leaderships(self._store, self._context, changes)
             for partition, leadership in written.done.items():
+                before = known.get(partition)
+                if before is not None and leadership.state.leader not in before.state.isr:
+                    self._counts.unclean_elections += 1
                 self._context.leaderships[partition] = leadership
                 self._context.partition_phases[partition] = PartitionPhase.ONLINE
                 batch.become(self._recipients(partition, election), partition)

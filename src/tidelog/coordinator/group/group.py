@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.coordinator.stored_record import StoredRecord
@@ -21,13 +22,19 @@ class GroupType(enum.Enum):
     CONSUMER = "consumer"
 
 
+def _any_topic(_: str) -> bool:
+    return True
+
+
 class Caller(NamedTuple):
-    """Who sent a request: what members are known by, and how old its protocol is."""
+    """Who sent a request: what members are known by, how old its protocol is, and what it may see."""
 
     client_id: str
     client_host: str
     """As Kafka shows it, with a slash in front: ``/127.0.0.1``."""
     api_version: int
+    may_describe: Callable[[str], bool] = _any_topic
+    """Whether it may know of a topic; asked when the topics of a regular expression are looked up."""
 
 
 class CommitCheck(ABC):

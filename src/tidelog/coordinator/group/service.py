@@ -19,7 +19,6 @@ from tidelog.coordinator.group.group import Caller
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.partitioning import partition_for
-from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer, Result, Runtime
 from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.timers import Timers
@@ -28,6 +27,7 @@ from tidelog.ids import CONSUMER_OFFSETS_TOPIC, Uuid, random_uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.group_configs import GroupConfigs
 from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise, gather
 from tidelog.records.compression import Codec
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
 from tidelog.wire.messages.describe_groups import DescribedGroup
@@ -85,7 +85,7 @@ class GroupCoordinator:
         group_id: str,
         command: Callable[[GroupShard], Result[R]],
         producer: Producer | None = None,
-    ) -> Reply[R]:
+    ) -> Promise[R]:
         """Run a command on the group's shard, as part of a producer's transaction if there is one."""
         partition = self.partition_for(group_id)
         if producer is None:
@@ -94,12 +94,12 @@ class GroupCoordinator:
             reply = self.runtime.write(partition, command, producer)
         return reply if reply.done and reply.error is None else reply.recover(_tell)
 
-    def read(self, group_id: str, query: Callable[[GroupShard], R]) -> Reply[R]:
+    def read(self, group_id: str, query: Callable[[GroupShard], R]) -> Promise[R]:
         """Ask the group's shard."""
         reply = self.runtime.read(self.partition_for(group_id), query)
         return reply if reply.done and reply.error is None else reply.recover(_tell)
 
-    def read_in_slices(self, group_id: str, query: Callable[[GroupShard], Slices[R]]) -> Slices[Reply[R]]:
+    def read_in_slices(self, group_id: str, query: Callable[[GroupShard], Slices[R]]) -> Slices[Promise[R]]:
         """Ask the group's shard what takes long."""
         reply = yield from self.runtime.read_in_slices(self.partition_for(group_id), query)
         return reply if reply.done and reply.error is None else reply.recover(_tell)
@@ -109,13 +109,13 @@ class GroupCoordinator:
         group_ids: Sequence[str],
         find: Callable[[GroupShard, str], R],
         refuse: Callable[[str, KafkaError], R],
-    ) -> Slices[Reply[list[R]]]:
+    ) -> Slices[Promise[list[R]]]:
         """Ask each group's shard for that group; a refusal is the answer for its group."""
         return self.runtime.read_each(
             group_ids, self.partition_for, find, lambda group_id, error: refuse(group_id, told_error(error))
         )
 
-    def read_all(self, query: Callable[[GroupShard], Slices[list[R]]]) -> Slices[Reply[list[R]]]:
+    def read_all(self, query: Callable[[GroupShard], Slices[list[R]]]) -> Slices[Promise[list[R]]]:
         """Ask every shard that this broker has and put the answers together; none may be loading."""
 
         def nothing(error: Exception) -> list[R]:
@@ -133,7 +133,7 @@ class GroupCoordinator:
 
     # The classic protocol
 
-    def join(self, caller: Caller, request: JoinGroupRequest) -> Reply[JoinGroupResponse]:
+    def join(self, caller: Caller, request: JoinGroupRequest) -> Promise[JoinGroupResponse]:
         """JoinGroup."""
         lowest, highest = (self.config.int(f"group.{end}.session.timeout.ms") for end in ("min", "max"))
         if not request.group_id:
@@ -145,30 +145,30 @@ class GroupCoordinator:
                 # It has no rebalance timeout: as long as a session, as it was before there were two.
                 request.rebalance_timeout_ms = request.session_timeout_ms
             return self.write(request.group_id, lambda shard: shard.join(caller, request))
-        return Reply.of(
+        return Promise.of(
             JoinGroupResponse(error_code=refused, member_id=request.member_id, protocol_name=None)
         )
 
-    def sync(self, caller: Caller, request: SyncGroupRequest) -> Reply[SyncGroupResponse]:
+    def sync(self, caller: Caller, request: SyncGroupRequest) -> Promise[SyncGroupResponse]:
         """SyncGroup; what it is about has to be named since version 5 (KIP-559)."""
         unnamed = request.protocol_type is None or request.protocol_name is None
         if unnamed and caller.api_version >= _PROTOCOL_NAMED_SINCE:
-            return Reply.of(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return Promise.of(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if not request.group_id:
-            return Reply.of(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            return Promise.of(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         return self.write(request.group_id, lambda shard: shard.sync(caller, request))
 
-    def heartbeat(self, caller: Caller, request: HeartbeatRequest) -> Reply[HeartbeatResponse]:
+    def heartbeat(self, caller: Caller, request: HeartbeatRequest) -> Promise[HeartbeatResponse]:
         """Heartbeat; all is well as long as the group is being loaded."""
         if not request.group_id:
-            return Reply.of(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            return Promise.of(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         reply = self.write(request.group_id, lambda shard: shard.heartbeat(caller, request))
         return reply.recover(_beat_while_loading) if reply.error is not None else reply
 
-    def leave(self, caller: Caller, request: LeaveGroupRequest) -> Reply[LeaveGroupResponse]:
+    def leave(self, caller: Caller, request: LeaveGroupRequest) -> Promise[LeaveGroupResponse]:
         """LeaveGroup; before version 3 its one member stands beside the list."""
         if not request.group_id:
-            return Reply.of(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            return Promise.of(LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         if caller.api_version < _LEAVE_BATCHES_SINCE:
             request.members = [MemberIdentity(member_id=request.member_id)]
         return self.write(request.group_id, lambda shard: shard.leave(caller, request))
@@ -176,20 +176,26 @@ class GroupCoordinator:
     # Groups of any type
 
     def list_groups(
-        self, states: Collection[str], types: Collection[str]
-    ) -> Slices[Reply[list[ListedGroup]]]:
+        self,
+        states: Collection[str],
+        types: Collection[str],
+        is_visible: Callable[[str], bool] = lambda group_id: True,
+    ) -> Slices[Promise[list[ListedGroup]]]:
         """ListGroups, over all shards."""
-        return self.read_all(lambda shard: shard.list_groups(states, types))
+        return self.read_all(lambda shard: shard.list_groups(states, types, is_visible))
 
     def describe_groups(
-        self, group_ids: Sequence[str], api_version: int, authorized_operations: int | None = None
-    ) -> Slices[Reply[list[DescribedGroup]]]:
-        """DescribeGroups; groups that are there get the operations that are given."""
+        self,
+        group_ids: Sequence[str],
+        api_version: int,
+        authorized_operations: Callable[[str], int] | None = None,
+    ) -> Slices[Promise[list[DescribedGroup]]]:
+        """DescribeGroups; groups that are there get the operations that are given for them."""
 
         def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
             group = shard.classic.describe(group_id, api_version)
             if authorized_operations is not None and not group.error_code:
-                group.authorized_operations = authorized_operations
+                group.authorized_operations = authorized_operations(group_id)
             return group
 
         def refuse(group_id: str, error: KafkaError) -> DescribedGroup:
@@ -197,13 +203,13 @@ class GroupCoordinator:
 
         return self.read_each(group_ids, describe, refuse)
 
-    def delete_groups(self, group_ids: Iterable[str]) -> Slices[Reply[list[DeletableGroupResult]]]:
+    def delete_groups(self, group_ids: Iterable[str]) -> Slices[Promise[list[DeletableGroupResult]]]:
         """DeleteGroups, with as many commands as it takes; a command's failure is that of its groups."""
         shards: dict[int, list[str]] = {}
         for group_id in group_ids:
             shards.setdefault(self.partition_for(group_id), []).append(group_id)
             yield
-        replies: list[Reply[list[DeletableGroupResult]]] = []
+        replies: list[Promise[list[DeletableGroupResult]]] = []
         for ids in shards.values():
             left = deque(ids)
             while left:
@@ -211,7 +217,7 @@ class GroupCoordinator:
                 yield
         return _concatenated(replies)
 
-    def _delete_some(self, left: deque[str]) -> Reply[list[DeletableGroupResult]]:
+    def _delete_some(self, left: deque[str]) -> Promise[list[DeletableGroupResult]]:
         """Delete some of the groups of one shard, and take those that are done with out of ``left``."""
         done: list[str] = []
 
@@ -244,7 +250,7 @@ def _code_of(error: Exception) -> ErrorCode:
     raise error
 
 
-def _concatenated(replies: list[Reply[list[R]]]) -> Reply[list[R]]:
+def _concatenated(replies: list[Promise[list[R]]]) -> Promise[list[R]]:
     return gather(replies).then(lambda lists: list(chain.from_iterable(lists)))
 
 

@@ -10,7 +10,7 @@ Owned by the runtime; handlers reach it through ``GroupCoordinator.write`` and `
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
@@ -153,7 +153,12 @@ class GroupShard:
 
     # Groups of any type
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> Slices[list[ListedGroup]]:
+    def list_groups(
+        self,
+        states: Collection[str],
+        types: Collection[str],
+        is_visible: Callable[[str], bool] = lambda group_id: True,
+    ) -> Slices[list[ListedGroup]]:
         """The groups in one of these states and of one of these types, in any case; nothing asks for all."""
         in_states = {state.lower().strip() for state in states}
         of_types = {each.lower() for each in types}
@@ -164,6 +169,7 @@ class GroupShard:
                 group is not None
                 and (not in_states or group.state_name.lower() in in_states)
                 and (not of_types or group.type.value in of_types)
+                and is_visible(group_id)
             ):
                 listed.append(group.listed())
             yield

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.coordinator.transaction.state import TransactionState
@@ -26,6 +25,7 @@ from tidelog.coordinator.transaction.support import TransactionSupport
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ MAX_BACKOFF_MS = 1000
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 _TAKEN_OVER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
-Run = Callable[[Callable[[], Result[None]]], Reply[None]]
+Run = Callable[[Callable[[], Result[None]]], Promise[None]]
 
 
 class _Sending:
@@ -109,21 +109,21 @@ class Completion:
         sending.attempts += 1
         unknown = frozenset(name for name in sending.left if not self._is_known(name))
         if unknown:
-            self._support.markers.gone(unknown).when_done(lambda reply: self._sorted_out(sending, reply))
+            self._support.markers.gone(unknown).when_done(lambda asked: self._sorted_out(sending, asked))
         else:
             self._send_to_known(sending)
 
     def _is_known(self, name: TopicPartition) -> bool:
         return self._support.image.partition(*name) is not None
 
-    def _sorted_out(self, sending: _Sending, reply: Reply[frozenset[TopicPartition]]) -> None:
+    def _sorted_out(self, sending: _Sending, asked: Promise[frozenset[TopicPartition]]) -> None:
         """It is known which partitions do not exist any more."""
         if not self._is_current(sending):
             return
         transactional_id = sending.transaction.transactional_id
-        if reply.error is not None:
-            logger.warning("Nobody knows where the markers of %r go: %s", transactional_id, reply.error)
-        elif gone := sending.left & reply.result():
+        if asked.error is not None:
+            logger.warning("Nobody knows where the markers of %r go: %s", transactional_id, asked.error)
+        elif gone := sending.left & asked.result():
             logger.info(
                 "%s of %r do not exist any more and get no marker",
                 ", ".join(map(str, sorted(gone))),
@@ -149,22 +149,22 @@ class Completion:
             known,
             transaction.client_version,
         )
-        self._write(request).when_done(lambda reply: self._written(sending, reply))
+        self._write(request).when_done(lambda sent: self._written(sending, sent))
 
-    def _write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+    def _write(self, request: MarkerRequest) -> Promise[dict[TopicPartition, ErrorCode]]:
         try:
             return self._support.markers.write(request)
         except Exception as error:
-            return Reply.failed(error)
+            return Promise.failed(error)
 
-    def _written(self, sending: _Sending, reply: Reply[dict[TopicPartition, ErrorCode]]) -> None:
+    def _written(self, sending: _Sending, sent: Promise[dict[TopicPartition, ErrorCode]]) -> None:
         if not self._is_current(sending):
             return
         transactional_id = sending.transaction.transactional_id
-        if reply.error is not None:
-            logger.error("Markers of %r could not be sent: %s", transactional_id, reply.error)
+        if sent.error is not None:
+            logger.error("Markers of %r could not be sent: %s", transactional_id, sent.error)
         else:
-            answers = reply.result()
+            answers = sent.result()
             for name, code in answers.items():
                 if code in _TAKEN_OVER:
                     # Nothing more can be done here: the transaction stays as it is, as in Kafka.
@@ -197,15 +197,15 @@ class Completion:
     def _finish(self, sending: _Sending) -> None:
         """Every partition has its marker: say so in the log."""
 
-        def done(reply: Reply[None]) -> None:
+        def done(written: Promise[None]) -> None:
             if not self._is_current(sending):
                 return
             current = self._current(sending.transaction.transactional_id)
-            if reply.error is None or current is None or not current.state.is_prepared:
+            if written.error is None or current is None or not current.state.is_prepared:
                 del self._sending[sending.transaction.transactional_id]
                 return
             logger.warning(
-                "The end of %r could not be written: %s", sending.transaction.transactional_id, reply.error
+                "The end of %r could not be written: %s", sending.transaction.transactional_id, written.error
             )
             sending.attempts += 1
             self._later(sending, lambda: self._finish(sending))

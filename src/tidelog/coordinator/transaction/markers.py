@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 
 
 class MarkerRequest(NamedTuple):
@@ -32,14 +32,14 @@ class MarkerRequest(NamedTuple):
 class MarkerWriter(Protocol):
     """Writes COMMIT and ABORT markers."""
 
-    def write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+    def write(self, request: MarkerRequest) -> Promise[dict[TopicPartition, ErrorCode]]:
         """What became of each partition of ``request``, once all is committed or refused.
 
         NONE where the marker is written. A partition that the answer leaves out, like a reply that fails,
         counts as one to try again.
         """
 
-    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+    def gone(self, partitions: frozenset[TopicPartition]) -> Promise[frozenset[TopicPartition]]:
         """Which of these, of which this broker's metadata do not know, do not exist any more.
 
         The others exist: this broker has started a moment ago, and has not been told of them yet.

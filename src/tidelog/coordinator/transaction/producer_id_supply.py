@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from tidelog.coordinator.reply import Reply
+from tidelog.promise import Promise
 
 
 class ProducerIdSource(Protocol):
@@ -45,18 +45,18 @@ class ProducerIdSupply:
             raise ProducerIdNeeded
         return taken
 
-    def refill(self) -> Reply[None]:
+    def refill(self) -> Promise[None]:
         """Settled when ``take`` is worth another try."""
-        reply: Reply[None] = Reply()
-        task = asyncio.get_running_loop().create_task(self._fetch(reply))
+        fetched: Promise[None] = Promise()
+        task = asyncio.get_running_loop().create_task(self._fetch(fetched))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return reply
+        return fetched
 
-    async def _fetch(self, reply: Reply[None]) -> None:
+    async def _fetch(self, fetched: Promise[None]) -> None:
         try:
             self._spare.append(await self._source.next_id())
         except Exception as error:
-            reply.fail(error)
+            fetched.fail(error)
         else:
-            reply.resolve(None)
+            fetched.resolve(None)

@@ -9,7 +9,7 @@ and ListTransactions, and by the produce path, which verifies or adds partitions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
@@ -17,7 +17,6 @@ from typing import TypeVar
 from tidelog.clock import Clock
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.partitioning import partition_for
-from tidelog.coordinator.reply import Reply, gather
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
 from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.timers import Timers
@@ -37,6 +36,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
+from tidelog.promise import Promise, gather
 
 R = TypeVar("R")
 
@@ -77,7 +77,7 @@ class TransactionCoordinator:
         *,
         two_phase: bool = False,
         keep_prepared: bool = False,
-    ) -> Reply[Producer]:
+    ) -> Promise[Producer]:
         """The producer id and epoch with which a transactional producer begins."""
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
@@ -110,7 +110,7 @@ class TransactionCoordinator:
         verify_only: bool,
         *,
         from_client: bool = False,
-    ) -> Reply[dict[TopicPartition, ErrorCode]]:
+    ) -> Promise[dict[TopicPartition, ErrorCode]]:
         """Add partitions to a transaction, or see whether they are part of it; never fails as a whole.
 
         Partitions that do not exist keep all others from being added. Clients (``from_client``) must not
@@ -119,10 +119,10 @@ class TransactionCoordinator:
         names = frozenset(partitions)
         refused = self._refused_partitions(names, from_client)
         if refused:
-            return Reply.of({name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names})
+            return Promise.of({name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names})
         producer = Producer(producer_id, producer_epoch)
         if not transactional_id:
-            return Reply.of(dict.fromkeys(names, ErrorCode.INVALID_REQUEST))
+            return Promise.of(dict.fromkeys(names, ErrorCode.INVALID_REQUEST))
         if verify_only:
             verified = self.runtime.read(
                 self.partition_for(transactional_id),
@@ -135,13 +135,22 @@ class TransactionCoordinator:
             )
         return verified.recover(lambda error: dict.fromkeys(names, _code_of(error)))
 
+    def refused_partitions(
+        self, partitions: Iterable[TopicPartition], denied: Collection[str]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """What a client is told that may not write to some topics: nothing is added."""
+        names = frozenset(partitions)
+        refused = self._refused_partitions(names, True)
+        refused |= {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in names if name.topic in denied}
+        return {name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names}
+
     def add_partitions(
         self,
         transactional_id: str,
         producer: Producer,
         partitions: frozenset[TopicPartition],
         client_version: int,
-    ) -> Reply[None]:
+    ) -> Promise[None]:
         """Add partitions that are known to exist, or a group's of ``__consumer_offsets``."""
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
@@ -150,7 +159,7 @@ class TransactionCoordinator:
             lambda shard: shard.add_partitions(transactional_id, producer, partitions, client_version),
         )
 
-    def end(self, transactional_id: str, request: EndRequest, client_version: int) -> Reply[Producer]:
+    def end(self, transactional_id: str, request: EndRequest, client_version: int) -> Promise[Producer]:
         """Commit or abort; answered when the outcome is committed, before its markers are all written."""
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
@@ -164,7 +173,7 @@ class TransactionCoordinator:
         transactional_ids: Sequence[str],
         show: Callable[[Transaction], R],
         refuse: Callable[[str, KafkaError], R],
-    ) -> Slices[Reply[list[R]]]:
+    ) -> Slices[Promise[list[R]]]:
         """What is known of each transactional id, as ``show`` tells it, or why nothing is."""
 
         def find(shard: TransactionShard, transactional_id: str) -> R:
@@ -184,8 +193,13 @@ class TransactionCoordinator:
 
         return self.runtime.read_each(transactional_ids, self.partition_for, find, refused)
 
-    def list(self, wanted: TransactionFilter, show: Callable[[Transaction], R]) -> Slices[Reply[list[R]]]:
-        """The transactions that this broker coordinates, as ``show`` tells them.
+    def list(
+        self,
+        wanted: TransactionFilter,
+        show: Callable[[Transaction], R],
+        is_visible: Callable[[str], bool] = lambda transactional_id: True,
+    ) -> Slices[Promise[list[R]]]:
+        """The transactions that this broker coordinates and that are visible, as ``show`` tells them.
 
         Refused while some of them are being loaded.
         """
@@ -195,12 +209,12 @@ class TransactionCoordinator:
             selected: list[R] = []
             for name in list(shard.transactions):
                 found = shard.transactions.get(name)
-                if found is not None and wanted.matches(found, now_ms):
+                if found is not None and wanted.matches(found, now_ms) and is_visible(name):
                     selected.append(show(found))
                 yield
             return selected
 
-        replies: list[Reply[list[R]]] = []
+        replies: list[Promise[list[R]]] = []
         for index in range(self._partition_count):
             reply = yield from self.runtime.read_in_slices(index, select)
             replies.append(reply.recover(_nothing_if_led_elsewhere))
@@ -215,12 +229,12 @@ class TransactionCoordinator:
         return len(topic.partitions) if topic else self.config.int("transaction.state.log.num.partitions")
 
     def _make_shard(self, context: ShardContext) -> TransactionShard:
-        def run(command: Callable[[], Result[None]]) -> Reply[None]:
+        def run(command: Callable[[], Result[None]]) -> Promise[None]:
             return self._write(context.partition, lambda _: command())
 
         return TransactionShard(context, self.support, run)
 
-    def _write(self, partition: int, command: Callable[[TransactionShard], Result[R]]) -> Reply[R]:
+    def _write(self, partition: int, command: Callable[[TransactionShard], Result[R]]) -> Promise[R]:
         try:
             reply = self.runtime.write(partition, command)
         except ProducerIdNeeded:
@@ -229,17 +243,8 @@ class TransactionCoordinator:
 
     def _write_after_refill(
         self, partition: int, command: Callable[[TransactionShard], Result[R]]
-    ) -> Reply[R]:
-        reply: Reply[R] = Reply()
-
-        def refilled(refill: Reply[None]) -> None:
-            if refill.error is not None:
-                reply.fail(refill.error)
-            else:
-                self._write(partition, command).pass_to(reply)
-
-        self.support.producer_ids.refill().when_done(refilled)
-        return reply
+    ) -> Promise[R]:
+        return self.support.producer_ids.refill().then(lambda _: self._write(partition, command))
 
     def _refused_partitions(
         self, partitions: frozenset[TopicPartition], from_client: bool
@@ -258,8 +263,8 @@ def _partition_for(transactional_id: str, count: int) -> int:
     return partition_for(transactional_id, count)
 
 
-def without_producer_fenced(reply: Reply[R]) -> Reply[R]:
-    """The reply for clients that are older than PRODUCER_FENCED (KIP-588): INVALID_PRODUCER_EPOCH instead."""
+def without_producer_fenced(reply: Promise[R]) -> Promise[R]:
+    """The same for clients that are older than PRODUCER_FENCED (KIP-588): INVALID_PRODUCER_EPOCH instead."""
 
     def change(error: Exception) -> R:
         if isinstance(error, KafkaError) and error.code is ErrorCode.PRODUCER_FENCED:
@@ -269,8 +274,8 @@ def without_producer_fenced(reply: Reply[R]) -> Reply[R]:
     return reply.recover(change)
 
 
-def _refused(code: ErrorCode, message: str) -> Reply[R]:
-    return Reply.failed(KafkaError(code, message))
+def _refused(code: ErrorCode, message: str) -> Promise[R]:
+    return Promise.failed(KafkaError(code, message))
 
 
 def _raise_to_client(error: Exception) -> R:  # type: ignore[type-var]

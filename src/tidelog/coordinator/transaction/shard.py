@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.coordinator.transaction import ending, records
@@ -28,6 +27,7 @@ from tidelog.coordinator.transaction.upkeep import Upkeep
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.metadata.feed import ImageDelta
+from tidelog.promise import Promise
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class TransactionShard:
         self,
         context: ShardContext,
         support: TransactionSupport,
-        run: Callable[[Callable[[], Result[None]]], Reply[None]],
+        run: Callable[[Callable[[], Result[None]]], Promise[None]],
     ) -> None:
         self.context = context
         self.transactions: dict[str, Transaction] = {}
@@ -115,7 +115,7 @@ class TransactionShard:
             )
         if found.state is TransactionState.ONGOING:
             # The client asks again and then gets an epoch above the one that fences.
-            return self.fence(found, Reply.failed(concurrent(transactional_id)))
+            return self.fence(found, Promise.failed(concurrent(transactional_id)))
         after = self._initialized(found, timeout_ms, expected)
         return self._write(after, Producer(after.producer_id, after.producer_epoch))
 
@@ -169,7 +169,7 @@ class TransactionShard:
         complete = prepared.completed(self._now_ms)
         return self._write(prepared, Producer(complete.producer_id, complete.producer_epoch))
 
-    def fence(self, transaction: Transaction, response: R | Reply[R]) -> Result[R]:
+    def fence(self, transaction: Transaction, response: R | Promise[R]) -> Result[R]:
         """Abort an open transaction and leave its producer behind with an old epoch."""
         version = self._support.transaction_version
         if version < EPOCH_BUMP_VERSION:
@@ -233,7 +233,7 @@ class TransactionShard:
     def _complete(self, transaction: Transaction) -> Result[None]:
         return self._write(transaction.completed(self._now_ms), None)
 
-    def _write(self, after: Transaction, response: R | Reply[R]) -> Result[R]:
+    def _write(self, after: Transaction, response: R | Promise[R]) -> Result[R]:
         """Make ``after`` the state of its id, and send markers once that is committed and calls for them."""
         name = after.transactional_id
         self._steps[name] = _Step(self.transactions.get(name), after)

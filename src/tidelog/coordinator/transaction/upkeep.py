@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from tidelog.coordinator.reply import Reply
-from tidelog.coordinator.runtime import Result
+from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.sweep import Sweep
 from tidelog.coordinator.transaction.support import TransactionSupport
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from tidelog.coordinator.transaction.shard import TransactionShard
+from tidelog.promise import Promise
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +31,30 @@ _QUIET = frozenset(
 )
 
 
+class KeptShard(Protocol):
+    """What upkeep asks of its shard."""
+
+    context: ShardContext
+    transactions: dict[str, Transaction]
+
+    def is_in_transition(self, transactional_id: str) -> bool:
+        """Whether a step is under way, so that others have to wait."""
+
+    def fence(self, transaction: Transaction, response: None) -> Result[None]:
+        """Abort an open transaction and leave its producer behind with an old epoch."""
+
+    def forget(self, transactional_ids: Iterable[str]) -> Result[None]:
+        """Write tombstones."""
+
+
 class Upkeep:
     """The timers of one shard that no request sets."""
 
     def __init__(
         self,
-        shard: TransactionShard,
+        shard: KeptShard,
         support: TransactionSupport,
-        run: Callable[[Callable[[], Result[None]]], Reply[None]],
+        run: Callable[[Callable[[], Result[None]]], Promise[None]],
     ) -> None:
         self._shard = shard
         self._support = support
@@ -74,8 +87,8 @@ class Upkeep:
                 raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "it has moved on")
             return self._shard.fence(transaction, None)
 
-        def done(reply: Reply[None]) -> None:
-            error = reply.error
+        def done(written: Promise[None]) -> None:
+            error = written.error
             if error is None:
                 logger.info("The transaction of %r was aborted: it was open for too long", name)
             elif not isinstance(error, KafkaError) or error.code not in _QUIET:

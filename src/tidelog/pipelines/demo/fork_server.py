@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tidelog.pipelines import worker_daemon
 from tidelog.pipelines.demo import fork_client
+from tidelog.pipelines.framework import worker_daemon
 
 PRELOADED = (
     "pyspark.daemon",
@@ -40,7 +40,7 @@ PRELOADED = (
     "tidelog.spark.batch_writer",
     "tidelog.client.admin.admin",
 )
-"""Beside what :mod:`tidelog.pipelines.worker_daemon` loads for workers."""
+"""Beside what :mod:`tidelog.pipelines.framework.worker_daemon` loads for workers."""
 _STANDARD_STREAMS = (0, 1, 2)
 _SERVED: list[socket.socket] = []
 """The server ends when these close, with this process at the latest."""

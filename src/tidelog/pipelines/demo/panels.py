@@ -11,8 +11,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tidelog.pipelines import events
 from tidelog.pipelines.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
+from tidelog.pipelines.framework import events
 
 ACCENT = "cyan"
 EDGE = "bright_black"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidelog.pipelines import events
 from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Alert, Score, View
+from tidelog.pipelines.framework import events
 
 if TYPE_CHECKING:
     from tidelog.client import ConsumerRecord
-    from tidelog.pipelines.detection_report import DetectionReport
+    from tidelog.pipelines.framework.detection_report import DetectionReport
 
 _KINDS = {"account-switch": "account switch", "invite-fraud": "invite fraud"}
 _REASONS = {
@@ -64,7 +64,7 @@ class Results:
         there = (len(self._truth.cases), self._view.alert_updates)
         if final or there != self._scored:
             # With it comes the client, which takes longer to load than all else that the view needs.
-            from tidelog.pipelines.detection_report import score
+            from tidelog.pipelines.framework.detection_report import score
 
             self._scored = there
             report = score(self._truth.cases, self._alerts.values())

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.pipelines import events, registry
+from tidelog.pipelines import registry
 from tidelog.pipelines.demo import directory, summary
 from tidelog.pipelines.demo.directory import DemoError
 from tidelog.pipelines.demo.display import Display
@@ -25,8 +25,9 @@ from tidelog.pipelines.demo.results import Results
 from tidelog.pipelines.demo.settings import PARTITIONS, DemoSettings
 from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Flow, PipelineFigures, Step, View, Watched
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.topics import ensure_topics
 from tidelog.processes.children import Child
 
 EVENTS_JOB = "tidelog.pipelines.demo.events_job"
@@ -197,8 +198,6 @@ class Demo:
     def _take(self, report: dict[str, Any]) -> None:
         """One report of the Spark child."""
         match report:
-            case {"step": "classes"}:
-                self._view.stopping = "ending: Java writes down its classes, for quicker starts from now on"
             case {"step": "pipelines"}:
                 self._steps["session"].end(f"Spark {report['version']}")
                 self._steps["pipelines"].begin()

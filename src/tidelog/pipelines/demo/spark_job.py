@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -27,8 +27,14 @@ from tidelog.pipelines import registry
 from tidelog.pipelines.demo.fork_server import serve_forks
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
-from tidelog.pipelines.session import JAVA_OPTIONS, QUICK_START, default_options, spark_session
-from tidelog.spark.class_archive import is_recording, seen_enough
+from tidelog.pipelines.session import (
+    JAVA_OPTIONS,
+    QUICK_START,
+    default_options,
+    forget_default_python,
+    spark_session,
+)
+from tidelog.spark.class_archive import make_archive_later
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,8 +93,6 @@ class SparkJob:
             "tidelog demo",
             master=master,
             options={JAVA_OPTIONS: f"{default_options(master)[JAVA_OPTIONS]} {QUICK_START}"},
-            # Only who has run all of it knows which classes that takes.
-            record_classes=len(self._arguments["pipelines"]) == len(registry.PIPELINES),
         )
         gateway = session.sparkContext._gateway
         assert gateway is not None, "a session in this process has one"
@@ -99,19 +103,34 @@ class SparkJob:
             self._wait_for_topics()
             # Those with the least to do first: they show results while the others start.
             self._waiting = list(loaded)[::-1]
-            while (self._waiting or self._runners) and not self._stopping.is_set():
-                if self._waiting:
-                    name = self._waiting.pop(0)
-                    with self._blamed_on(name):
-                        self._runners[name] = PipelineRunner(session, self._settings, [loaded[name]])
-                        self._reports.say(started=name)
-                else:
-                    self._stopping.wait(POLL_S)
-                self._look()
+            with ThreadPoolExecutor(max_workers=len(loaded), thread_name_prefix="start") as threads:
+                self._run_all(
+                    lambda name: threads.submit(PipelineRunner, session, self._settings, [loaded[name]])
+                )
             self._stop_all()
         finally:
             self._end(session, gateway.proc)
         return 1 if self._failed else 0
+
+    def _run_all(self, start: Callable[[str], Future[PipelineRunner]]) -> None:
+        """Start the pipelines together, and follow them until told to stop, or until none is left."""
+        starting: dict[str, Future[PipelineRunner]] = {}
+        while (self._waiting or starting or self._runners) and not self._stopping.is_set():
+            starting |= {name: start(name) for name in self._waiting}
+            self._waiting.clear()
+            wait(starting.values(), timeout=POLL_S if starting else 0, return_when=FIRST_COMPLETED)
+            self._take_started(starting)
+            if not starting:
+                self._stopping.wait(POLL_S)
+            self._look()
+        wait(starting.values())
+        self._take_started(starting)
+
+    def _take_started(self, starting: dict[str, Future[PipelineRunner]]) -> None:
+        for name in [name for name, future in starting.items() if future.done()]:
+            with self._blamed_on(name):
+                self._runners[name] = starting.pop(name).result()
+                self._reports.say(started=name)
 
     def _wait_for_topics(self) -> None:
         """Which the parent creates, long before a session is there."""
@@ -120,9 +139,7 @@ class SparkJob:
             pass
 
     def _end(self, session: SparkSession, java: Popen[bytes]) -> None:
-        """Stop Spark, and wait for its JVM, which may have its classes to write down."""
-        if is_recording(session.conf.get(JAVA_OPTIONS) or ""):
-            self._reports.say(step="classes")
+        """Stop Spark, and wait for its JVM; the next one shall start sooner."""
         session.stop()
         if java.stdin is not None:
             java.stdin.close()
@@ -130,6 +147,7 @@ class SparkJob:
             java.wait(JAVA_END_TIMEOUT_S)
         except TimeoutExpired:
             java.kill()
+        make_archive_later(Path(os.environ["JAVA_HOME"]))
 
     def _look(self) -> None:
         """Report what has changed since the last look."""
@@ -148,8 +166,6 @@ class SparkJob:
                 rows_per_second=progress.rows_per_second,
                 batch_ms=progress.batch_ms,
             )
-            if len(self._batches) == len(registry.PIPELINES):
-                seen_enough(Path(os.environ["JAVA_HOME"]))
 
     def _stop_all(self) -> None:
         """All at once, each after its own micro-batch."""
@@ -184,6 +200,7 @@ class SparkJob:
 
 def _fork_python() -> None:
     """Have Spark's Python processes forked rather than started, unless somebody has chosen a Python."""
+    forget_default_python()
     if "PYSPARK_PYTHON" not in os.environ:
         # The server is forked with what is loaded here.
         importlib.import_module("pyspark.sql")

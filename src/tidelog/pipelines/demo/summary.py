@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidelog.pipelines import events
 from tidelog.pipelines.demo.panels import money, number
 from tidelog.pipelines.demo.settings import DemoSettings
 from tidelog.pipelines.demo.view import View
+from tidelog.pipelines.framework import events
 
 
 def show(view: View, settings: DemoSettings, console: Console, proofs: Sequence[str]) -> None:
@@ -85,8 +85,8 @@ def next_steps(settings: DemoSettings, address: str) -> list[tuple[str, str]]:
         ("see how far each pipeline is:", f"tidelog groups describe tidelog-pipeline-earnings{server}"),
         (
             "ask the tables:",
-            f"sqlite3 {directory / 'tables.sqlite'} "
-            "'select user_id, total_cents from user_earnings order by 2 desc limit 5'",
+            f"for part in {directory / 'earnings'}/*.sqlite; do sqlite3 $part "
+            "'select total_cents, user_id from user_earnings'; done | sort -nr | head -5",
         ),
         (
             "ask the lake:",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
 from tidelog.pipelines.generator.outbox import Credit, Outbox, Presence
 from tidelog.pipelines.generator.population import Population, User
 from tidelog.pipelines.generator.truth import Incident

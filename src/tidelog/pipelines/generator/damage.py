@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
 
 FAULTS = ("truncated", "not json", "empty", "missing field", "mistyped field", "out of range", "bad time")
 

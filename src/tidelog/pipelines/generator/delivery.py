@@ -19,10 +19,10 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 
 from tidelog.errors import ErrorCode
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import PARTITIONS
 from tidelog.pipelines.generator.outbox import Event
 from tidelog.pipelines.generator.traffic import Traffic
-from tidelog.pipelines.topics import PARTITIONS
 
 if TYPE_CHECKING:
     from tidelog.client import Delivery, Producer

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
 
-from tidelog.pipelines import events
+from tidelog.pipelines.framework import events
 from tidelog.pipelines.generator.damage import damaged
 from tidelog.pipelines.generator.population import User
 from tidelog.pipelines.generator.truth import Incident, Truth

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster import registration
 from tidelog.broker.cluster.registration import prepare, wait_until_missed
@@ -14,7 +15,6 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.store import SharedStore, ensure_path
 from tidelog.metadata.znodes import PartitionState
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 ME, OTHER = 1, 2
 P0 = TopicPartition("t", 0)
@@ -43,9 +43,19 @@ async def put(store: SharedStore, leader: int, *isr: int) -> None:
 
 
 async def waiting(store: SharedStore, *, patience_ms: float = PATIENCE_MS) -> asyncio.Task[None]:
-    task = asyncio.create_task(wait_until_missed(store, ME, [P0], patience_ms, lambda: False))
-    for _ in range(20):
-        await asyncio.sleep(0.001)
+    """A task that has looked once and would look again: it waits."""
+    looks = 0
+    looks_again = asyncio.Event()
+
+    def given_up() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            looks_again.set()
+        return False
+
+    task = asyncio.create_task(wait_until_missed(store, ME, [P0], patience_ms, given_up))
+    await looks_again.wait()
     return task
 
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster.admin import ClusterAdmin
 from tidelog.broker.cluster.membership import ClusterMembership
@@ -18,8 +20,6 @@ from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import PartitionImage, TopicImage
 from tidelog.metadata.store import SharedStore, ensure_path, put
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 TOPIC = "orders"
 

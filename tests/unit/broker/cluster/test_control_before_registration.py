@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
+
 from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.errors import ErrorCode
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.replication.fetch_loop import FetchLoops
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
+from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.wire.messages.leader_and_isr import LeaderAndIsrRequest
 
 

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
+
 from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.ids import Uuid, random_uuid
 from tidelog.metadata import znodes
@@ -13,9 +16,7 @@ from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.store import SharedStore, ensure_path, put
 from tidelog.replication.fetch_loop import FetchLoops
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
+from tidelog.storage.directories.log_dirs import LogDirs
 
 COMPACT = {"cleanup.policy": "compact"}
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster.controller_requests import _COST_OF_LOG, _PER_TURN, ControllerRequests
 from tidelog.errors import ErrorCode, KafkaError
@@ -19,10 +21,8 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
 from tidelog.replication.leader_endpoint import Answers, OnAnswers, Positions
 from tidelog.replication.partitions import Partitions
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_dirs import LogDirs
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.log.log_config import LogConfig
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.broker.cluster import isr_requests
 from tidelog.broker.cluster.controller_link import ControllerLink
@@ -17,9 +18,9 @@ from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replication_context import ReplicationContext
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.testing.clock import ManualClock
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_context import LogContext
 from tidelog.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -87,7 +88,7 @@ class Scene:
         self.partitions: list[Partition] = []
         for index in range(2):
             name = TopicPartition("t", index)
-            log = Log.open(directory / str(name), LogConfig(), clock=self.clock, clean_shutdown=True)
+            log = Log.open(LogContext(directory / str(name), LogConfig(), self.clock), clean_shutdown=True)
             loop = asyncio.get_running_loop()
             partition = Partition(name, topic_id, log, ME, loop, lambda error: None, context)
             partition.apply(

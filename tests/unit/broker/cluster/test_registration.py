@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster import registration
 from tidelog.broker.cluster.registration import prepare, register, settle_broker_id, settle_cluster_id
@@ -14,7 +15,6 @@ from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.znodes import BrokerRegistration
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 ME = BrokerRegistration(broker_id=4, endpoints=(Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),))
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import pytest
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.broker.cluster.remote_transactions import BrokerLinks, Codes
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode
@@ -19,7 +19,7 @@ from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.store import StoreClosed, ensure_path
 from tidelog.metadata.znodes import BrokerRegistration, TopicAssignment
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
+from tidelog.promise import Promise
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -48,12 +48,12 @@ class Local:
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, ...]] = []
 
-    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+    def gone(self, partitions: frozenset[TopicPartition]) -> Promise[frozenset[TopicPartition]]:
         raise AssertionError("this broker alone cannot know")
 
-    def write(self, request: MarkerRequest) -> Reply[Codes]:
+    def write(self, request: MarkerRequest) -> Promise[Codes]:
         self.asked.append(request.partitions)
-        return Reply.of(dict.fromkeys(request.partitions, ErrorCode.NONE))
+        return Promise.of(dict.fromkeys(request.partitions, ErrorCode.NONE))
 
     def partition_for(self, transactional_id: str) -> int:
         return int(transactional_id)
@@ -65,9 +65,9 @@ class Local:
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
         verify_only: bool,
-    ) -> Reply[Codes]:
+    ) -> Promise[Codes]:
         self.asked.append(tuple(partitions))
-        return Reply.of(dict.fromkeys(partitions, ErrorCode.NONE))
+        return Promise.of(dict.fromkeys(partitions, ErrorCode.NONE))
 
 
 class Other:
@@ -115,8 +115,8 @@ def run(test: Callable[[BrokerLinks, Local, Other], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def settled(reply: Reply[Any]) -> Reply[Any]:
-    async with asyncio.timeout(10):
+async def settled(reply: Promise[Any]) -> Promise[Any]:
+    async with asyncio.timeout(60):
         while not reply.done:  # noqa: ASYNC110 (there is nothing to wait on)
             await asyncio.sleep(0)
     return reply

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.dispatch import SERVED, Dispatcher
+from tidelog.broker.dispatch import Dispatcher
+from tidelog.broker.quotas.client_quotas import UNLIMITED
+from tidelog.broker.served import SERVED
 from tidelog.clock import SystemClock
 from tidelog.errors import WireError
 from tidelog.replication.append_group import AppendGroup
@@ -20,9 +22,11 @@ ASKS = (ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER, ApiKe
 
 
 def dispatcher(*, knows_cluster: bool) -> Dispatcher:
-    broker: Any = SimpleNamespace(served=SERVED, knows_cluster=knows_cluster, clock=SystemClock())
+    services: Any = SimpleNamespace(
+        served=SERVED, membership=SimpleNamespace(is_informed=knows_cluster), quotas=UNLIMITED
+    )
     nobody: Any = SimpleNamespace(handle_frame=lambda *frame: pytest.fail("it is no record"))
-    return Dispatcher(broker, nobody, nobody, AppendGroup(lambda error: None), slots=1)
+    return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), SystemClock(), slots=1)
 
 
 def frame(key: ApiKey) -> memoryview:
@@ -49,7 +53,7 @@ def test_who_asks_when_the_controller_has_told_is_answered(key: ApiKey) -> None:
         handled.append(request)
         return API_TABLE[key].response()
 
-    ready._routes[key] = SimpleNamespace(api=API_TABLE[key], handle=handle)  # type: ignore[assignment]
+    ready._routes[key] = SimpleNamespace(api=API_TABLE[key], check=None, handle=handle)  # type: ignore[assignment]
     connection: Any = SimpleNamespace()
     ready.handle(connection, frame(key))
     assert len(handled) == 1

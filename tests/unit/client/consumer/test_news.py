@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 from tidelog.client.consumer.wake_flag import WakeFlag
 
 
 def test_a_thread_is_woken_by_what_is_told_after_it_began_to_expect_something() -> None:
-    loop = asyncio.new_event_loop()
-    news = WakeFlag(loop)
+    news = WakeFlag()
     woken = threading.Event()
     expecting = threading.Event()
 
@@ -28,13 +26,10 @@ def test_a_thread_is_woken_by_what_is_told_after_it_began_to_expect_something() 
         assert woken.wait(10)
     finally:
         thread.join(30)
-        loop.close()
 
 
 def test_what_is_told_between_expecting_and_waiting_is_not_missed() -> None:
-    loop = asyncio.new_event_loop()
-    news = WakeFlag(loop)
+    news = WakeFlag()
     news.expect()
     news.tell()
     news.wait_in_thread(3600)
-    loop.close()

@@ -34,14 +34,14 @@ def consumer() -> Iterator[Consumer]:
 @pytest.fixture
 def loop_needed(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> LoopNeeded:
     needed = LoopNeeded()
-    monkeypatch.setattr(consumer._core, "_needs_loop_in", needed)
+    monkeypatch.setattr(consumer, "_port", consumer._port._replace(needs_loop_in=needed))
     return needed
 
 
 def tell(consumer: Consumer) -> None:
     """Have the loop tell news, and wait until it has."""
     told = threading.Event()
-    consumer._thread.call_soon(consumer._core._wake_flag.tell)
+    consumer._thread.call_soon(consumer._port.wake_flag.tell)
     consumer._thread.call_soon(told.set)
     assert told.wait(TIMEOUT_S)
 
@@ -171,5 +171,5 @@ def test_an_interrupt_leaves_the_consumer_free_and_nobody_waiting(consumer: Cons
     with pytest.raises(KeyboardInterrupt):
         consumer._wait_off_loop(interrupted, LONG_S)
     tell(consumer)
-    assert consumer._core._wake_flag._for_thread.empty()
+    assert consumer._port.wake_flag._for_thread.empty()
     assert may_be_used_by_another_thread(consumer)

@@ -12,10 +12,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from tidelog.client.consumer.listener import RebalanceCallbacks, RebalanceListener
+from tidelog.client.consumer.listener import RebalanceListener
 from tidelog.client.consumer.partition_state import FetchPosition
+from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.group.membership import GroupMembership, membership_for
+from tidelog.client.group.membership import GroupMembership
+from tidelog.client.group.membership_choice import membership_for
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
 from tidelog.client.options import CONSUMER, ClientConfig

@@ -9,7 +9,7 @@ import pytest
 
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool, PoolClosedError
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 def wait_until(check: Callable[[], object]) -> None:

@@ -5,9 +5,10 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tidelog.client.partitioner import murmur2, partition_for_key
+from tidelog.client.partitioner import partition_for_key
 from tidelog.client.producer.partitioner import BuiltInPartitioner, KeyPartitioner, RoundRobinPartitioner
 from tidelog.client.producer.quick_send import key_partition
+from tidelog.records.column_codec import murmur2
 
 # Printed once by the Java client 4.4: Utils.murmur2 and BuiltInPartitioner.partitionForKey.
 JAVA = json.loads(Path(__file__).with_name("murmur2_java.json").read_text())

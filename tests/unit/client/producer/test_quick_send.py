@@ -18,7 +18,12 @@ import tidelog.client.producer
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.metadata import PartitionMetadata, TopicMetadata
 from tidelog.client.producer.producer_batch import ProducerBatch
-from tidelog.client.producer.record import RecordMetadata
+from tidelog.client.producer.record import (
+    DeliveryCallback,
+    ProducerRecord,
+    RecordMetadata,
+    SerializedRecord,
+)
 from tidelog.client.serialization import SerializationError
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID
@@ -46,25 +51,31 @@ def quick(request: pytest.FixtureRequest) -> ModuleType:
     return module
 
 
+class LongWay:
+    """Notes what comes to it."""
+
+    def __init__(self, slow: list[tuple[Any, ...]]) -> None:
+        self.slow = slow
+
+    def send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Any:
+        self.slow.append(("record", record, on_delivery))
+
+    def send_serialized(self, record: SerializedRecord) -> Any:
+        self.slow.append(("serialized", record))
+
+    def serialized(self, topic: str, key: Any, value: Any) -> Any:
+        return key and key.encode(), value and value.encode()
+
+
 class Scene:
     """A topic of three partitions with open batches, and a producer that notes what it cannot do quickly."""
 
     def __init__(self, quick: ModuleType, *, serializes: bool = False, limit: int = 1000) -> None:
         self.slow: list[tuple[Any, ...]] = []
-        scene = self
-
-        class Sending(quick.QuickSend):  # type: ignore[misc, name-defined]
-            def _send_slowly(self, *arguments: Any) -> Any:
-                scene.slow.append(("slowly", *arguments))
-
-            def _send_serialized(self, *arguments: Any) -> Any:
-                scene.slow.append(("serialized", *arguments))
-
-            def _serialized(self, topic: str, key: Any, value: Any) -> Any:
-                return key and key.encode(), value and value.encode()
-
-        self.producer = Sending(threading.Lock(), serializes)
         self.topics = quick.TopicQueues("t", 1000)
+        self.producer = quick.QuickSend(
+            threading.Lock(), {"t": self.topics}, LongWay(self.slow), serializes=serializes
+        )
         partitions = {number: PartitionMetadata(number, 1) for number in range(3)}
         self.topics.update(TopicMetadata("t", ZERO_UUID, False, partitions))
         self.batches = []
@@ -74,7 +85,6 @@ class Scene:
             queue.push(batch, batch.append_now)
             self.batches.append(batch)
         self.topics.sticky = self.topics.queues[1]
-        self.producer._quick_topics["t"] = self.topics
 
     def records(self, partition: int) -> list[tuple[Any, ...]]:
         batch = self.batches[partition]
@@ -112,10 +122,10 @@ def test_what_is_not_quick_goes_the_long_way_as_it_is(quick: ModuleType) -> None
     scene.producer.send("t", b"x" * 100, timestamp_ms=5)
     scene.topics.queues[0].close_open()
     scene.producer.send("t", b"v", partition=0, timestamp_ms=6)
-    assert [each[0] for each in scene.slow] == ["slowly", "serialized", "serialized", "serialized"]
-    assert scene.slow[0] == ("slowly", "other", b"v", b"k", None, 7, None, None)
-    assert scene.slow[2] == ("serialized", "t", None, b"x" * 100, None, 5, (), None)
-    assert scene.slow[3] == ("serialized", "t", None, b"v", 0, 6, (), None)
+    assert [each[0] for each in scene.slow] == ["record", "serialized", "serialized", "serialized"]
+    assert scene.slow[0] == ("record", ProducerRecord("other", b"v", b"k", timestamp_ms=7), None)
+    assert scene.slow[2] == ("serialized", SerializedRecord("t", None, b"x" * 100, None, 5))
+    assert scene.slow[3] == ("serialized", SerializedRecord("t", None, b"v", 0, 6))
 
 
 def test_values_are_serialized_and_bytes_of_other_kinds_are_taken(quick: ModuleType) -> None:

@@ -10,6 +10,7 @@ from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, To
 from tidelog.client.producer.buffer_pool import BufferPool
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.quick_send import RecordFuture
+from tidelog.client.producer.record import SerializedRecord
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.settings import ProducerSettings
 from tidelog.errors import ErrorCode, KafkaError
@@ -46,9 +47,8 @@ class Scene:
     def try_append(
         self, value: bytes = b"x", partition: int | None = 0, **options: Any
     ) -> RecordFuture | None:
-        return self.accumulator.append(
-            self.topics, partition, 5, None, value, (), options.get("on_delivery"), options.get("granted", 0)
-        )
+        record = SerializedRecord("t", None, value, partition, 5, on_delivery=options.get("on_delivery"))
+        return self.accumulator.append(self.topics, partition, record, options.get("granted", 0))
 
     def ready(self) -> set[int]:
         return self.accumulator.ready(self.metadata, self.now_s).nodes

@@ -17,6 +17,7 @@ from tidelog.client.producer import (
     TransactionAbortableError,
     TransactionStateError,
 )
+from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.records.batch import parse_header
@@ -225,6 +226,33 @@ def test_version_2_writes_at_once_and_gets_a_new_epoch_every_time(v2: Script) ->
 def _records(request: Any) -> bytes:
     records: bytes = request.topic_data[0].partition_data[0].records
     return records
+
+
+def test_a_prepared_transaction_is_written_and_left_open_for_somebody_else(script: Script) -> None:
+    prepared: list[PreparedTransaction] = []
+
+    async def action(producer: AsyncProducer) -> None:
+        await producer.begin_transaction()
+        future = producer.send("t", b"x", partition=0)
+        prepared.append(await producer.prepare_transaction(WAIT_S))
+        assert future.done()
+
+    run(script, action)
+    assert prepared == [PreparedTransaction("id", PRODUCER_ID, 0, script.version == 2)]
+    assert script.names()[-1] == "PRODUCE"
+    assert script.committed() == []
+
+
+def test_a_transaction_that_has_failed_cannot_be_prepared(v1: Script) -> None:
+    async def action(producer: AsyncProducer) -> None:
+        v1.refusals[ApiKey.ADD_PARTITIONS_TO_TXN].append(E.TOPIC_AUTHORIZATION_FAILED)
+        await producer.begin_transaction()
+        producer.send("t", b"x", partition=0)
+        with pytest.raises(TransactionAbortableError):
+            await producer.prepare_transaction(WAIT_S)
+
+    run(v1, action)
+    assert v1.committed() == []
 
 
 def test_an_empty_transaction_is_nobodys_business(script: Script) -> None:

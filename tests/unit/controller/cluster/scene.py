@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.rigs.fake_brokers import FakeBrokers
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
+
 from tidelog.controller.cluster.context import ControllerContext, Leadership
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.isr_changes import IsrChange
@@ -16,8 +19,6 @@ from tidelog.metadata import znodes
 from tidelog.metadata.node_tree import Node
 from tidelog.metadata.store import Op, Result
 from tidelog.metadata.znodes import NO_LEADER, PartitionState, TopicAssignment
-from tidelog.testing.fake_brokers import FakeBrokers
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 TOPIC = "t"
 P0 = TopicPartition(TOPIC, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.rigs.memory_zookeeper import MemorySession
 from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 
 from tidelog.controller.cluster.events import EventQueue
@@ -12,7 +13,6 @@ from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata import znodes
 from tidelog.metadata.store import Delete, Set
-from tidelog.testing.memory_zookeeper import MemorySession
 
 
 def store_of(scene: Scene, broker: int) -> MemorySession:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemoryZooKeeper
+
 from tidelog.broker.cluster.registration import prepare
 from tidelog.controller.cluster.channels import BrokerChannels
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.metadata.store import SessionExpired
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_zookeeper import MemoryZooKeeper
 
 
 def test_a_broker_registers_in_the_session_after_the_one_that_expired() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tidelog.testing.coordinator import GroupHarness
+from tests.rigs.coordinator import GroupHarness
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypedDict
 
+from tests.rigs.coordinator import GroupHarness, answer
+
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode
-from tidelog.testing.coordinator import GroupHarness, answer
+from tidelog.promise import Promise
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.messages.join_group import JoinGroupResponse
@@ -43,7 +44,9 @@ class Timeouts(TypedDict):
     rebalance_timeout_ms: int
 
 
-def join(harness: GroupHarness, group_id: str = "g", **options: Any) -> tuple[str, Reply[JoinGroupResponse]]:
+def join(
+    harness: GroupHarness, group_id: str = "g", **options: Any
+) -> tuple[str, Promise[JoinGroupResponse]]:
     """A new dynamic member whose JoinGroup waits."""
     member_id = new_id(harness, group_id, **options)
     return member_id, harness.join(group_id, member_id, **options)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
+from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, group, join, new_id, stable
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness, answer
-from tidelog.testing.memory_log import MemoryLog
 from tidelog.wire.messages.leave_group import MemberIdentity
 
 
@@ -62,7 +62,7 @@ def test_members_leave_together_each_with_its_own_answer(harness: GroupHarness) 
         (others[1], ErrorCode.NONE),
     ]
     assert set(group(harness).members) == {leader}
-    assert group(harness).pending_join == set()
+    assert group(harness).members.pending_join == set()
 
 
 def test_leaving_a_group_that_is_not_there_makes_members_unknown(harness: GroupHarness) -> None:

@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 import pytest
+from tests.rigs.coordinator import GroupHarness
 from tests.unit.coordinator.classic.members import subscription
 
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness
+from tidelog.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataValue
 from tidelog.wire.messages.join_group import JoinGroupResponse
 from tidelog.wire.messages.leave_group import MemberIdentity
@@ -33,7 +33,7 @@ class Crowd:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.harness = GroupHarness({"group.max.size": "4", "group.initial.rebalance.delay.ms": "500"})
-        self.replies: list[Reply[Any]] = []
+        self.replies: list[Promise[Any]] = []
         self.known: list[tuple[str, str | None]] = [("", None), ("", "i0"), ("", "i1"), ("made-up", None)]
 
     def step(self) -> None:
@@ -63,8 +63,8 @@ class Crowd:
         )
         self._joined(reply, instance_id)
 
-    def _joined(self, reply: Reply[JoinGroupResponse], instance_id: str | None) -> None:
-        def learn(settled: Reply[JoinGroupResponse]) -> None:
+    def _joined(self, reply: Promise[JoinGroupResponse], instance_id: str | None) -> None:
+        def learn(settled: Promise[JoinGroupResponse]) -> None:
             if settled.error is None and settled.result().member_id:
                 self.known.append((settled.result().member_id, instance_id))
 
@@ -122,13 +122,13 @@ class Crowd:
         members = group.members
         joining = {each for each, member in members.items() if member.awaiting_join is not None}
         syncing = {each for each, member in members.items() if member.awaiting_sync is not None}
-        assert group.awaiting_join_count == len(joining)
-        assert group.leader_id in members if members else group.leader_id is None
-        assert group.static_members == {
+        assert group.members.awaiting_join_count == len(joining)
+        assert group.members.leader_id in members if members else group.members.leader_id is None
+        assert group.members.by_instance_id == {
             member.group_instance_id: each for each, member in members.items() if member.is_static
         }
-        assert not group.pending_join & set(members)
-        assert group.pending_sync <= set(members)
+        assert not group.members.pending_join & set(members)
+        assert group.members.pending_sync <= set(members)
         if group.state is not ClassicState.PREPARING_REBALANCE:
             assert not joining
         if group.state is not ClassicState.COMPLETING_REBALANCE:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
 from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, group, join, new_id, stable, subscription
 
 from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness, answer
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 
 
@@ -83,9 +83,9 @@ def test_an_id_of_an_emptied_group_is_unknown(harness: GroupHarness) -> None:
 def test_an_id_that_is_not_used_within_the_session_timeout_is_forgotten(harness: GroupHarness) -> None:
     member_id = new_id(harness, session_timeout_ms=8000)
     harness.advance(7999)
-    assert group(harness).pending_join == {member_id}
+    assert group(harness).members.pending_join == {member_id}
     harness.advance(1)
-    assert group(harness).pending_join == set()
+    assert group(harness).members.pending_join == set()
     assert answer(harness.join("g", member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

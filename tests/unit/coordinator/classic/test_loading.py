@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
 from tests.unit.coordinator.classic.members import (
     INITIAL_DELAY_MS,
     group,
@@ -18,7 +19,6 @@ from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.records.record import Record, encode_batch
-from tidelog.testing.coordinator import GroupHarness, answer
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 
@@ -59,7 +59,7 @@ def test_a_stable_group_goes_on_after_a_crash(harness: GroupHarness) -> None:
     for member_id in (leader, follower):
         assert harness.heartbeat("g", member_id, generation_id).error_code == ErrorCode.NONE
         assert answer(harness.sync("g", member_id, generation_id)).assignment == member_id.encode()
-    assert group(harness).leader_id == leader
+    assert group(harness).members.leader_id == leader
 
 
 def test_sessions_begin_when_the_group_is_loaded(harness: GroupHarness) -> None:
@@ -76,7 +76,7 @@ def test_groups_of_every_value_version_are_read(harness: GroupHarness, version: 
     append(harness, three_members(), version)
     harness.move()
     loaded = group(harness)
-    assert (loaded.generation_id, loaded.protocol_name, loaded.leader_id) == (7, "range", "m1")
+    assert (loaded.generation_id, loaded.protocol_name, loaded.members.leader_id) == (7, "range", "m1")
     assert loaded.state is ClassicState.STABLE
     assert loaded.state_since_ms == (123 if version >= 2 else None)
     member = loaded.members["m2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
 from tests.unit.coordinator.classic.members import (
     INITIAL_DELAY_MS,
     Timeouts,
@@ -16,7 +17,6 @@ from tests.unit.coordinator.classic.members import (
 
 from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness, answer
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataValue
 
 
@@ -72,7 +72,7 @@ def test_members_that_do_not_rejoin_in_time_are_out(harness: GroupHarness) -> No
 def test_the_longest_rebalance_timeout_of_all_members_counts(harness: GroupHarness) -> None:
     stable(harness, 2, rebalance_timeout_ms=7000)
     _, joined = join(harness, rebalance_timeout_ms=9000)
-    assert group(harness).rebalance_timeout_ms == 9000
+    assert group(harness).members.rebalance_timeout_ms == 9000
     harness.advance(8999)
     assert not joined.done
     harness.advance(1)

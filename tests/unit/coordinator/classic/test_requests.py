@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
 from tests.unit.coordinator.classic.members import subscription
 
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
 from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, Timeouts, group, join, stable, sync_all
 
 from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness, answer
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataValue
 from tidelog.wire.messages.leave_group import MemberIdentity
 
@@ -45,7 +45,7 @@ def test_before_version_9_a_static_leader_that_comes_again_does_not_know_that_it
     assert not response.skip_assignment
     assert response.leader == leader != response.member_id
     assert response.members == []
-    assert group(harness).leader_id == response.member_id
+    assert group(harness).members.leader_id == response.member_id
 
 
 def test_the_old_incarnation_is_fenced(harness: GroupHarness) -> None:
@@ -75,7 +75,7 @@ def test_an_incarnation_that_waits_is_fenced_by_the_next(harness: GroupHarness) 
     assert answer(first).error_code == ErrorCode.FENCED_INSTANCE_ID
     harness.advance(2 * INITIAL_DELAY_MS)
     assert answer(second).error_code == ErrorCode.NONE
-    assert group(harness).awaiting_join_count == 0
+    assert group(harness).members.awaiting_join_count == 0
     assert len(group(harness).members) == 1
 
 
@@ -136,7 +136,7 @@ def test_an_administrator_takes_a_static_member_out_by_its_instance_id(harness: 
         ("i7", ErrorCode.UNKNOWN_MEMBER_ID),
     ]
     assert set(group(harness).members) == {leader}
-    assert set(group(harness).static_members) == {"i0"}
+    assert set(group(harness).members.by_instance_id) == {"i0"}
 
 
 def test_the_new_incarnation_is_in_the_log(harness: GroupHarness) -> None:
@@ -161,7 +161,7 @@ def test_a_new_incarnation_that_cannot_be_written_does_not_replace_the_old(harne
     assert reply.error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert set(group(harness).members) == {leader, old}
     assert group(harness).members[old].metadata("range") == b""
-    assert group(harness).awaiting_join_count == 0
+    assert group(harness).members.awaiting_join_count == 0
     assert harness.heartbeat("g", old, generation_id, instance_id="i1").error_code == ErrorCode.NONE
 
 

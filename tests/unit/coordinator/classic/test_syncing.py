@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rigs.coordinator import GroupHarness, answer
 from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, group, join, stable
 
 from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import GroupHarness, answer
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 

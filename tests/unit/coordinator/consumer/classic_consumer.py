@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.scene import (
     ASSIGNMENT_INTERVAL_MS,
     Consumer,
@@ -12,9 +13,8 @@ from tests.unit.coordinator.consumer.scene import (
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
-from tidelog.coordinator.reply import Reply
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
+from tidelog.promise import Promise
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -40,7 +40,7 @@ class ClassicConsumer:
         self.generation = -1
         self.owned: dict[str, list[int]] = {}
 
-    def ask_to_join(self) -> Reply[JoinGroupResponse]:
+    def ask_to_join(self) -> Promise[JoinGroupResponse]:
         data = subscription(*self.topics, owned=self.owned)
         return self.scene.join(
             self.group_id,

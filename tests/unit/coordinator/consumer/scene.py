@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tests.rigs.coordinator import GroupHarness, answer
+
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember
 from tidelog.coordinator.group.group import Caller
-from tidelog.coordinator.reply import Reply
 from tidelog.ids import Uuid
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.testing.coordinator import GroupHarness, answer
+from tidelog.promise import Promise
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -47,6 +48,12 @@ class Scene(GroupHarness):
     def __init__(self, options: Mapping[str, str] | None = None, *, autocommit: bool = True) -> None:
         super().__init__(options, autocommit=autocommit)
         self._deleted: list[str] = []
+        self.hidden: set[str] = set()
+        """Topics that callers may not describe."""
+
+    def may_describe(self, topic: str) -> bool:
+        """Whether callers may know of a topic."""
+        return topic not in self.hidden
 
     def id_of(self, name: str) -> Uuid:
         """A topic's id, should it be made now."""
@@ -70,9 +77,9 @@ class Scene(GroupHarness):
 
     def send(
         self, request: ConsumerGroupHeartbeatRequest, *, client_id: str = "client", version: int = 1
-    ) -> Reply[ConsumerGroupHeartbeatResponse]:
+    ) -> Promise[ConsumerGroupHeartbeatResponse]:
         """One ConsumerGroupHeartbeat."""
-        caller = Caller(client_id, "/127.0.0.1", version)
+        caller = Caller(client_id, "/127.0.0.1", version, self.may_describe)
         return self.write(request.group_id, lambda shard: shard.consumer.consumer_heartbeat(caller, request))
 
     def ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:

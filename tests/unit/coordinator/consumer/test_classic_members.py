@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.classic_consumer import (
     REBALANCE_MS,
     SESSION_MS,
@@ -14,7 +15,6 @@ from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consum
 
 from tidelog.coordinator.group.consumer.member import MemberState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 from tidelog.wire.messages.leave_group import MemberIdentity
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
 from tests.unit.coordinator.consumer.scene import Consumer, Scene, topic_name
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup, GroupState
 from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 
 TOPICS = ("t1", "t2", "u1")
 SUBSCRIPTIONS = (("t1",), ("t1", "t2"), ("u1",), ("t1", "t2", "u1"), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.scene import (
     ASSIGNMENT_INTERVAL_MS,
     HEARTBEAT_INTERVAL_MS,
@@ -15,7 +16,6 @@ from tests.unit.coordinator.consumer.scene import (
 from tidelog.coordinator.group.consumer.group import GroupState
 from tidelog.coordinator.group.consumer.member import MemberState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
 from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consumer, Scene, topic_id
 
@@ -16,7 +17,6 @@ from tidelog.coordinator.group.shard import SCHEMAS
 from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
 from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

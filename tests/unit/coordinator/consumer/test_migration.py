@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.classic_consumer import (
     SESSION_MS,
     ClassicConsumer,
@@ -22,7 +23,6 @@ from tests.unit.coordinator.consumer.scene import (
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 from tidelog.wire.codec import encode
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.consumer_protocol import (

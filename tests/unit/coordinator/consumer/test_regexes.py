@@ -31,6 +31,22 @@ def test_a_member_gets_the_topics_that_its_expression_matches(scene: Scene) -> N
     assert scene.group().is_subscribed_to("orders-eu")
 
 
+def test_topics_that_a_member_may_not_describe_are_not_found(scene: Scene) -> None:
+    scene.hidden = {"orders-us"}
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.topic("orders-asia", 1)
+    scene.hidden.add("orders-asia")
+    scene.settle(consumer)
+    assert consumer.has("orders-eu") == {0, 1}
+    assert consumer.has("orders-us") == consumer.has("orders-asia") == set()
+    # A rule that allows it counts when topics are looked up the next time.
+    scene.hidden.clear()
+    scene.advance(MIN_REFRESH_INTERVAL_MS)
+    scene.topic("orders-asia", 2)
+    scene.settle(consumer)
+    assert consumer.has("orders-us") == consumer.has("orders-asia") == {0, 1}
+
+
 def test_what_was_found_is_written_down(scene: Scene) -> None:
     Consumer(scene, "a", regex="orders-.*").join()
     scene.advance(0)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.rigs.raw_client import RawClient
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
-from tidelog.testing.raw_client import RawClient
 from tidelog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

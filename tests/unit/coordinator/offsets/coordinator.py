@@ -9,17 +9,21 @@ from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
+from tests.rigs.coordinator import GroupHarness
+from tests.rigs.memory_log import MemoryLog
+
+from tidelog.broker.authorization import OPEN
 from tidelog.broker.context import RequestContext
+from tidelog.broker.services import bind
 from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.slices import finished
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.testing.coordinator import GroupHarness
-from tidelog.testing.memory_log import MemoryLog
+from tidelog.promise import Promise
+from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.offset_commit import (
@@ -52,7 +56,7 @@ from tidelog.wire.schema import Payload
 P = TypeVar("P", bound=Payload)
 
 SHARDS = 3
-Write = Callable[[], Reply[Any]]
+Write = Callable[[], Promise[Any]]
 LATEST_COMMIT, LATEST_FETCH, LATEST_TXN_COMMIT = 10, 10, 5
 
 
@@ -116,24 +120,27 @@ class Coordinator:
 
     # Requests
 
-    def send(self, version: int, request: Payload) -> Payload | Reply[Payload]:
+    def send(self, version: int, request: Payload) -> Payload | Promise[Payload]:
         """What the handler gives for a request that has been over the wire."""
         received, _ = decode(type(request), version, encode(request, version))
         handler = importlib.import_module(f"tidelog.broker.handlers.{ApiKey(request.API_KEY).name.lower()}")
         coordinators = SimpleNamespace(groups=self.groups, verification=self)
-        broker = SimpleNamespace(image=self.image, coordinators=coordinators)
-        context = RequestContext(cast(Any, broker), cast(Any, None), version, 1, "test")
-        answer = handler.handle(context, received)
+        services = SimpleNamespace(
+            image=self.image, coordinators=coordinators, groups=self.groups, authorization=OPEN
+        )
+        connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
+        context = RequestContext(connection, version, 1, "test")
+        answer = bind(handler.handle, services)(context, received)
         if isinstance(answer, Generator):
             answer = finished(answer)
         if inspect.iscoroutine(answer):
             answer = asyncio.run(answer)
-        return cast("Payload | Reply[Payload]", answer)
+        return cast("Payload | Promise[Payload]", answer)
 
     def ask(self, version: int, request: Payload, response: type[P]) -> P:
         """The response after its own way over the wire; what the handler raises is raised."""
         answer = self.send(version, request)
-        if isinstance(answer, Reply):
+        if isinstance(answer, Promise):
             assert answer.done, "the answer is still to come"
             answer = answer.result()
         assert API_TABLE[ApiKey(request.API_KEY)].response is response
@@ -141,7 +148,7 @@ class Coordinator:
 
     def in_transaction(
         self, transactional_id: str, producer: Producer, name: object, operation: object, write: Write
-    ) -> Reply[Any]:
+    ) -> Promise[Any]:
         """In the place of ``TransactionVerification``: every transaction is open everywhere."""
         return write()
 

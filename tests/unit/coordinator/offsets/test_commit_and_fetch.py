@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
 from tidelog.coordinator.group.group import GroupType
 from tidelog.coordinator.group.offsets.committed_offset import NO_EXPIRY
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.stored_record import RecordSchemas
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID
+from tidelog.promise import Promise
 from tidelog.records.record import decode_batch
-from tidelog.testing.memory_log import MemoryLog
 from tidelog.wire.internal_topics.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from tidelog.wire.messages.offset_commit import OffsetCommitResponse
 from tidelog.wire.messages.offset_fetch import (
@@ -323,9 +323,9 @@ def test_errors_of_a_group_stand_where_the_version_has_them(coordinator: Coordin
 def test_a_commit_is_answered_when_it_is_replicated_and_seen_only_then() -> None:
     coordinator = Coordinator(autocommit=False)
     reply = coordinator.send(9, coordinator.commit_request({("orders", 0): 5}))
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, Promise)
     fetch = coordinator.send(9, coordinator.fetch_request(9, {"orders": [0]}))
-    assert isinstance(fetch, Reply)
+    assert isinstance(fetch, Promise)
     assert (reply.done, fetch.done) == (False, False)
     coordinator.log_of("g").commit()
     response = fetch.result()
@@ -338,8 +338,8 @@ def test_a_commit_that_is_not_replicated_in_time_is_refused() -> None:
     coordinator = Coordinator(autocommit=False)
     commit = coordinator.send(9, coordinator.commit_request({("orders", 0): 5}))
     fetch = coordinator.send(9, coordinator.fetch_request(9, {"orders": [0]}))
-    assert isinstance(commit, Reply)
-    assert isinstance(fetch, Reply)
+    assert isinstance(commit, Promise)
+    assert isinstance(fetch, Promise)
     coordinator.harness.advance(10_000)
     committed, fetched = commit.result(), fetch.result()
     assert isinstance(committed, OffsetCommitResponse)

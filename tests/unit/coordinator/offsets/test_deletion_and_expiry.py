@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
 from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 

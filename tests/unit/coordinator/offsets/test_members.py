@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
 from tidelog.coordinator.group.group import CommitCheck, Group, GroupType
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.coordinator import answer
 from tidelog.wire.messages.join_group import JoinGroupResponse
 
 

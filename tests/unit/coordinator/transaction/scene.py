@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from tidelog.coordinator.reply import Reply
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_log import MemoryLog
+
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.ending import EndRequest
@@ -19,8 +21,7 @@ from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPa
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.testing.clock import ManualClock
-from tidelog.testing.memory_log import MemoryLog
+from tidelog.promise import Promise
 
 TX = "tx"
 TIMEOUT_MS = 60_000
@@ -54,7 +55,7 @@ class FakeMarkers:
 
     def __init__(self) -> None:
         self.requests: list[MarkerRequest] = []
-        self.held: deque[tuple[MarkerRequest, Reply[dict[TopicPartition, ErrorCode]]]] = deque()
+        self.held: deque[tuple[MarkerRequest, Promise[dict[TopicPartition, ErrorCode]]]] = deque()
         self.hold = False
         self.answers: deque[ErrorCode | Exception] = deque()
         """What the next requests get for all partitions, instead of being carried out."""
@@ -66,18 +67,18 @@ class FakeMarkers:
         """Partitions that exist though the metadata do not know of them."""
         self.nobody_knows = False
 
-    def gone(self, partitions: frozenset[TopicPartition]) -> Reply[frozenset[TopicPartition]]:
+    def gone(self, partitions: frozenset[TopicPartition]) -> Promise[frozenset[TopicPartition]]:
         if self.nobody_knows:
-            return Reply.failed(ConnectionError("no session"))
-        return Reply.of(partitions - self.untold)
+            return Promise.failed(ConnectionError("no session"))
+        return Promise.of(partitions - self.untold)
 
-    def write(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+    def write(self, request: MarkerRequest) -> Promise[dict[TopicPartition, ErrorCode]]:
         self.requests.append(request)
         if self.raise_next is not None:
             error, self.raise_next = self.raise_next, None
             raise error
         if self.hold:
-            reply: Reply[dict[TopicPartition, ErrorCode]] = Reply()
+            reply: Promise[dict[TopicPartition, ErrorCode]] = Promise()
             self.held.append((request, reply))
             return reply
         return self._carry_out(request)
@@ -85,7 +86,7 @@ class FakeMarkers:
     def release(self) -> None:
         """Carry out the oldest request that is held."""
         request, reply = self.held.popleft()
-        self._carry_out(request).pass_to(reply)
+        reply.follow(self._carry_out(request))
 
     def lose(self) -> None:
         """Carry out the oldest request that is held, and lose the answer."""
@@ -93,17 +94,17 @@ class FakeMarkers:
         self._carry_out(request)
         reply.fail(ConnectionError("the answer got lost"))
 
-    def _carry_out(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+    def _carry_out(self, request: MarkerRequest) -> Promise[dict[TopicPartition, ErrorCode]]:
         if self.answers:
             answer = self.answers.popleft()
             if isinstance(answer, Exception):
-                return Reply.failed(answer)
-            return Reply.of(dict.fromkeys(request.partitions, answer))
+                return Promise.failed(answer)
+            return Promise.of(dict.fromkeys(request.partitions, answer))
         codes = {name: self.codes.get(name, ErrorCode.NONE) for name in request.partitions}
         for name, code in codes.items():
             if code is ErrorCode.NONE:
                 self.written.append((name, request.producer_id, request.producer_epoch, request.committed))
-        return Reply.of(codes)
+        return Promise.of(codes)
 
 
 class Scene:
@@ -181,7 +182,7 @@ class Scene:
 
     def init(
         self, name: str = TX, timeout_ms: int = TIMEOUT_MS, expected: Producer | None = None
-    ) -> Reply[Producer]:
+    ) -> Promise[Producer]:
         return self.coordinator.init_producer_id(name, timeout_ms, expected)
 
     def initialized(self, name: str = TX) -> Producer:
@@ -195,14 +196,14 @@ class Scene:
         *,
         verify_only: bool = False,
         from_client: bool = False,
-    ) -> Reply[dict[TopicPartition, ErrorCode]]:
+    ) -> Promise[dict[TopicPartition, ErrorCode]]:
         return self.coordinator.add_or_verify(
             name, producer.producer_id, producer.epoch, partitions, verify_only, from_client=from_client
         )
 
     def end(
         self, producer: Producer, *, commit: bool, version: int | None = None, name: str = TX
-    ) -> Reply[Producer]:
+    ) -> Promise[Producer]:
         if version is None:
             version = self.image.features["transaction.version"]
         return self.coordinator.end(name, EndRequest(*producer, commit), version)
@@ -222,7 +223,7 @@ class Scene:
         return producer
 
 
-def code(reply: Reply[object] | Reply[Producer] | Reply[None]) -> ErrorCode:
+def code(reply: Promise[object] | Promise[Producer] | Promise[None]) -> ErrorCode:
     """What a request was refused with, NONE if it was not."""
     assert reply.done
     if reply.error is None:
@@ -231,11 +232,11 @@ def code(reply: Reply[object] | Reply[Producer] | Reply[None]) -> ErrorCode:
     return reply.error.code
 
 
-def added(reply: Reply[dict[TopicPartition, ErrorCode]]) -> None:
+def added(reply: Promise[dict[TopicPartition, ErrorCode]]) -> None:
     assert set(reply.result().values()) <= {ErrorCode.NONE}
 
 
-def only_code(reply: Reply[dict[TopicPartition, ErrorCode]]) -> ErrorCode:
+def only_code(reply: Promise[dict[TopicPartition, ErrorCode]]) -> ErrorCode:
     """The error that all partitions have."""
     (found,) = set(reply.result().values())
     return found

@@ -5,18 +5,21 @@ from __future__ import annotations
 import importlib
 from collections.abc import Generator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added
 
+from tidelog.broker.authorization import OPEN
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.reply import Reply
+from tidelog.broker.services import bind
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.slices import finished
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from tidelog.promise import Promise
+from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -42,18 +45,21 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
     api = API_TABLE[handler.API]
     assert (api.min_version, api.max_version) == handler.VERSIONS
     received, _ = decode(api.request, version, encode(request, version))
-    broker = SimpleNamespace(
+    services = SimpleNamespace(
         coordinators=SimpleNamespace(
             transactions=scene.coordinator, groups=SimpleNamespace(partition_for=lambda group_id: 0)
         ),
+        transactions=scene.coordinator,
         producer_ids=scene.ids,
+        authorization=OPEN,
     )
-    context = RequestContext(cast(Any, broker), cast(Any, None), version, 1, "test")
+    connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
+    context = RequestContext(connection, version, 1, "test")
     try:
-        answer = handler.handle(context, received)
+        answer = bind(handler.handle, services)(context, received)
         if isinstance(answer, Generator):
             answer = finished(answer)
-        response = answer.result() if isinstance(answer, Reply) else answer
+        response = answer.result() if isinstance(answer, Promise) else answer
     except KafkaError as error:
         if hasattr(handler, "refuse"):
             response = handler.refuse(received, error)

@@ -15,13 +15,13 @@ from tests.unit.coordinator.transaction.scene import (
     unchanged,
 )
 
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.slices import finished
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import LAST_USABLE_EPOCH, MAX_EPOCH, NO_TIMEOUT_MS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID
+from tidelog.promise import Promise
 
 S = TransactionState
 
@@ -321,9 +321,9 @@ def _present(scene: Scene) -> Producer:
     return Producer(found.producer_id, found.producer_epoch)
 
 
-def _refused(reply: Reply[Producer], expected: ErrorCode) -> None:
+def _refused(reply: Promise[Producer], expected: ErrorCode) -> None:
     assert code(reply) is expected
 
 
-async def _awaited(reply: Reply[Producer]) -> Producer:
+async def _awaited(reply: Promise[Producer]) -> Producer:
     return await reply

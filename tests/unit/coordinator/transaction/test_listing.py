@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, code
 
 from tidelog.coordinator.partitioning import partition_for
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TRANSACTION_STATE_TOPIC
-from tidelog.testing.memory_log import MemoryLog
+from tidelog.promise import Promise
 
 S = TransactionState
 
@@ -189,24 +189,24 @@ def test_many_transactions_are_listed_and_described_one_at_a_time() -> None:
     ):
         shown.clear()
         before, at_most = 0, 0
-        end: list[Reply[list[str]]] = []
+        end: list[Promise[list[str]]] = []
         for _ in ended(work, end):
             at_most, before = max(at_most, len(shown) - before), len(shown)
         assert at_most == 1
         assert sorted(end[0].result()) == sorted(names)
 
 
-def ended(work: Slices[Reply[list[str]]], end: list[Reply[list[str]]]) -> Iterator[None]:
+def ended(work: Slices[Promise[list[str]]], end: list[Promise[list[str]]]) -> Iterator[None]:
     """Goes from step to step; ``end`` gets the result."""
     end.append((yield from work))
 
 
-def described(scene: Scene, *names: str) -> Reply[list[Transaction | KafkaError]]:
+def described(scene: Scene, *names: str) -> Promise[list[Transaction | KafkaError]]:
     def show(found: Transaction) -> Transaction | KafkaError:
         return found
 
     return finished(scene.coordinator.describe(names, show, lambda name, error: error))
 
 
-def _as_object(reply: Reply[list[Transaction]]) -> Reply[object]:
+def _as_object(reply: Promise[list[Transaction]]) -> Promise[object]:
     return reply  # type: ignore[return-value]

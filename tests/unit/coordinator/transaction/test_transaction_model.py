@@ -19,9 +19,9 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.transaction.scene import ORDERS, FakeMarkers, Scene
 
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.stored_record import StoredRecord, encode_key, encode_value
 from tidelog.coordinator.transaction import records
@@ -30,8 +30,8 @@ from tidelog.coordinator.transaction.state import LEGAL_PREDECESSORS, Transactio
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.promise import Promise
 from tidelog.records.record import Record, decode_batch, encode_batch
-from tidelog.testing.memory_log import MemoryLog
 
 S = TransactionState
 NAMES = ["a", "b"]
@@ -84,7 +84,7 @@ class TruthfulMarkers(FakeMarkers):
         super().__init__()
         self._broken = broken
 
-    def _carry_out(self, request: MarkerRequest) -> Reply[dict[TopicPartition, ErrorCode]]:
+    def _carry_out(self, request: MarkerRequest) -> Promise[dict[TopicPartition, ErrorCode]]:
         decided = [
             found
             for _, _, found in read_log(self.log, self.log.committed_offset)
@@ -138,7 +138,7 @@ class TransactionModel(RuleBasedStateMachine):
 
     @rule(name=names)
     def init(self, name: str) -> None:
-        def began(done: Reply[Producer]) -> None:
+        def began(done: Promise[Producer]) -> None:
             if done.error is None:
                 self.begun[name] = done.result()
                 self.known[name].append(done.result())
@@ -151,7 +151,7 @@ class TransactionModel(RuleBasedStateMachine):
         expected = self._producer(name, age)
         zombie = self._is_zombie(name, expected)
 
-        def check(done: Reply[Producer]) -> None:
+        def check(done: Promise[Producer]) -> None:
             if done.error is None:
                 if zombie:
                     self.broken.append(f"{expected} came back to life")
@@ -164,7 +164,7 @@ class TransactionModel(RuleBasedStateMachine):
         producer = self._producer(name, age)
         zombie = self._is_zombie(name, producer)
 
-        def check(done: Reply[dict[TopicPartition, ErrorCode]]) -> None:
+        def check(done: Promise[dict[TopicPartition, ErrorCode]]) -> None:
             if zombie and not any(done.result().values()):
                 self.broken.append(f"{producer} added partitions")
 
@@ -176,7 +176,7 @@ class TransactionModel(RuleBasedStateMachine):
         producer = self._producer(name, age)
         zombie = self._is_zombie(name, producer)
 
-        def check(done: Reply[Producer]) -> None:
+        def check(done: Promise[Producer]) -> None:
             if done.error is not None:
                 return
             if zombie:

@@ -1,8 +1,8 @@
 """A classic group: its members, its generation, and the state it is in.
 
 ``ClassicProtocol`` moves it through its states and ``GroupShard`` keeps it in ``Groups``; ``consumer`` makes
-groups of its own from it, and it from them (KIP-848). Its members are in its ``GroupMembers``; here are its
-states and what follows from them.
+groups of its own from it, and it from them (KIP-848). It owns its ``GroupMembers``; here are its states and
+what follows from them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from tidelog.clock import Clock
 from tidelog.coordinator.group.classic.group_members import GroupMembers, unknown_member
 from tidelog.coordinator.group.classic.member import ClassicMember
 from tidelog.coordinator.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from tidelog.coordinator.group.group import CommitCheck, Group, GroupType
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError, WireError
+from tidelog.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey
 from tidelog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
@@ -51,7 +52,19 @@ _WITH_MEMBERS = frozenset(
 )
 
 
-class ClassicGroup(GroupMembers, Group):
+class Generation(NamedTuple):
+    """What the members of a group have agreed on; without members, what the last ones had."""
+
+    generation_id: int = 0
+    protocol_type: str = ""
+    protocol_name: str | None = None
+    leader_id: str | None = None
+
+
+NO_GENERATION: Final = Generation()
+
+
+class ClassicGroup(Group):
     """A group whose members assign their partitions themselves, through their leader."""
 
     type = GroupType.CLASSIC
@@ -60,24 +73,21 @@ class ClassicGroup(GroupMembers, Group):
         self,
         group_id: str,
         clock: Clock,
+        generation: Generation = NO_GENERATION,
         *,
         state: ClassicState = ClassicState.EMPTY,
-        generation_id: int = 0,
-        protocol_type: str = "",
-        protocol_name: str | None = None,
-        leader_id: str | None = None,
         state_since_ms: int | None = None,
     ) -> None:
-        Group.__init__(self, group_id)
-        GroupMembers.__init__(self, leader_id)
+        super().__init__(group_id)
+        self.members = GroupMembers(generation.leader_id)
         self._clock = clock
-        self._protocol_type = protocol_type
+        self._protocol_type = generation.protocol_type
         self.state = state
         self.previous_state = ClassicState.DEAD
         self.state_since_ms: int | None = state_since_ms
         """When it came into its state; None if the log, written by an old Kafka, does not say."""
-        self.generation_id = generation_id
-        self.protocol_name = protocol_name
+        self.generation_id = generation.generation_id
+        self.protocol_name = generation.protocol_name
         self.new_member_added = False
         """Whether somebody joined during the initial delay, which is then extended."""
         self.subscribed_topics: frozenset[str] | None = None
@@ -106,7 +116,7 @@ class ClassicGroup(GroupMembers, Group):
     @property
     def is_simple(self) -> bool:
         """Whether it only keeps offsets and never had members."""
-        return not self._protocol_type and self.is_empty and not self.pending_join
+        return not self._protocol_type and self.is_empty and not self.members.pending_join
 
     @property
     def protocol_type(self) -> str:
@@ -124,10 +134,11 @@ class ClassicGroup(GroupMembers, Group):
 
     # Members and their protocols
 
-    def add(self, member: ClassicMember, reply: Reply[JoinGroupResponse] | None = None) -> None:
+    def add(self, member: ClassicMember, join_answer: Promise[JoinGroupResponse] | None = None) -> None:
+        """Take in a member, the first of which says what the group is for."""
         if not self.members:
             self._protocol_type = member.protocol_type
-        super().add(member, reply)
+        self.members.add(member, join_answer)
 
     def has_member(self, member_id: str) -> bool:
         return member_id in self.members
@@ -147,7 +158,7 @@ class ClassicGroup(GroupMembers, Group):
         """Whether a member with these protocols can be in the group with those that are."""
         if self.is_empty:
             return bool(protocol_type) and bool(names)
-        return self._protocol_type == protocol_type and any(map(self.supported_by_all, names))
+        return self._protocol_type == protocol_type and any(map(self.members.supported_by_all, names))
 
     def find_subscribed_topics(self) -> frozenset[str] | None:
         """The topics that the members' metadata names; None where it cannot be read."""
@@ -176,10 +187,10 @@ class ClassicGroup(GroupMembers, Group):
     def begin_generation(self) -> None:
         """The members that have joined are the next generation; none of them makes the group empty."""
         self.generation_id += 1
-        self.protocol_name = self.select_protocol() if self.members else None
+        self.protocol_name = self.members.select_protocol() if self.members else None
         self.subscribed_topics = self.find_subscribed_topics()
         self.transition_to(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY)
-        self.pending_sync.clear()
+        self.members.pending_sync.clear()
 
     # What offsets, listing and deletion ask
 
@@ -198,7 +209,7 @@ class ClassicGroup(GroupMembers, Group):
             # An admin client, or a consumer that assigns itself: they may, while nobody else does.
             return None
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
-            self.check_member(member_id, group_instance_id)
+            self.members.check(member_id, group_instance_id)
             if generation_or_epoch != self.generation_id:
                 raise illegal_generation(self.group_id, generation_or_epoch, self.generation_id)
         elif not transactional and not self.is_empty:

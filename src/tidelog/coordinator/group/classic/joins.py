@@ -24,9 +24,9 @@ from tidelog.coordinator.group.classic.records import metadata_record, new_group
 from tidelog.coordinator.group.group import Caller, Group
 from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.promise import Promise
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class _Joining(NamedTuple):
     caller: Caller
     request: JoinGroupRequest
     protocols: Protocols
-    reply: Reply[JoinGroupResponse]
+    reply: Promise[JoinGroupResponse]
 
     @property
     def reason(self) -> str:
@@ -70,11 +70,11 @@ class Joins:
         group = found if isinstance(found, ClassicGroup) else None
         if group is None and member_id:
             return _refused(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
-        joining = _Joining(caller, request, protocols_of(request.protocols), Reply())
+        joining = _Joining(caller, request, protocols_of(request.protocols), Promise())
         if group is None:
             return self._join_new_group(joining, instead_of)
         if not self._has_room(group, member_id):
-            group.remove(member_id)
+            group.members.remove(member_id)
             return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         if not group.supports(request.protocol_type, _names(joining)):
             return _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
@@ -116,7 +116,7 @@ class Joins:
         member = group.members.get(member_id)
         if group.state is ClassicState.PREPARING_REBALANCE:
             waits = member is not None and member.awaiting_join is not None
-            return waits or group.awaiting_join_count < limit
+            return waits or group.members.awaiting_join_count < limit
         return member is not None or len(group.members) < limit
 
     # New members
@@ -126,7 +126,7 @@ class Joins:
         prefix = joining.caller.client_id if instance_id is None else instance_id
         new_id = f"{prefix}-{uuid.UUID(bytes=self._support.new_member_uuid())}"
         if instance_id is not None:
-            current = group.static_members.get(instance_id)
+            current = group.members.by_instance_id.get(instance_id)
             if current is not None:
                 return self._replace_static(group, joining, current, new_id)
         elif joining.caller.api_version >= MEMBER_ID_REQUIRED_SINCE:
@@ -140,7 +140,7 @@ class Joins:
     def _add(self, group: ClassicGroup, joining: _Joining, member_id: str) -> Write:
         request, caller = joining.request, joining.caller
         member = ClassicMember(
-            member_id,
+            member_id=member_id,
             group_instance_id=request.group_instance_id,
             client_id=caller.client_id,
             client_host=caller.client_host,
@@ -148,8 +148,8 @@ class Joins:
             session_timeout_ms=request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=joining.protocols,
+            is_new=True,
         )
-        member.is_new = True
         if group.state is ClassicState.PREPARING_REBALANCE and group.previous_state is ClassicState.EMPTY:
             group.new_member_added = True
         group.add(member, joining.reply)
@@ -161,10 +161,10 @@ class Joins:
     def _join_known(self, group: ClassicGroup, joining: _Joining) -> Write:
         request = joining.request
         member_id = request.member_id
-        if member_id in group.pending_join and request.group_instance_id is None:
+        if member_id in group.members.pending_join and request.group_instance_id is None:
             return self._add(group, joining, member_id)
         try:
-            group.check_member(member_id, request.group_instance_id)
+            group.members.check(member_id, request.group_instance_id)
         except KafkaError as error:
             _answer(joining, error.code)
             return None
@@ -176,7 +176,7 @@ class Joins:
             return None
         if member.protocols != joining.protocols:
             return self._rejoin(group, joining, member, "rejoins with other metadata")
-        if group.state is ClassicState.STABLE and group.is_leader(member_id):
+        if group.state is ClassicState.STABLE and group.members.is_leader(member_id):
             # So a leader has its group assigned anew when topics have changed, which metadata does not tell.
             return self._rejoin(group, joining, member, "leads and rejoins")
         joining.reply.resolve(generation_response(group, member_id))
@@ -188,7 +188,7 @@ class Joins:
 
     def _update(self, group: ClassicGroup, joining: _Joining, member: ClassicMember) -> None:
         request = joining.request
-        group.update(
+        group.members.update(
             member,
             joining.protocols,
             request.rebalance_timeout_ms,
@@ -200,23 +200,23 @@ class Joins:
 
     def _replace_static(self, group: ClassicGroup, joining: _Joining, old_id: str, new_id: str) -> Write:
         instance_id = joining.request.group_instance_id or ""
-        leader_before = group.leader_id
-        member = group.replace_static(instance_id, old_id, new_id)
+        leader_before = group.members.leader_id
+        member = group.members.replace_static(instance_id, old_id, new_id)
         self._rebalances.expect_heartbeat(group, member)
         before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         self._update(group, joining, member)
         logger.info("Group %s: %s comes again, as %s", group.group_id, instance_id, new_id)
         if group.state is ClassicState.PREPARING_REBALANCE:
             return self._rebalances.complete_if_joined(group)
-        if group.state is ClassicState.STABLE and group.select_protocol() == group.protocol_name:
+        if group.state is ClassicState.STABLE and group.members.select_protocol() == group.protocol_name:
 
             def replaced(error: KafkaError | None) -> None:
                 if error is None:
                     self._confirm_replaced(group, joining, member, leader_before)
                 elif group.members.get(new_id) is member:
-                    group.update(member, *before, None)
+                    group.members.update(member, *before, None)
                     self._rebalances.expect_heartbeat(
-                        group, group.replace_static(instance_id, new_id, old_id)
+                        group, group.members.replace_static(instance_id, new_id, old_id)
                     )
 
             return Result([metadata_record(group)], None, replaced, replay=False)
@@ -233,12 +233,12 @@ class Joins:
             return
         response = generation_response(group, member.member_id)
         if joining.caller.api_version >= SKIP_ASSIGNMENT_SINCE:
-            response.skip_assignment = group.is_leader(member.member_id)
+            response.skip_assignment = group.members.is_leader(member.member_id)
         else:
             # Told of the leader before, an older client does not take itself for one and assign.
             response.leader = leader_before or ""
             response.members = []
-        group.settle_join(member, response)
+        group.members.settle_join(member, response)
 
 
 def _names(joining: _Joining) -> list[str]:

@@ -1,7 +1,7 @@
 """One member of a classic group: what it said when it joined, what it was assigned, and whether it waits.
 
-Owned by its ``ClassicGroup``, which counts the members that wait: replies are set and settled through the
-group alone.
+Owned by the ``GroupMembers`` of its group, which count the members that wait: promises are made and settled
+through them alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from tidelog.coordinator.reply import Reply
+import msgspec
+
+from tidelog.promise import Promise
 from tidelog.wire.messages.describe_groups import DescribedGroupMember
 from tidelog.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.wire.messages.sync_group import SyncGroupResponse
@@ -32,50 +34,22 @@ def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     return tuple(MemberProtocol(protocol.name, protocol.metadata) for protocol in requested)
 
 
-class ClassicMember:
+class ClassicMember(msgspec.Struct, kw_only=True, eq=False):
     """A member by its id."""
 
-    __slots__ = (
-        "assignment",
-        "awaiting_join",
-        "awaiting_sync",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "is_new",
-        "member_id",
-        "protocol_type",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        *,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocol_type: str,
-        protocols: Protocols,
-        assignment: bytes = EMPTY_ASSIGNMENT,
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocol_type = protocol_type
-        self.protocols = protocols
-        self.assignment = assignment
-        self.awaiting_join: Reply[JoinGroupResponse] | None = None
-        self.awaiting_sync: Reply[SyncGroupResponse] | None = None
-        self.is_new = False
-        """Joined and not yet part of a generation: the waiting JoinGroup itself may expire."""
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = EMPTY_ASSIGNMENT
+    awaiting_join: Promise[JoinGroupResponse] | None = None
+    awaiting_sync: Promise[SyncGroupResponse] | None = None
+    is_new: bool = False
+    """Joined and not yet part of a generation: the waiting JoinGroup itself may expire."""
 
     @property
     def is_static(self) -> bool:

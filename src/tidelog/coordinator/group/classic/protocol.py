@@ -19,9 +19,9 @@ from tidelog.coordinator.group.classic.records import group_of, metadata_record
 from tidelog.coordinator.group.group import Caller, Group
 from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
-from tidelog.coordinator.reply import Reply
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from tidelog.wire.messages.describe_groups import DescribedGroup
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -72,7 +72,7 @@ class ClassicProtocol:
     def unloaded(self, group: ClassicGroup) -> None:
         """Led elsewhere: whoever waits has to look for the coordinator."""
         group.transition_to(ClassicState.DEAD)
-        group.settle_all(ErrorCode.NOT_COORDINATOR)
+        group.members.settle_all(ErrorCode.NOT_COORDINATOR)
 
     def _find(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
@@ -106,13 +106,13 @@ class ClassicProtocol:
                 assignment=member.assignment,
             )
             return Result((), response)
-        reply: Reply[SyncGroupResponse] = Reply()
-        group.await_sync(member, reply)
-        if not group.is_leader(request.member_id):
-            return Result((), reply)
+        sync_answer: Promise[SyncGroupResponse] = Promise()
+        group.members.await_sync(member, sync_answer)
+        if not group.members.is_leader(request.member_id):
+            return Result((), sync_answer)
         assignments = {each.member_id: each.assignment for each in request.assignments}
         then = partial(self._assigned, group, group.generation_id, assignments)
-        return Result([metadata_record(group, assignments)], reply, then, replay=False)
+        return Result([metadata_record(group, assignments)], sync_answer, then, replay=False)
 
     def _assigned(
         self,
@@ -137,7 +137,7 @@ class ClassicProtocol:
         if group is None:
             return Result((), HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         try:
-            group.check_member(request.member_id, request.group_instance_id)
+            group.members.check(request.member_id, request.group_instance_id)
         except KafkaError as error:
             return Result((), HeartbeatResponse(error_code=error.code))
         if request.generation_id != group.generation_id:
@@ -183,10 +183,10 @@ class ClassicProtocol:
             return answer
         if not member_id and identity.group_instance_id is not None:
             # An administrator takes a static member out by its instance id alone.
-            member_id = group.static_members.get(identity.group_instance_id, "")
-        if member_id not in group.pending_join:
+            member_id = group.members.by_instance_id.get(identity.group_instance_id, "")
+        if member_id not in group.members.pending_join:
             try:
-                group.check_member(member_id, identity.group_instance_id)
+                group.members.check(member_id, identity.group_instance_id)
             except KafkaError as error:
                 answer.error_code = error.code
                 return answer
@@ -214,7 +214,7 @@ class ClassicProtocol:
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> None:
-    group.check_member(request.member_id, request.group_instance_id)
+    group.members.check(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
     for told, current in (

@@ -42,9 +42,9 @@ def generation_response(group: ClassicGroup, member_id: str) -> JoinGroupRespons
         generation_id=group.generation_id,
         protocol_type=group.protocol_type or None,
         protocol_name=group.protocol_name,
-        leader=group.leader_id or "",
+        leader=group.members.leader_id or "",
         member_id=member_id,
-        members=group.listed_members() if group.is_leader(member_id) else [],
+        members=group.listed_members() if group.members.is_leader(member_id) else [],
     )
 
 
@@ -74,9 +74,9 @@ class Rebalances:
         )
         if initial:
             delay_ms = self._config.int("group.initial.rebalance.delay.ms")
-            self._wait_for_more(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._wait_for_more(group, delay_ms, max(group.members.rebalance_timeout_ms - delay_ms, 0))
             return None
-        if group.all_joined:
+        if group.members.all_joined:
             return self.complete_join(group)
         self._wait_for_join(group)
         return None
@@ -98,7 +98,7 @@ class Rebalances:
 
     def _wait_for_join(self, group: ClassicGroup) -> None:
         self._timers.schedule(
-            _join_key(group), group.rebalance_timeout_ms, partial(self._join_phase_over, group)
+            _join_key(group), group.members.rebalance_timeout_ms, partial(self._join_phase_over, group)
         )
 
     def _join_phase_over(self, group: ClassicGroup) -> Write:
@@ -110,13 +110,13 @@ class Rebalances:
         """End the join phase if nobody is missing; an initial one lasts its time."""
         if group.state is not ClassicState.PREPARING_REBALANCE or group.previous_state is ClassicState.EMPTY:
             return None
-        return self.complete_join(group) if group.all_joined else None
+        return self.complete_join(group) if group.members.all_joined else None
 
     def complete_join(self, group: ClassicGroup) -> Write:
         """End the join phase: who has joined is the next generation."""
         self._timers.cancel(_join_key(group))
         self._remove_absent(group)
-        if group.members and not group.elect_joined_leader():
+        if group.members and not group.members.elect_joined_leader():
             # Only static members are left, and none of them has come: their sessions decide.
             logger.warning("Group %s cannot rebalance: none of its members has rejoined", group.group_id)
             self._wait_for_join(group)
@@ -133,13 +133,13 @@ class Rebalances:
             group.protocol_name,
         )
         for member in list(group.members.values()):
-            group.settle_join(member, generation_response(group, member.member_id))
+            group.members.settle_join(member, generation_response(group, member.member_id))
             self.expect_heartbeat(group, member)
             member.is_new = False
-            group.pending_sync.add(member.member_id)
+            group.members.pending_sync.add(member.member_id)
         self._timers.schedule(
             _sync_key(group),
-            group.rebalance_timeout_ms,
+            group.members.rebalance_timeout_ms,
             partial(self._sync_phase_over, group, group.generation_id),
         )
         return None
@@ -179,18 +179,18 @@ class Rebalances:
                 protocol_name=group.protocol_name if assigned else None,
                 assignment=member.assignment,
             )
-            if group.settle_sync(member, response):
+            if group.members.settle_sync(member, response):
                 # Whoever waited was not held to heartbeats, and its session may have ended meanwhile.
                 self.expect_heartbeat(group, member)
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
         """A member has asked for its assignment."""
-        group.pending_sync.discard(member_id)
-        if not group.pending_sync:
+        group.members.pending_sync.discard(member_id)
+        if not group.members.pending_sync:
             self._timers.cancel(_sync_key(group))
 
     def _end_sync_phase(self, group: ClassicGroup) -> None:
-        group.pending_sync.clear()
+        group.members.pending_sync.clear()
         self._timers.cancel(_sync_key(group))
 
     def _sync_phase_over(self, group: ClassicGroup, generation_id: int) -> Write:
@@ -198,7 +198,7 @@ class Rebalances:
             return None
         if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             return None
-        late = sorted(group.pending_sync)
+        late = sorted(group.members.pending_sync)
         if not late:
             return None
         for member_id in late:
@@ -219,7 +219,7 @@ class Rebalances:
 
     def expect_join(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
         """A member that was given its id has that long to come back with it (KIP-394)."""
-        group.pending_join.add(member_id)
+        group.members.pending_join.add(member_id)
         self._timers.schedule(
             ("classic-session", group.group_id, member_id),
             session_timeout_ms,
@@ -231,23 +231,23 @@ class Rebalances:
         self._timers.cancel(("classic-session", group.group_id, member_id))
         member = group.members.get(member_id)
         if member is not None:
-            group.settle_join(member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-            group.settle_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        group.remove(member_id)
+            group.members.settle_join(member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            group.members.settle_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        group.members.remove(member_id)
 
     def forget_group(self, group: ClassicGroup, error: ErrorCode) -> None:
         """The group is no more: cancel its timers and tell who waits."""
         self._timers.cancel(_join_key(group))
         self._timers.cancel(_sync_key(group))
-        for member_id in (*group.members, *group.pending_join):
+        for member_id in (*group.members, *group.members.pending_join):
             self._timers.cancel(("classic-session", group.group_id, member_id))
-        group.settle_all(error)
+        group.members.settle_all(error)
 
     def _session_over(self, group: ClassicGroup, member_id: str) -> Write:
         if not self._is_current(group):
             return None
         member = group.members.get(member_id)
-        if member_id in group.pending_join:
+        if member_id in group.members.pending_join:
             logger.info("Group %s: %s never came back with its id", group.group_id, member_id)
             self.forget_member(group, member_id)
         elif member is None or member.has_satisfied_heartbeat:
@@ -257,7 +257,7 @@ class Rebalances:
             self.forget_member(group, member_id)
             if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
                 return self.prepare(group, f"the session of {member_id} is over")
-        if group.state is ClassicState.PREPARING_REBALANCE and group.all_joined:
+        if group.state is ClassicState.PREPARING_REBALANCE and group.members.all_joined:
             return self.complete_join(group)
         return None
 

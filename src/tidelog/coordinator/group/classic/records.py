@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.clock import Clock
-from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
+from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState, Generation
 from tidelog.coordinator.group.classic.member import EMPTY_ASSIGNMENT, ClassicMember, MemberProtocol
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import CorruptRecordError
@@ -32,7 +32,7 @@ def metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None
             protocol_type=group.protocol_type,
             generation=group.generation_id,
             protocol=group.protocol_name,
-            leader=group.leader_id,
+            leader=group.members.leader_id,
             members=[
                 MemberMetadata(
                     member_id=member.member_id,
@@ -67,21 +67,18 @@ def group_of(group_id: str, value: GroupMetadataValue, clock: Clock) -> ClassicG
     group = ClassicGroup(
         group_id,
         clock,
+        Generation(value.generation, value.protocol_type, value.protocol, value.leader or None),
         state=ClassicState.STABLE if value.members else ClassicState.EMPTY,
-        generation_id=value.generation,
-        protocol_type=value.protocol_type,
-        protocol_name=value.protocol,
-        leader_id=value.leader or None,
         state_since_ms=None
         if value.current_state_timestamp == NO_TIMESTAMP
         else value.current_state_timestamp,
     )
     for each in value.members:
-        if each.member_id in group.members or each.group_instance_id in group.static_members:
+        if each.member_id in group.members or each.group_instance_id in group.members.by_instance_id:
             raise CorruptRecordError(f"group {group_id!r} has the member {each.member_id!r} twice")
         group.add(
             ClassicMember(
-                each.member_id,
+                member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
                 client_host=each.client_host,

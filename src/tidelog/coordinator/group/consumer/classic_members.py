@@ -78,7 +78,12 @@ class ClassicMembers:
         member = _joining_member(group, request, member_id, existing, records, is_new=is_new)
         subscription = _subscription(request)
         update = MemberUpdate(
-            self._tools, group, member, _updated(member, caller, request, subscription), records
+            self._tools,
+            group,
+            member,
+            _updated(member, caller, request, subscription),
+            records,
+            caller.may_describe,
         )
         update.subscribe()
         update.bump_group_epoch(needed=update.subscription_changed)

@@ -76,7 +76,7 @@ class Heartbeats:
         member = self._member(group, request, owned, records)
         updated = _updated(member, request, caller)
 
-        update = MemberUpdate(self._tools, group, member, updated, records)
+        update = MemberUpdate(self._tools, group, member, updated, records, caller.may_describe)
         update.subscribe()
         update.bump_group_epoch(needed=update.topics_changed or update.regex_change is RegexChange.RESOLVED)
         update.reconcile(update.assign(), owned)

@@ -10,6 +10,7 @@ look at topics again is changed before the records are replayed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.clock import Clock
@@ -51,8 +52,11 @@ class MemberUpdate:
         member: ConsumerMember,
         updated: ConsumerMember,
         records: list[StoredRecord],
+        may_describe: Callable[[str], bool],
     ) -> None:
+        """``may_describe`` tells which topics whoever asks for the change may know of."""
         self._tools = tools
+        self._may_describe = may_describe
         self.group = group
         self.member = member
         self.updated = updated
@@ -73,7 +77,7 @@ class MemberUpdate:
             self.topics_changed = self.updated.topics != self.member.topics
         if self.group.subscriptions.regexes or self.updated.regex or self.member.regex:
             self.regex_change = self._tools.regexes.update(
-                self.group, self.member, self.updated, self.records
+                self.group, self.member, self.updated, self.records, self._may_describe
             )
 
     def bump_group_epoch(self, *, needed: bool) -> None:

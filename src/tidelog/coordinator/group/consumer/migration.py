@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from tidelog.coordinator.append_error import told_error
-from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
+from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState, Generation
 from tidelog.coordinator.group.classic.member import ClassicMember, MemberProtocol
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
 from tidelog.coordinator.group.classic.records import metadata_record
@@ -194,14 +194,13 @@ class Migration:
         classic = ClassicGroup(
             group.group_id,
             self._clock,
+            Generation(group.epoch, PROTOCOL_TYPE),
             state=ClassicState.STABLE,
-            generation_id=group.epoch,
-            protocol_type=PROTOCOL_TYPE,
             state_since_ms=self._clock.time_ms(),
         )
         for member in staying:
             classic.add(_classic_member(member))
-        classic.protocol_name = classic.select_protocol()
+        classic.protocol_name = classic.members.select_protocol()
         classic.subscribed_topics = classic.find_subscribed_topics()
         for each in classic.members.values():
             target = group.targets.get(heirs.get(each.member_id, each.member_id), {})
@@ -232,7 +231,7 @@ class Migration:
 def _classic_member(member: ConsumerMember) -> ClassicMember:
     assert member.classic is not None
     return ClassicMember(
-        member.member_id,
+        member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,

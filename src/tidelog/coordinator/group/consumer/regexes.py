@@ -9,15 +9,18 @@ finds is in records (type 16), and bumps the group epoch if it is news.
 
 Differences from Kafka. It keeps the offset of its metadata log with what it found, and looks again when any
 topic has come since; there is no such offset here (0 is written, which makes Kafka look again should it take
-over) and only topics that match count. Topics are not filtered by what a member may describe, as there are no
-authorizers yet.
+over) and only topics that match count.
+
+As in Kafka, what is found is filtered by what the member whose request asked for the look-up may describe: so
+a member learns of no topic by guessing at its name. An access rule that comes later counts when topics are
+looked up again.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember
@@ -77,10 +80,11 @@ class Regexes:
         member: ConsumerMember,
         updated: ConsumerMember,
         records: list[StoredRecord],
+        may_describe: Callable[[str], bool],
     ) -> RegexChange:
         """A member calls: see what it subscribes to now, and have topics looked up if that is due.
 
-        Raises INVALID_REGULAR_EXPRESSION.
+        Topics that it may not describe are not found. Raises INVALID_REGULAR_EXPRESSION.
         """
         subscribed, resolved = group.subscriptions.regexes, group.subscriptions.resolved
         old, new = member.regex or "", updated.regex or ""
@@ -96,7 +100,9 @@ class Regexes:
         wanted = subscribed if old == new else group.subscriptions.after(member, updated).regexes
         if wanted and self._is_due(group, set(wanted)):
             group_id = group.group_id
-            self._timers.schedule(_key(group_id), 0, lambda: self._begin(group_id, sorted(wanted)))
+            self._timers.schedule(
+                _key(group_id), 0, lambda: self._begin(group_id, sorted(wanted), may_describe)
+            )
         return change
 
     def topics_changed(self, names: Collection[str]) -> None:
@@ -124,10 +130,12 @@ class Regexes:
             or since_ms > self._config.int("group.consumer.regex.refresh.interval.ms")
         )
 
-    def _begin(self, group_id: str, regexes: list[str]) -> Result[None] | None:
+    def _begin(
+        self, group_id: str, regexes: list[str], may_describe: Callable[[str], bool]
+    ) -> Result[None] | None:
         if not isinstance(self._groups.get(group_id), ConsumerGroup):
             return None
-        looking = _LookUp(regexes, self._topics.names())
+        looking = _LookUp(regexes, self._topics.names(), may_describe)
         return self._go_on(group_id, looking, looking.steps())
 
     def _go_on(self, group_id: str, looking: _LookUp, steps: Iterator[None]) -> Result[None] | None:
@@ -167,18 +175,21 @@ class Regexes:
 
 
 class _LookUp:
-    """Which of all topics the expressions of a group match."""
+    """Which of all topics the expressions of a group match, as far as somebody may describe them."""
 
-    def __init__(self, regexes: Iterable[str], names: Iterable[str]) -> None:
+    def __init__(
+        self, regexes: Iterable[str], names: Iterable[str], may_describe: Callable[[str], bool]
+    ) -> None:
         self.found: dict[str, set[str]] = {regex: set() for regex in regexes}
         self._names = frozenset(names)
+        self._may_describe = may_describe
 
     def steps(self) -> Iterator[None]:
         """Look, a number of names in each step."""
         names = list(self._names)
         for regex, found in self.found.items():
             for at in range(0, len(names), MATCHED_AT_ONCE):
-                found |= _matching(regex, names[at : at + MATCHED_AT_ONCE])
+                found |= self._seen(regex, names[at : at + MATCHED_AT_ONCE])
                 yield
 
     def catch_up(self, names: Iterable[str]) -> None:
@@ -188,7 +199,10 @@ class _LookUp:
         if come or gone:
             for regex, found in self.found.items():
                 found -= gone
-                found |= _matching(regex, come)
+                found |= self._seen(regex, come)
+
+    def _seen(self, regex: str, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(filter(self._may_describe, _matching(regex, names)))
 
 
 def _key(group_id: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.stored_record import StoredRecord
-from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, Uuid
 from tidelog.wire.internal_topics.consumer_offsets import (
     LegacyOffsetCommitValue,
     OffsetCommitKey,
@@ -110,32 +110,16 @@ def from_value(record_offset: int, value: OffsetCommitValue | LegacyOffsetCommit
     )
 
 
-def commit_record(
-    group_id: str,
-    topic: str,
-    partition: int,
-    *,
-    offset: int,
-    leader_epoch: int,
-    metadata: str,
-    committed_at_ms: int,
-    topic_id: Uuid = ZERO_UUID,
-    expires_at_ms: int | None = None,
-) -> StoredRecord:
-    """The record of one commit. Version 1 has no room for the leader epoch and the topic's id."""
+def commit_record(group_id: str, topic: str, partition: int, value: OffsetCommitValue) -> StoredRecord:
+    """The record of one commit, in version 1 if it expires at a time of its own.
+
+    That has no room for the leader epoch and the topic's id.
+    """
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
-    if expires_at_ms is None:
-        value = OffsetCommitValue(
-            offset=offset,
-            leader_epoch=leader_epoch,
-            metadata=metadata,
-            commit_timestamp=committed_at_ms,
-            topic_id=topic_id,
-        )
+    if value.expire_timestamp == NO_EXPIRY:
         return StoredRecord(key, value, _VALUE_VERSION)
-    value = OffsetCommitValue(
-        offset=offset, metadata=metadata, commit_timestamp=committed_at_ms, expire_timestamp=expires_at_ms
-    )
+    value.leader_epoch = NO_LEADER_EPOCH
+    value.topic_id = ZERO_UUID
     return StoredRecord(key, value, _VALUE_VERSION_WITH_EXPIRY)
 
 

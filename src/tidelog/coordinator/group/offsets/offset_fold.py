@@ -41,9 +41,7 @@ if cython.compiled:
         from cython.cimports.tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 else:
     from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
-
-    memcmp: Any = None
-    memcpy: Any = None
+    from tidelog.records.cython_shim import memcmp, memcpy
 
 COMPILED: bool = cython.compiled
 """Whether this is the compiled module."""

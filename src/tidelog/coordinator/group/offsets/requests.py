@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 from tidelog.coordinator.group.group import CommitCheck
 from tidelog.coordinator.group.groups import not_found
-from tidelog.coordinator.group.offsets.committed_offset import commit_record, tombstone
+from tidelog.coordinator.group.offsets.committed_offset import NO_EXPIRY, commit_record, tombstone
 from tidelog.coordinator.group.offsets.offsets import Offsets
 from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.wire.internal_topics.consumer_offsets import OffsetCommitValue
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -59,7 +60,7 @@ def commit(offsets: Offsets, request: OffsetCommitRequest, api_version: int) -> 
     now_ms = offsets.context.clock.time_ms()
     retention_ms = request.retention_time_ms
     expires_at_ms = (
-        None if retention_ms == _DEFAULT_RETENTION else max(0, min(now_ms + retention_ms, _MAX_INT64))
+        NO_EXPIRY if retention_ms == _DEFAULT_RETENTION else max(0, min(now_ms + retention_ms, _MAX_INT64))
     )
     records: list[StoredRecord] = []
     topics: list[OffsetCommitResponseTopic] = []
@@ -74,19 +75,15 @@ def commit(offsets: Offsets, request: OffsetCommitRequest, api_version: int) -> 
                 code = ErrorCode.NONE
                 if check is not None:
                     check.check(topic.name, topic.topic_id, index)
-                records.append(
-                    commit_record(
-                        request.group_id,
-                        topic.name,
-                        index,
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=metadata,
-                        committed_at_ms=now_ms,
-                        topic_id=topic.topic_id,
-                        expires_at_ms=expires_at_ms,
-                    )
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now_ms,
+                    expire_timestamp=expires_at_ms,
+                    topic_id=topic.topic_id,
                 )
+                records.append(commit_record(request.group_id, topic.name, index, value))
             answers.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
     return Result(records, OffsetCommitResponse(topics=topics))
@@ -221,17 +218,13 @@ def _commit_in_transaction(
                 code = ErrorCode.NONE
                 if check is not None and present is not None:
                     check.check(topic.name, present.id, index)
-                records.append(
-                    commit_record(
-                        request.group_id,
-                        topic.name,
-                        index,
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=metadata,
-                        committed_at_ms=now_ms,
-                    )
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now_ms,
                 )
+                records.append(commit_record(request.group_id, topic.name, index, value))
             answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
     return Result(records, TxnOffsetCommitResponse(topics=topics))

@@ -1,0 +1,1 @@
+"""Programs that are not ours, as tests and benchmarks run them: fetching them, and brokers as processes."""

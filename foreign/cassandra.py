@@ -1,0 +1,176 @@
+"""Apache Cassandra from Maven Central as a single node on loopback: the witness of the table sink.
+
+The jars of maven/cassandra-5.xml are the server; what a distribution adds (start scripts, a configuration) is
+written here, for a small heap and a fast start. Java 11 or 17, which is what Cassandra 5.0 runs on. Called by
+test_cassandra.py and by scripts/run_cassandra.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from foreign import toolchain
+from foreign.broker_process import free_port
+
+STARTUP_TIMEOUT_S = 180.0
+SHUTDOWN_TIMEOUT_S = 60.0
+MAIN = "org.apache.cassandra.service.CassandraDaemon"
+JARS = "cassandra-5"
+
+_EXPORTS = (
+    *("java.base/java.lang.ref", "java.base/jdk.internal.misc", "java.base/sun.nio.ch"),
+    *("java.management.rmi/com.sun.jmx.remote.internal.rmi", "java.rmi/sun.rmi.registry"),
+    *("java.rmi/sun.rmi.server", "java.sql/java.sql", "jdk.attach/sun.tools.attach"),
+    *("jdk.compiler/com.sun.tools.javac.file", "jdk.unsupported/sun.misc"),
+)
+_OPENS = (
+    *(
+        "java.base/java.io",
+        "java.base/java.lang",
+        "java.base/java.lang.module",
+        "java.base/java.lang.reflect",
+    ),
+    *("java.base/java.util", "java.base/jdk.internal.loader", "java.base/jdk.internal.math"),
+    *("java.base/jdk.internal.module", "java.base/jdk.internal.ref", "java.base/jdk.internal.reflect"),
+    *("java.base/jdk.internal.util.jar", "java.base/sun.nio.ch", "jdk.compiler/com.sun.tools.javac"),
+    "jdk.management/com.sun.management.internal",
+)
+_LOGBACK = """<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%date %-5level %logger{0}: %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="OUT"/></root>
+</configuration>
+"""
+
+
+class Cassandra:
+    """A node with all its files below ``directory``; a restart keeps the data."""
+
+    def __init__(self, directory: Path, port: int | None = None, heap: str = "512m") -> None:
+        self.directory = directory.absolute()
+        self.port = free_port() if port is None else port
+        self.heap = heap
+        self.output = self.directory / "cassandra.out"
+        self._storage_port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def contact_points(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the node and wait until it answers queries."""
+        command = self._command()
+        self._write_configuration()
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + STARTUP_TIMEOUT_S
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"Cassandra ended at start:\n{self.last_output()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(
+                    f"Cassandra did not answer within {STARTUP_TIMEOUT_S:.0f} s:\n{self.last_output()}"
+                )
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Stop in good order, or else by force."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(SHUTDOWN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def wait(self) -> int:
+        """Wait until it ends by itself."""
+        return self._process.wait() if self._process is not None else 0
+
+    def last_output(self) -> str:
+        return "\n".join(self.output.read_text(errors="replace").splitlines()[-30:])
+
+    def _answers(self) -> bool:
+        from tidelog.pipelines.framework.sinks.cassandra_writer import (
+            CassandraError,
+            ContactPoints,
+            connect,
+            disconnect,
+        )
+
+        points = ContactPoints.parse(self.contact_points)
+        try:
+            connect(points)
+        except CassandraError:
+            return False
+        disconnect(points)
+        return True
+
+    def _command(self) -> list[str]:
+        java = toolchain.program("java")
+        version = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+        if re.search(r'version "(11|17)[."]', version) is None:
+            raise toolchain.Missing("Cassandra 5.0 runs on Java 11 or 17")
+        jars = Path(toolchain.classpath(JARS).removesuffix("/*"))
+        (agent,) = jars.glob("jamm-*.jar")
+        return [
+            java,
+            *(f"-Xmx{self.heap}", f"-Xms{self.heap}", "-XX:+UseSerialGC", f"-javaagent:{agent}"),
+            *(option for name in _EXPORTS for option in ("--add-exports", f"{name}=ALL-UNNAMED")),
+            *(option for name in _OPENS for option in ("--add-opens", f"{name}=ALL-UNNAMED")),
+            *("-Djdk.attach.allowAttachSelf=true", "-Dio.netty.tryReflectionSetAccessible=true"),
+            f"-Dcassandra.config={(self.directory / 'cassandra.yaml').as_uri()}",
+            f"-Dlogback.configurationFile={self.directory / 'logback.xml'}",
+            f"-Dcassandra.storagedir={self.directory}",
+            # A single node has nobody to wait for.
+            *("-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=1000"),
+            "-Dcassandra-foreground=yes",
+            *("-cp", f"{self.directory}:{jars}/*"),
+            MAIN,
+        ]
+
+    def _write_configuration(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        seeds = [{"seeds": f"127.0.0.1:{self._storage_port}"}]
+        settings: dict[str, object] = {
+            "cluster_name": "tidelog",
+            "num_tokens": 4,
+            "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+            "endpoint_snitch": "SimpleSnitch",
+            "seed_provider": [
+                {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": seeds}
+            ],
+            "listen_address": "127.0.0.1",
+            "rpc_address": "127.0.0.1",
+            "storage_port": self._storage_port,
+            "start_native_transport": True,
+            "native_transport_port": self.port,
+            "auto_bootstrap": False,
+            "commitlog_sync": "periodic",
+            "commitlog_sync_period": "10000ms",
+            "commitlog_segment_size": "16MiB",
+            "memtable_heap_space": "64MiB",
+            "memtable_offheap_space": "64MiB",
+            "file_cache_size": "32MiB",
+            "concurrent_compactors": 1,
+            # A dropped table is gone: no copy of it fills the disk.
+            "auto_snapshot": False,
+        }
+        # YAML holds all of JSON.
+        (self.directory / "cassandra.yaml").write_text(json.dumps(settings, indent=1))
+        (self.directory / "logback.xml").write_text(_LOGBACK)

@@ -1,0 +1,106 @@
+"""TLS and SASL of the connections to other brokers.
+
+A broker is a client of the others with the keys and certificates of its own listener, and with the user name
+and password, the keytab or the tokens of the JAAS line that the listener has for
+``sasl.mechanism.inter.broker.protocol``. Stores that
+have changed are read again when a connection is opened; ones that cannot be used leave those in use that were
+read before. ``peer_settings`` loads this where brokers do not speak PLAINTEXT with each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import cast
+
+from tidelog.broker.authentication.mechanisms import jaas_options, jaas_trust
+from tidelog.client.address import Address
+from tidelog.client.security import Security, SecurityProtocol
+from tidelog.client.security.mechanisms import Dialogue, plain
+from tidelog.client.security.sasl import SaslLogin, oauth_login
+from tidelog.client.security.scram import scram
+from tidelog.errors import ConfigError
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.listeners import Listener
+from tidelog.metadata.sasl_settings import BrokerLogin, TicketLogin, TokenLogin
+from tidelog.security.sasl.own_tokens import TokenSource, UnsecuredTokenMaker, token_source
+from tidelog.security.sasl.plain import PLAIN
+from tidelog.security.tls.context import TlsContext, client_context
+from tidelog.security.tls.rotation import FileState, file_state
+from tidelog.security.tls.settings import TlsSettings, read_settings
+
+logger = logging.getLogger(__name__)
+
+
+def peer_security(config: BrokerConfig, listener: Listener) -> Security:
+    """What connections to others' ``listener`` do before their first request; raises ``ConfigError``."""
+    login = config.broker_login(listener.name)
+    return Security(
+        cast("SecurityProtocol", listener.security_protocol),
+        _PeerTls(config, listener.name) if listener.security_protocol.endswith("SSL") else None,
+        None if login is None else _sasl(login),
+    )
+
+
+def _sasl(login: BrokerLogin) -> SaslLogin:
+    if isinstance(login, TicketLogin):
+        # Not before: all of it is needed where there is Kerberos alone.
+        from tidelog.client.security.gssapi import gssapi_login
+
+        return gssapi_login(login.kerberos, login.service, login.option)
+
+    if isinstance(login, TokenLogin):
+        return _by_tokens(login)
+
+    async def begin(_: Address) -> Dialogue:
+        if login.mechanism == PLAIN:
+            return plain(login.username, login.password)
+        return scram(login.mechanism, login.username, login.password)
+
+    return SaslLogin(login.mechanism, begin)
+
+
+def _by_tokens(login: TokenLogin) -> SaslLogin:
+    settings = login.settings
+    source: TokenSource
+    if login.url is None:
+        source = UnsecuredTokenMaker(jaas_options(settings))
+    else:
+        allowed = settings.config.list("tidelog.oauthbearer.allowed.urls")
+        source = token_source(login.url, login.client, allowed, jaas_trust(settings))
+
+    async def token() -> str:
+        return await asyncio.to_thread(source.token)
+
+    return oauth_login(token)
+
+
+class _PeerTls:
+    """The context of new connections, made again when what it was made of has changed."""
+
+    def __init__(self, config: BrokerConfig, listener: str) -> None:
+        self._config = config
+        self._listener = listener
+        self._seen = self._look()
+        self._current = self._make(self._seen[0])
+
+    def __call__(self) -> ssl.SSLContext:
+        try:
+            seen = self._look()
+            if seen != self._seen:
+                self._seen = seen
+                self._current = self._make(seen[0])
+        except ConfigError as error:
+            logger.error("Connections to other brokers go on with the certificates of before: %s", error)
+        return self._current.context
+
+    def _look(self) -> tuple[TlsSettings, FileState]:
+        options = self._config.for_listener(self._listener)
+        settings = read_settings(options, options.name_of)
+        return settings, file_state(settings)
+
+    def _make(self, settings: TlsSettings) -> TlsContext:
+        options = self._config.for_listener(self._listener)
+        check_hostname = options.str("ssl.endpoint.identification.algorithm") != ""
+        return client_context(settings, check_hostname=check_hostname)

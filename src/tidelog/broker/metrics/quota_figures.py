@@ -1,0 +1,40 @@
+"""Figures of quotas: what clients that have one use, what they may, and how often they had to pause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.clock import Clock
+from tidelog.metrics import catalog
+from tidelog.metrics.page import Page, Sample, labels
+
+_MOST_SHARES = 5000
+
+
+def quota_figures(page: Page, quotas: ClientQuotas, clock: Clock) -> Iterator[str]:
+    """The families of quotas; of some thousand clients at most."""
+    now_ms = clock.monotonic_ms()
+    bytes_used: list[Sample] = []
+    time_used: list[Sample] = []
+    limits: list[Sample] = []
+    throttled: list[Sample] = []
+    request = None if quotas.request is None else quotas.request.quota
+    for resource, quota, used in (
+        ("Produce", quotas.produce, bytes_used),
+        ("Fetch", quotas.fetch, bytes_used),
+        ("Request", request, time_used),
+    ):
+        if quota is None:
+            continue
+        for share in list(quota.levels.shares.values())[:_MOST_SHARES]:
+            where = labels(resource=resource, user=share.user, clientId=share.client_id)
+            used.append((where, float(share.meter.measure(now_ms))))
+            limits.append((where, float(share.limit)))
+            throttled.append((where, share.throttled))
+            if not len(limits) % 100:
+                yield ""
+    yield from page.family(catalog.QUOTA_BYTE_RATE, bytes_used)
+    yield from page.family(catalog.QUOTA_REQUEST_TIME, time_used)
+    yield from page.family(catalog.QUOTA_LIMIT, limits)
+    yield from page.family(catalog.QUOTA_THROTTLED, throttled)

@@ -1,0 +1,1 @@
+"""Connections: accepting, reading frames, sending answers, and the bounds of all that."""

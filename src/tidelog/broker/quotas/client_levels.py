@@ -1,0 +1,124 @@
+"""Whose quota a client has: Kafka's eight levels, and what those who have a quota in common have used of it.
+
+The first of these that has a quota decides, for each kind of quota by itself:
+
+1. user and client id          4. default user, client id                 7. client id
+2. user, default client id     5. default user, default client id         8. default client id
+3. user                        6. default user
+
+A quota of a user (3, 6) is one for all clients of the user; one of a client id (7, 8) for all users with that
+client id; all others are for each user with each client id. The default of a level is no quota in common:
+each has as much.
+
+What is known of clients is forgotten when they have been away for an hour, or are the least active of very
+many. Used by ``client_quotas``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+from tidelog.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity
+
+IDLE_MS: Final = 3_600_000
+MAX_SHARES: Final = 20_000
+_KNOWN_CLIENTS = 20_000
+
+MeterT = TypeVar("MeterT")
+
+
+class Share(Generic[MeterT]):
+    """A quota that some clients have in common, or one alone, and what they have used of it."""
+
+    __slots__ = ("client_id", "last_used_ms", "limit", "meter", "throttled", "user")
+
+    def __init__(self, user: str, client_id: str, limit: float, meter: MeterT) -> None:
+        self.user = user
+        """Empty if it does not matter; so is the client id."""
+        self.client_id = client_id
+        self.limit = limit
+        self.meter = meter
+        self.last_used_ms = 0.0
+        self.throttled = 0
+        """How often somebody had to pause because of it."""
+
+
+class ClientLevels(Generic[MeterT]):
+    """The quotas of one kind, and the shares of the clients they apply to."""
+
+    def __init__(self, new_meter: Callable[[], MeterT]) -> None:
+        self.shares: dict[tuple[str, str], Share[MeterT]] = {}
+        """By user and client id, either of them empty where it does not matter."""
+        self._new_meter = new_meter
+        self._limits: Mapping[QuotaEntity, float] = {}
+        self._found: dict[tuple[str, str], Share[MeterT] | None] = {}
+
+    def set_limits(self, limits: Mapping[QuotaEntity, float]) -> None:
+        """Other quotas are in force; what was used stays used."""
+        self._limits = limits
+        self._found.clear()
+
+    def share_of(self, user: str, client_id: str, now_ms: float) -> Share[MeterT] | None:
+        """The quota that a client has; None if it has none."""
+        key = user, client_id
+        try:
+            share = self._found[key]
+        except KeyError:
+            share = self._find(user, client_id, now_ms)
+            if len(self._found) >= _KNOWN_CLIENTS:
+                self._found.clear()
+            self._found[key] = share
+        if share is not None:
+            share.last_used_ms = now_ms
+        return share
+
+    def _find(self, user: str, client_id: str, now_ms: float) -> Share[MeterT] | None:
+        matched = match(self._limits, user, client_id)
+        if matched is None:
+            return None
+        limit, shared_by = matched
+        share = self.shares.get(shared_by)
+        if share is None:
+            if len(self.shares) >= MAX_SHARES:
+                self._forget(now_ms)
+            share = self.shares[shared_by] = Share(*shared_by, limit, self._new_meter())
+        share.limit = limit
+        return share
+
+    def _forget(self, now_ms: float) -> None:
+        """Forget who has been away for long; if that is nobody, the quarter that was away longest."""
+        by_use = sorted(self.shares.items(), key=lambda each: each[1].last_used_ms)
+        away = sum(now_ms - share.last_used_ms >= IDLE_MS for _, share in by_use)
+        for key, _ in by_use[: max(away, len(by_use) // 4)]:
+            del self.shares[key]
+        self._found.clear()
+
+
+def match(
+    limits: Mapping[QuotaEntity, float], user: str, client_id: str
+) -> tuple[float, tuple[str, str]] | None:
+    """The quota of a client, and by whom it is shared."""
+    for by_user, by_client in _LEVELS:
+        parts: list[tuple[str, str | None]] = []
+        if by_user is not None:
+            parts.append((USER, user if by_user else None))
+        if by_client is not None:
+            parts.append((CLIENT_ID, client_id if by_client else None))
+        limit = limits.get(tuple(parts))
+        if limit is not None:
+            return limit, ("" if by_user is None else user, "" if by_client is None else client_id)
+    return None
+
+
+# Whether a level names the user, and the client id; False is the default of those, None is that it has none.
+_LEVELS: tuple[tuple[bool | None, bool | None], ...] = (
+    (True, True),
+    (True, False),
+    (True, None),
+    (False, True),
+    (False, False),
+    (False, None),
+    (None, True),
+    (None, False),
+)

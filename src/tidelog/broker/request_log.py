@@ -1,0 +1,299 @@
+"""Logging of requests: all of them, as Kafka does it, or those that take long.
+
+The logger ``kafka.request.logger`` tells of every request at level DEBUG, one line of JSON with the fields of
+Kafka's own; its level is WARN until somebody sets another (IncrementalAlterConfigs of BROKER_LOGGER). The
+logger ``tidelog.request.slow`` tells of requests that took longer than ``tidelog.slow.request.log.ms``. A
+broker that does neither has none of this: see ``broker/app``.
+
+A request's own words are in the line where they are short and hold no secret; those of the answer are not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.broker.network.answer_times import RequestObserver
+from tidelog.errors import TidelogError
+from tidelog.wire.api import API_TABLE, Api, ApiKey
+from tidelog.wire.codec import decode
+from tidelog.wire.headers import parse_request_header
+
+if TYPE_CHECKING:
+    from tidelog.broker.network.connection import Connection
+
+REQUEST_LOGGER = logging.getLogger("kafka.request.logger")
+SLOW_LOGGER = logging.getLogger("tidelog.request.slow")
+
+_MESSAGE = "Completed request:%s"
+_LONGEST_BODY_BYTES = 16 * 1024
+_LINES_PER_S = 20
+_CLOSED_EVERY = 256
+# Whose words are not repeated: passwords, keys and tokens may be among them.
+_SECRET = frozenset(
+    {
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
+# Who wait because their clients want to.
+_WAIT_BY_DESIGN = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+
+
+class _Request(NamedTuple):
+    """What is told of a request, whatever its times."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    size: int
+    body: object
+
+
+class _Times(NamedTuple):
+    """The parts of a request's time, in seconds."""
+
+    queue_s: float
+    local_s: float
+    remote_s: float
+    response_queue_s: float
+    send_s: float
+
+    @property
+    def total_s(self) -> float:
+        return sum(self)
+
+
+class RequestLog:
+    """Is told of requests instead of whoever counts them, who is told by it."""
+
+    def __init__(self, counter: RequestObserver | None, slow_ms: int) -> None:
+        """``slow_ms`` below 0 takes no request for slow."""
+        self._counter = counter
+        self._slow_s = slow_ms / 1000 if slow_ms >= 0 else float("inf")
+        self._logs_all = REQUEST_LOGGER.isEnabledFor(logging.DEBUG)
+        # Requests that are not answered yet, and answers that were out before their request was told of.
+        self._waiting: dict[Connection, deque[tuple[int, _Request]]] = {}
+        self._early: dict[Connection, deque[tuple[int, _Times]]] = {}
+        self._throttled: dict[tuple[Connection, int], float] = {}
+        self._noted = 0
+        self._second = 0
+        self._lines = 0
+        self._left_out = 0
+
+    # What connections tell
+
+    def answered(
+        self,
+        connection: Connection,
+        frames: list[memoryview],
+        done: int,
+        later: list[int] | None,
+        arrived_s: float,
+        began_s: float,
+        handled_s: float,
+    ) -> None:
+        """So many of ``frames`` were handled, and are answered but for those of the APIs in ``later``."""
+        now_s = time.monotonic()
+        if self._counter is not None:
+            self._counter.answered(connection, frames, done, later, arrived_s, began_s, handled_s)
+        if not self._logs_all and not later and now_s - arrived_s < self._slow_s:
+            return
+        left = list(later or ())
+        local_s = (handled_s - began_s) / done if done else 0.0
+        for number, frame in enumerate(frames[:done]):
+            request = self._describe(frame)
+            if request is None:
+                continue
+            key = int(request.api.key)
+            if key in left:
+                left.remove(key)
+                self._note(connection, key, request)
+            else:
+                queue_s = began_s - arrived_s + number * local_s
+                self._tell(connection, request, _Times(queue_s, local_s, 0.0, 0.0, now_s - handled_s))
+
+    def waited(
+        self,
+        connection: Connection,
+        key: int,
+        arrived_s: float,
+        began_s: float,
+        taken_s: float,
+        settled_s: float,
+        ready_s: float,
+    ) -> None:
+        """One of those is answered, too."""
+        now_s = time.monotonic()
+        if self._counter is not None:
+            self._counter.waited(connection, key, arrived_s, began_s, taken_s, settled_s, ready_s)
+        times = _Times(
+            began_s - arrived_s, taken_s - began_s, settled_s - taken_s, ready_s - settled_s, now_s - ready_s
+        )
+        request = _taken(self._waiting, connection, key)
+        if request is None:
+            self._early.setdefault(connection, deque()).append((key, times))
+        else:
+            self._tell(connection, request, times)
+
+    def throttled(self, connection: Connection, key: int, throttle_ms: float) -> None:
+        """A quota has the sender of a request wait for so long; it is told in the line of that request."""
+        if self._counter is not None:
+            self._counter.throttled(connection, key, throttle_ms)
+        if self._logs_all or throttle_ms / 1000 >= self._slow_s:
+            self._throttled[connection, key] = throttle_ms
+
+    def _note(self, connection: Connection, key: int, request: _Request) -> None:
+        times = _taken(self._early, connection, key)
+        if times is not None:
+            self._tell(connection, request, times)
+            return
+        self._waiting.setdefault(connection, deque()).append((key, request))
+        self._noted += 1
+        if not self._noted % _CLOSED_EVERY:
+            for kept in (self._waiting, self._early):
+                for gone in [each for each in kept if each.closed]:
+                    del kept[gone]
+            self._throttled.clear()
+
+    def _describe(self, frame: memoryview) -> _Request | None:
+        """What is told of a request; None of what is none."""
+        try:
+            header, pos = parse_request_header(frame)
+            api = API_TABLE[ApiKey(header.api_key)]
+            if not api.accepts(header.api_version):
+                return None
+            body: object = None
+            if self._logs_all and len(frame) <= _LONGEST_BODY_BYTES and api.key not in _SECRET:
+                body = _plain(decode(api.request, header.api_version, frame, pos)[0])
+        except (TidelogError, ValueError, KeyError):
+            # A token of a login without headers, or what its connection is closed for.
+            return None
+        return _Request(api, header.api_version, header.correlation_id, header.client_id, len(frame), body)
+
+    # What is logged
+
+    def _tell(self, connection: Connection, request: _Request, times: _Times) -> None:
+        throttle_ms = self._throttled.pop((connection, int(request.api.key)), 0.0)
+        if self._logs_all:
+            fields = _fields(connection, request, times, throttle_ms)
+            REQUEST_LOGGER.debug(_MESSAGE, json.dumps(fields, ensure_ascii=False))
+        counted_s = times.total_s
+        if request.api.key in _WAIT_BY_DESIGN:
+            counted_s -= times.remote_s
+        if counted_s >= self._slow_s and self._may_log():
+            self._tell_slow(connection, request, times, throttle_ms)
+
+    def _tell_slow(
+        self, connection: Connection, request: _Request, times: _Times, throttle_ms: float
+    ) -> None:
+        more = f"; {self._left_out} more before it are not shown" if self._left_out else ""
+        self._left_out = 0
+        SLOW_LOGGER.warning(
+            "Slow request: %s version %d of client %r, %s at %s, took %.1f ms (queue %.1f, local %.1f, "
+            "remote %.1f, response queue %.1f, send %.1f; throttle %.1f), %d bytes%s",
+            request.api.name,
+            request.version,
+            request.client_id,
+            connection.session.principal,
+            connection,
+            *(part * 1000 for part in (times.total_s, *times)),
+            throttle_ms,
+            request.size,
+            more,
+            extra={"fields": _fields(connection, request._replace(body=None), times, throttle_ms)},
+        )
+
+    def _may_log(self) -> bool:
+        """Not more lines than somebody can read: a broker that is slow has more to do than to say so."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second = second
+            self._lines = 0
+        self._lines += 1
+        if self._lines > _LINES_PER_S:
+            self._left_out += 1
+            return False
+        return True
+
+
+def _taken(kept: dict[Connection, deque[tuple[int, Any]]], connection: Connection, key: int) -> Any:
+    """The first of what is kept of a connection's requests for one API; None if there is nothing."""
+    found = kept.get(connection)
+    if found is None:
+        return None
+    for place, (each, value) in enumerate(found):
+        if each == key:
+            del found[place]
+            if not found:
+                del kept[connection]
+            return value
+    return None
+
+
+def _fields(
+    connection: Connection, request: _Request, times: _Times, throttle_ms: float
+) -> dict[str, object]:
+    """A request as Kafka's log has it."""
+    host, port = connection.peer
+    software = connection.client_software or ("unknown", "unknown")
+    told: dict[str, object] = {
+        "isForwarded": False,
+        "requestHeader": {
+            "requestApiKey": int(request.api.key),
+            "requestApiVersion": request.version,
+            "correlationId": request.correlation_id,
+            "clientId": request.client_id,
+            "requestApiKeyName": request.api.key.name,
+        },
+    }
+    if request.body is not None:
+        told["request"] = request.body
+    told |= {
+        "requestSizeInBytes": request.size,
+        "connection": f"{host}:{port}",
+        "totalTimeMs": _ms(times.total_s),
+        "requestQueueTimeMs": _ms(times.queue_s),
+        "localTimeMs": _ms(times.local_s),
+        "remoteTimeMs": _ms(times.remote_s),
+        "throttleTimeMs": throttle_ms,
+        "responseQueueTimeMs": _ms(times.response_queue_s),
+        "sendTimeMs": _ms(times.send_s),
+        "securityProtocol": connection.session.security_protocol,
+        "principal": str(connection.session.principal),
+        "listener": connection.listener,
+        "clientInformation": {"softwareName": software[0], "softwareVersion": software[1]},
+    }
+    return told
+
+
+def _ms(seconds: float) -> float:
+    return round(max(seconds, 0.0) * 1000, 3)
+
+
+def _plain(value: object) -> object:
+    """A message as JSON can write it: field names as in Kafka's, bytes by their size."""
+    fields = getattr(value, "__struct_fields__", None)
+    if fields is not None:
+        return {_camel(name): _plain(getattr(value, name)) for name in fields}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"sizeInBytes": len(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,217 @@
+"""What brokers tell of themselves over HTTP, beside Kafka's protocol: where that is, and how it is read.
+
+A broker of Tidelog names the place in its config ``metrics.listeners``, which any client may ask for that may
+describe configs; one that listens on every address, or on a port that the system chose, has to be named with
+``--metrics``. Pages say which broker of which cluster they are of: a loopback address that was meant for
+another machine does not lead to somebody else's figures. Used by ``tidelog clients`` and ``tidelog top``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tidelog.cli.failure import WrongUsage, sentence
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.resources import ConfigResource, ResourceType
+from tidelog.errors import KafkaError, TidelogError
+
+LISTENERS = "metrics.listeners"
+_TIMEOUT_S = 3.0
+_TRY_AGAIN_S = 30.0
+_LARGEST_BYTES = 64 * 1024 * 1024
+_EVERYWHERE = ("", "0.0.0.0", "::")
+
+
+class PageError(TidelogError):
+    """A page that cannot be read; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one broker has its pages."""
+
+    host: str
+    port: int
+    is_tls: bool = False
+    broker: int | None = None
+    """Which broker has to be there; None if it is not known."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
+
+
+@dataclass
+class Pages:
+    """The same page of several brokers, by their ids, and why others have none."""
+
+    by_broker: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)
+    """Brokers that tell nothing over HTTP: they have no ``metrics.listeners``."""
+
+
+def parse_place(text: str, *, broker: int | None = None, default_host: str = "") -> Place:
+    """``HOST:PORT``, with http:// or https:// before it; raises ``WrongUsage``."""
+    scheme, found, rest = text.strip().rstrip("/").rpartition("://")
+    host, colon, port = rest.rpartition(":")
+    if (found and scheme not in ("http", "https")) or not colon or not port.isdecimal() or int(port) > 65535:
+        raise WrongUsage(f"--metrics {text!r} is not of the form HOST:PORT, for example 127.0.0.1:9404")
+    host = host.strip("[]")
+    return Place(
+        default_host if default_host and host in _EVERYWHERE else host or "127.0.0.1",
+        int(port),
+        scheme == "https",
+        broker,
+    )
+
+
+class BrokerPages:
+    """Finds the places once, and reads pages from them."""
+
+    def __init__(self, admin: AsyncAdmin, named: Sequence[str] | None = None) -> None:
+        """``named`` are places that somebody names: no others are looked for then."""
+        self._admin = admin
+        self._named = [parse_place(text) for text in named or ()]
+        self._places: list[Place] | None = None
+        self._cluster_id: str | None = None
+        self._missing = Pages()
+        self._failed: dict[Place, tuple[float, PageError]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    async def read(self, path: str) -> Pages:
+        """The page at ``path`` of every broker that has one."""
+        places = await self._find()
+        found = await asyncio.gather(*(self._read(place, path) for place in places), return_exceptions=True)
+        pages = Pages({}, list(self._missing.problems), list(self._missing.silent))
+        for page in found:
+            if isinstance(page, PageError):
+                pages.problems.append(str(page))
+            elif isinstance(page, BaseException):
+                raise page
+            else:
+                pages.by_broker[int(page["broker"])] = page
+        return pages
+
+    async def _find(self) -> list[Place]:
+        if self._places is None:
+            cluster = await self._admin.describe_cluster()
+            self._cluster_id = cluster.cluster_id
+            if self._named:
+                self._places = self._named
+                return self._places
+            hosts = {str(node.id): node.host for node in cluster.nodes}
+            resources = [ConfigResource(ResourceType.BROKER, each) for each in hosts]
+            try:
+                configs = await self._admin.describe_configs(resources, names=[LISTENERS])
+            except KafkaError as error:
+                self._missing.problems.append(f"nobody tells where metrics are: {sentence(error)}")
+                configs = []
+            self._places = []
+            for config in configs:
+                self._places += self._place_of(config.resource.name, hosts, config.error, config.entries)
+            if any(each.is_tls for each in self._places):
+                self._tls = self._tls_context()
+        return self._places
+
+    def _place_of(
+        self, name: str, hosts: Mapping[str, str], error: KafkaError | None, entries: Sequence[Any]
+    ) -> list[Place]:
+        if error is not None:
+            self._missing.problems.append(
+                f"where broker {name} has its metrics is unknown: {sentence(error)}"
+            )
+            return []
+        value = next((each.value for each in entries if each.name == LISTENERS), None)
+        if not value:
+            self._missing.silent.append(int(name))
+            return []
+        place = parse_place(value.split(",")[0], broker=int(name), default_host=hosts[name])
+        if not place.port:
+            self._missing.problems.append(
+                f"broker {name} has its metrics on a port that the system chose, which its log names: "
+                "say it with --metrics HOST:PORT"
+            )
+            return []
+        return [place]
+
+    def _tls_context(self) -> ssl.SSLContext:
+        from tidelog.client.security.tls import tls_context
+
+        assert self._admin.config is not None
+        return tls_context(self._admin.config)
+
+    async def _read(self, place: Place, path: str) -> Mapping[str, Any]:
+        """A page; where nobody answered a moment ago nobody is waited for again."""
+        until_s, failed = self._failed.get(place, (0.0, None))
+        if failed is not None and time.monotonic() < until_s:
+            raise failed
+        try:
+            return await self._read_now(place, path)
+        except PageError as error:
+            self._failed[place] = time.monotonic() + _TRY_AGAIN_S, error
+            raise
+
+    async def _read_now(self, place: Place, path: str) -> Mapping[str, Any]:
+        if place.is_tls and self._tls is None:
+            self._tls = self._tls_context()
+        try:
+            page = await asyncio.to_thread(_get, place, path, self._tls)
+        except (OSError, http.client.HTTPException) as error:
+            raise PageError(f"{_whose(place)} at {place} cannot be read: {_reason(error)}") from error
+        if place.broker is not None and page["broker"] != place.broker:
+            raise PageError(
+                f"{_whose(place)} should be at {place}, where broker {page['broker']} is: name the right "
+                "addresses with --metrics HOST:PORT"
+            )
+        if self._cluster_id is not None and page["cluster"] not in (None, self._cluster_id):
+            raise PageError(f"at {place} is a broker of another cluster, {page['cluster']}")
+        return page
+
+
+def _whose(place: Place) -> str:
+    return "the metrics" if place.broker is None else f"the metrics of broker {place.broker}"
+
+
+def _reason(error: OSError | http.client.HTTPException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {_TIMEOUT_S:.0f} seconds"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with it ({error.reason or error})"
+    if isinstance(error, http.client.HTTPException):
+        return f"the answer is no HTTP ({type(error).__name__})"
+    return (error.strerror or str(error)).lower()
+
+
+def _get(place: Place, path: str, tls: ssl.SSLContext | None) -> Mapping[str, Any]:
+    """One page; blocks for some seconds at most between two pieces of it."""
+    connection: http.client.HTTPConnection
+    if place.is_tls:
+        connection = http.client.HTTPSConnection(place.host, place.port, timeout=_TIMEOUT_S, context=tls)
+    else:
+        connection = http.client.HTTPConnection(place.host, place.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", path, headers={"Accept": "application/json", "Connection": "close"})
+        answer = connection.getresponse()
+        body = answer.read(_LARGEST_BYTES + 1)
+    finally:
+        connection.close()
+    if answer.status == 404:
+        raise PageError(f"what is at {place} does not know of {path}: it is another program, or an older one")
+    if answer.status != 200 or len(body) > _LARGEST_BYTES:
+        raise PageError(f"{place} answers with {answer.status} {answer.reason} and {len(body)} bytes")
+    try:
+        page = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        page = None
+    if not isinstance(page, dict) or not isinstance(page.get("broker"), int) or "cluster" not in page:
+        raise PageError(f"what is at {place} is no broker of Tidelog")
+    return page

@@ -1,0 +1,1 @@
+"""``tidelog certs``: certificates to develop and test with."""

@@ -1,0 +1,1 @@
+"""``tidelog clients``: who is connected to brokers, and what they ask for."""

@@ -1,0 +1,175 @@
+"""The order of things in ``tidelog cluster start``: ZooKeeper, then all brokers at once; back in that order.
+
+Every broker is ``tidelog start`` in a process of its own. A broker that ends before it is ready ends the
+start; one that ends later is told of and the others go on, for that is what a cluster is for. Whatever ends
+this process, SIGKILL too, ends them all (``tidelog.processes``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog.cli.cluster.layout import ClusterSettings
+from tidelog.cli.failure import Failure
+from tidelog.cli.foreground import HOST, StopRequests, done_before
+from tidelog.cli.output import complain, is_terminal, remark
+from tidelog.cli.zookeeper import ended_servers, start_ensemble
+from tidelog.processes.children import Child
+from tidelog.processes.zookeeper import ZooKeeperEnsemble
+
+INTERRUPTED = 130
+_READY = "Tidelog is ready on "
+_TRY = """
+  Try, in another terminal:
+
+    tidelog cluster describe{server}
+    tidelog topics create orders --partitions 6{server}
+    tidelog topics describe orders{server}
+
+  Ctrl-C stops the cluster.
+"""
+_TRY_SECURE = """
+  Clients speak SASL_SSL and log in; the first user is admin, who may do everything. Try, in another terminal:
+
+    export TIDELOG_COMMAND_CONFIG={clients}
+    tidelog topics create orders --partitions 6
+    tidelog users add alice
+    tidelog acls add -p User:alice --producer --topic orders
+
+  Tidelog's and Java's clients, Kafka's tools   {clients}
+  librdkafka (confluent-kafka, kcat -F)         {librdkafka}
+
+  Ctrl-C stops the cluster.
+"""
+
+
+class Broker:
+    """One broker of the cluster; ``address`` is None until it is ready."""
+
+    def __init__(self, settings: ClusterSettings, broker_id: int) -> None:
+        self.id = broker_id
+        self.address: str | None = None
+        self.child = Child(f"broker {broker_id}", settings.log(broker_id))
+        self._started = asyncio.Event()
+        self._over = asyncio.Event()
+        self._arguments = settings.start_arguments(broker_id)
+        self._ready = asyncio.Event()
+
+    async def live(self) -> None:
+        """Start, and follow what it says until it ends."""
+        try:
+            await self.child.start("tidelog", self._arguments)
+            self._started.set()
+            async for line in self.child.lines():
+                if line.startswith(_READY):
+                    self.address = line.removeprefix(_READY)
+                    self._ready.set()
+            await self.child.wait()
+        finally:
+            for event in (self._started, self._ready, self._over):
+                event.set()
+
+    async def wait_over(self) -> None:
+        """Wait until it has ended."""
+        await self._over.wait()
+
+    async def stop(self) -> None:
+        """End it in an orderly way, also one that is only being started."""
+        await self._started.wait()
+        await self.child.stop()
+
+    async def wait_ready(self) -> None:
+        """Wait until it serves; fails with its last words if it has ended instead."""
+        await self._ready.wait()
+        if self.address is None:
+            words = self.child.last_words().removeprefix("tidelog start: ").rstrip(".")
+            raise Failure(f"broker {self.id} did not start: {words} (log: {self.child.log})")
+
+
+class LocalCluster:
+    """One run of ``tidelog cluster start``."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._ensemble: ZooKeeperEnsemble | None = None
+        self._connect = settings.zookeeper or ""
+        self._brokers: list[Broker] = []
+        self._lives: list[asyncio.Task[None]] = []
+
+    async def run(self) -> int:
+        """Until somebody asks for the end, or no broker is left; returns the exit code."""
+        requests = StopRequests()
+        try:
+            if await done_before(requests.stop, self._start()):
+                self._announce()
+                await done_before(requests.stop, self._watch())
+        finally:
+            in_order = await done_before(requests.hurry, self._stop())
+            for broker in self._brokers:
+                broker.child.kill()
+            await asyncio.gather(*self._lives, return_exceptions=True)
+            if self._ensemble is not None:
+                await asyncio.to_thread(self._ensemble.stop)
+        return 0 if in_order else INTERRUPTED
+
+    async def _start(self) -> None:
+        if self._settings.zookeeper is None:
+            port = self._settings.own_zookeeper_port()
+            ports = None if port is None else [port]
+            self._ensemble = ZooKeeperEnsemble(self._settings.zookeeper_directory, ports=ports)
+            await start_ensemble(self._ensemble)
+            self._connect = self._ensemble.connect
+        for broker_id in self._settings.broker_ids:
+            self._settings.write_properties(broker_id, self._connect)
+        self._brokers = [Broker(self._settings, each) for each in self._settings.broker_ids]
+        self._lives = [asyncio.create_task(broker.live()) for broker in self._brokers]
+        await asyncio.gather(*(broker.wait_ready() for broker in self._brokers))
+
+    def _announce(self) -> None:
+        addresses = ",".join(str(broker.address) for broker in self._brokers)
+        print(f"zookeeper.connect={self._connect}")
+        print(f"bootstrap.servers={addresses}")
+        security = self._settings.security
+        if security is not None:
+            security.tell_clients(addresses)
+            print(f"command.config={security.clients}")
+        print("ready", flush=True)
+        if is_terminal() and security is not None:
+            remark(_TRY_SECURE.format(clients=security.clients, librdkafka=security.librdkafka))
+        elif is_terminal():
+            usual = self._brokers[0].address == f"{HOST}:9092"
+            remark(_TRY.format(server="" if usual else f" -b {self._brokers[0].address}"))
+
+    async def _watch(self) -> None:
+        """Say what ends by itself; fails when no broker is left."""
+        zookeeper = asyncio.create_task(self._tell_zookeeper_end())
+        try:
+            await asyncio.gather(*(self._tell_end(broker) for broker in self._brokers))
+        finally:
+            zookeeper.cancel()
+        raise Failure(f"no broker is left: see their logs in {self._settings.log(1).parent}")
+
+    async def _tell_end(self, broker: Broker) -> None:
+        await broker.wait_over()
+        code = broker.child.exit_code
+        how = "was stopped" if code == 0 else f"has ended with code {code}"
+        port = int(str(broker.address).rpartition(":")[2])
+        complain(
+            f"broker {broker.id} at {broker.address} {how} (log: {broker.child.log}); bring it back with\n  "
+            + self._settings.start_command(broker.id, port)
+        )
+
+    async def _tell_zookeeper_end(self) -> None:
+        if self._ensemble is None:
+            return
+        async for server in ended_servers(self._ensemble):
+            complain(
+                f"ZooKeeper at {server.address} has ended: the brokers serve what they lead, but nothing can "
+                f"change; stop with Ctrl-C and start again (log: {server.log_file})"
+            )
+
+    async def _stop(self) -> None:
+        """All brokers at once, then ZooKeeper: they say goodbye to it."""
+        await asyncio.gather(*(broker.stop() for broker in self._brokers))
+        if self._ensemble is not None:
+            await asyncio.to_thread(self._ensemble.stop)

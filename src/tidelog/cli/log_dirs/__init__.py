@@ -1,0 +1,1 @@
+"""``tidelog log-dirs``: what is in the log directories of brokers, and moves between them."""

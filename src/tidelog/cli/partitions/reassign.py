@@ -1,0 +1,335 @@
+"""``tidelog partitions reassign``: move partitions to other brokers, from a file or to a list of brokers.
+
+Nothing happens without ``--execute``; the plan is shown next to the present assignment, which is the file to
+go back with. Called by ``cli/partitions/command``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from tidelog.cli.connect import with_cluster
+from tidelog.cli.failure import Failure, WrongUsage, report_failures
+from tidelog.cli.output import counted, examples, print_json, remark
+from tidelog.cli.partitions.file import (
+    assignment_json,
+    print_moves,
+    print_reassignments,
+    read_assignment,
+    reassignment_json,
+    write_assignment,
+)
+from tidelog.cli.partitions.plan import Assignment, plan_reassignment
+from tidelog.cli.partitions.throttle import parse_rate, remove_throttle, set_throttle
+from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, Execute, JsonOutput
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.cluster_resources import PartitionReassignment
+from tidelog.client.cluster import Cluster
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+
+EPILOG = examples(
+    "tidelog partitions reassign --topics orders,payments --to 1,2,3,4",
+    "tidelog partitions reassign --topics orders --to 1,2,3,4 --backup before.json --execute",
+    "tidelog partitions reassign before.json --execute",
+    "tidelog partitions reassign --topics orders --to 1,2,3 --replication-factor 3 --execute --no-wait",
+    "tidelog partitions reassign plan.json --execute --throttle 50MB",
+    "tidelog partitions reassign --verify",
+    "tidelog partitions reassign --cancel",
+)
+_POLL_S = 0.5
+_NEWS_S = 20.0
+
+
+def command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="A plan in the form of kafka-reassign-partitions (-: stdin).",
+            show_default=False,
+        ),
+    ] = None,
+    topics: Annotated[
+        str | None, typer.Option("--topics", "-t", metavar="TOPIC[,…]", help="Plan for these topics.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="ID[,…]", help="The brokers that shall hold them.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, help="Another number of replicas; with --topics."),
+    ] = None,
+    execute: Execute = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only; the default.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Give up moves under way: of FILE, of --topics, or all.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Say what is still on the way: of FILE, of --topics, or all; if nothing, unthrottle.",
+        ),
+    ] = False,
+    throttle: Annotated[
+        str | None,
+        typer.Option(
+            "--throttle",
+            metavar="BYTES",
+            help="Copy at most so much a second on each broker, such as 50MB; until the moves are done.",
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the moves are done.")] = True,
+    backup: Annotated[
+        Path | None,
+        typer.Option("--backup", metavar="FILE", help="Write the present assignment here, to go back."),
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the plan here.")
+    ] = None,
+    json: JsonOutput = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Move partitions to other brokers. Shows a plan; --execute carries it out and waits for its end."""
+    if sum((execute, dry_run, cancel, verify)) > 1:
+        raise WrongUsage("give one of --dry-run, --execute, --verify and --cancel")
+    rate = None if throttle is None else parse_rate(throttle)
+    if rate is not None and not execute:
+        raise WrongUsage("--throttle goes with --execute")
+    if file is not None and (topics is not None or to is not None):
+        raise WrongUsage("give a FILE, or --topics and --to, not both")
+    named = None if file is None else read_assignment(file)
+    names = _split(topics)
+    if cancel:
+        report_failures(
+            with_cluster(bootstrap, lambda cluster: _cancel(AsyncAdmin.of(cluster), named, names))
+        )
+        return
+    if verify:
+        report_failures(
+            with_cluster(bootstrap, lambda cluster: _verify(AsyncAdmin.of(cluster), named, names, json=json))
+        )
+        return
+    if named is None and (not names or to is None):
+        raise WrongUsage("say what goes where: a FILE, or --topics TOPIC[,…] with --to ID[,…]")
+    if named is not None and replication_factor is not None:
+        raise WrongUsage("--replication-factor goes with --topics; in a FILE, list the replicas")
+    brokers = _broker_ids(to)
+
+    async def action(cluster: Cluster) -> list[KafkaError]:
+        admin = AsyncAdmin.of(cluster)
+        if named is not None:
+            current, planned = await _assignment(admin, {each.topic for each in named}), dict(named)
+            _require_partitions(current, planned)
+        else:
+            current = await _assignment(admin, names)
+            planned = plan_reassignment(current, await _racks(admin, brokers), replication_factor)
+        before = {partition: current[partition] for partition in planned}
+        _show(before, planned, json=json, backup=backup, export=export)
+        changed = {each: replicas for each, replicas in planned.items() if replicas != before[each]}
+        if not changed:
+            remark("everything is where it shall be")
+        elif not execute:
+            remark("nothing was changed: add --execute to do it")
+        else:
+            return await _execute(admin, before, changed, rate, wait=wait, kept=backup is not None)
+        return []
+
+    report_failures(with_cluster(bootstrap, action))
+
+
+def _split(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _broker_ids(text: str | None) -> list[int]:
+    parts = _split(text)
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise WrongUsage(f"--to {text!r} is no list of broker ids: write 1,2,3")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+async def _assignment(admin: AsyncAdmin, topics: Collection[str]) -> Assignment:
+    """Where the partitions of ``topics`` are now; of those that move, where they go."""
+    described = await admin.describe_topics(list(topics))
+    found: Assignment = {}
+    for topic in described.values():
+        if isinstance(topic, KafkaError):
+            raise topic
+        found |= {TopicPartition(topic.name, each.partition): each.replicas for each in topic.partitions}
+    for partition, move in (await admin.list_partition_reassignments(list(found))).items():
+        found[partition] = tuple(each for each in move.replicas if each not in move.removing_replicas)
+    return found
+
+
+def _require_partitions(current: Assignment, planned: Assignment) -> None:
+    for partition in sorted(planned):
+        if partition not in current:
+            raise Failure(
+                f"{partition} does not exist: `tidelog topics describe {partition.topic}` shows what there is"
+            )
+
+
+async def _racks(admin: AsyncAdmin, brokers: list[int]) -> dict[int, str | None]:
+    nodes = {node.id: node for node in (await admin.describe_cluster()).nodes}
+    for broker in brokers:
+        if broker not in nodes:
+            known = ", ".join(map(str, nodes))
+            raise Failure(f"--to names broker {broker}, which is not there: the brokers are {known}")
+    return {broker: nodes[broker].rack for broker in brokers}
+
+
+def _show(
+    current: Assignment, planned: Assignment, *, json: bool, backup: Path | None, export: Path | None
+) -> None:
+    if backup is not None:
+        write_assignment(current, backup)
+    if export is not None:
+        write_assignment(planned, export)
+    if json:
+        print_json({"current": assignment_json(current), "planned": assignment_json(planned)})
+    else:
+        print_moves(current, planned)
+
+
+async def _execute(
+    admin: AsyncAdmin, before: Assignment, changed: Assignment, rate: int | None, *, wait: bool, kept: bool
+) -> list[KafkaError]:
+    """Move the partitions of ``changed``; returns why some cannot."""
+    if not kept:
+        way_back = msgspec.json.encode(assignment_json({each: before[each] for each in changed})).decode()
+        remark(f"to go back, `tidelog partitions reassign FILE --execute` with this in a file:\n{way_back}")
+    if rate is not None:
+        await set_throttle(admin, before, changed, rate)
+    results = await admin.alter_partition_reassignments(changed)
+    errors = [result.error for result in results if result.error is not None]
+    begun = {result.partition for result in results if result.error is None}
+    if begun and wait:
+        await _wait(admin, {each: changed[each] for each in begun})
+        remark(f"moved {counted(len(begun), 'partition')}")
+        if rate is not None:
+            errors += await remove_throttle(admin)
+    elif begun:
+        remark(f"began to move {counted(len(begun), 'partition')}: `tidelog partitions list-reassignments`")
+    return errors
+
+
+async def _wait(admin: AsyncAdmin, targets: Assignment) -> None:
+    """Show progress until no partition is on its way any more; fails where one is not where it should be."""
+    try:
+        async for _ in _shown(_remaining(admin, targets), len(targets)):
+            pass
+    except asyncio.CancelledError:
+        remark(
+            "the moves go on: `tidelog partitions list-reassignments` shows them, "
+            "`tidelog partitions reassign --cancel` gives them up, `--verify` removes a throttle afterwards"
+        )
+        raise
+    for partition, found in (await _elsewhere(admin, targets)).items():
+        raise Failure(
+            f"{partition} is on {_ids(found)} and not on {_ids(targets[partition])}: somebody has given up "
+            "its move, or begun another"
+        )
+
+
+async def _elsewhere(admin: AsyncAdmin, targets: Assignment) -> Assignment:
+    """Partitions that are not where they should be, even when brokers had time to hear that they are."""
+    deadline = asyncio.get_running_loop().time() + _NEWS_S
+    while True:
+        found = await _assignment(admin, {each.topic for each in targets})
+        wrong = {each: found.get(each, ()) for each in sorted(targets) if found.get(each) != targets[each]}
+        if not wrong or asyncio.get_running_loop().time() > deadline:
+            return wrong
+        await asyncio.sleep(_POLL_S)
+
+
+def _ids(replicas: Collection[int]) -> str:
+    return ",".join(map(str, replicas)) or "no broker"
+
+
+async def _remaining(admin: AsyncAdmin, targets: Assignment) -> AsyncIterator[int]:
+    """How many partitions are still on their way, until none is."""
+    while True:
+        remaining = len(await admin.list_partition_reassignments(list(targets)))
+        yield remaining
+        if not remaining:
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+async def _shown(remaining: AsyncIterator[int], total: int) -> AsyncIterator[int]:
+    """The same, with a bar on a terminal."""
+    if not sys.stderr.isatty():
+        async for each in remaining:
+            yield each
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("moving", total=total)
+        async for each in remaining:
+            progress.update(task, completed=total - each)
+            yield each
+
+
+async def _under_way(
+    admin: AsyncAdmin, named: Mapping[TopicPartition, object] | None, topics: Collection[str]
+) -> dict[TopicPartition, PartitionReassignment]:
+    """The moves of the partitions that are meant."""
+    return {
+        partition: move
+        for partition, move in (await admin.list_partition_reassignments()).items()
+        if (named is None or partition in named) and (not topics or partition.topic in topics)
+    }
+
+
+async def _verify(
+    admin: AsyncAdmin, named: Assignment | None, topics: Collection[str], *, json: bool
+) -> list[KafkaError]:
+    """Say what is still moving, and what is not where a plan wants it; when all is done, remove throttles."""
+    moving = await _under_way(admin, named, topics)
+    if json:
+        print_json([reassignment_json(move) for _, move in sorted(moving.items())])
+    elif moving:
+        print_reassignments([move for _, move in sorted(moving.items())])
+    if moving:
+        remark(f"{counted(len(moving), 'partition')} still on the way")
+        return []
+    if named is not None:
+        found = await _assignment(admin, {each.topic for each in named})
+        for partition, replicas in sorted(named.items()):
+            if found.get(partition) != replicas:
+                there = _ids(found.get(partition, ()))
+                raise Failure(
+                    f"{partition} is on {there} and not on {_ids(replicas)}, and nothing is moving it: "
+                    "`tidelog partitions reassign FILE --execute` does"
+                )
+    remark("everything is where it shall be" if named is not None else "nothing is under way")
+    return await remove_throttle(admin)
+
+
+async def _cancel(
+    admin: AsyncAdmin, named: Mapping[TopicPartition, object] | None, topics: Collection[str]
+) -> list[KafkaError]:
+    """Give up what is under way, and remove the throttle."""
+    moving = await _under_way(admin, named, topics)
+    results = await admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else []
+    done = [result for result in results if result.error is None]
+    errors = [result.error for result in results if result.error is not None]
+    # A move may end between our look and our word.
+    failed = [error for error in errors if error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
+    if done:
+        remark(f"gave up the moves of {counted(len(done), 'partition')}")
+    elif not failed:
+        remark("nothing is under way")
+    return [*failed, *await remove_throttle(admin)]

@@ -1,0 +1,305 @@
+"""``tidelog pipeline``: list the data pipelines, run them on Spark, work off days again, see how they stand.
+
+Everything heavy is imported by the command that needs it: ``list`` and ``status`` start no Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidelog.cli.connect import client_options, parse_assignments
+from tidelog.cli.failure import Failure, WrongUsage
+from tidelog.cli.output import examples, print_json, print_table
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+
+app = typer.Typer()
+
+DEFAULT_DIRECTORY = Path("tidelog-pipelines")
+ALL = "all"
+_TRIGGER = re.compile(r"\s*\d+\s*(milliseconds?|seconds?|minutes?|hours?)\s*")
+_EXTRA = ("pyspark", "pyarrow", "phonenumbers")
+_INSTALL = 'pipelines run on Spark, which is not installed: pip install "tidelog[spark]"'
+
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME…", help="Pipelines, or `all`.", show_default=False),
+]
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--directory",
+        "-d",
+        envvar="TIDELOG_PIPELINES",
+        metavar="DIR",
+        help="Where pipelines keep checkpoints, the lake and tables.",
+    ),
+]
+Master = Annotated[
+    str,
+    typer.Option("--master", "-m", metavar="URL", help="Where Spark runs: local[*] or spark://HOST:PORT."),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="NAME", help="Spark's data source: tidelog, or kafka for the JVM connector."
+    ),
+]
+Cassandra = Annotated[
+    str | None,
+    typer.Option(
+        "--cassandra",
+        metavar="HOST[:PORT][,…]",
+        help="Keep tables in Cassandra instead of SQLite and Parquet.",
+        show_default=False,
+    ),
+]
+Keyspace = Annotated[str, typer.Option("--keyspace", metavar="NAME", help="Cassandra's keyspace.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]
+Trigger = Annotated[
+    str, typer.Option("--trigger", "-t", metavar="TIME", help="Time between micro-batches, as `2 seconds`.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Work off what is there now, then stop.")]
+StartingOffsets = Annotated[
+    str,
+    typer.Option(
+        "--starting-offsets",
+        metavar="OFFSETS",
+        help="Where the first run begins: earliest, latest or JSON; later runs go on from the checkpoint.",
+    ),
+]
+MaxOffsets = Annotated[
+    int,
+    typer.Option("--max-offsets-per-trigger", metavar="N", min=1, help="Records of one micro-batch at most."),
+]
+MinPartitions = Annotated[
+    int | None,
+    typer.Option(
+        "--min-partitions",
+        metavar="N",
+        min=1,
+        help="Tasks that read a batch at least; about one for each core of this machine if left out.",
+        show_default=False,
+    ),
+]
+StatePartitions = Annotated[
+    int | None,
+    typer.Option(
+        "--state-partitions",
+        metavar="N",
+        min=1,
+        max=1024,
+        help="Parts of a new state (of alerts: a power of two); one that is there keeps its own.",
+        show_default=False,
+    ),
+]
+
+MetricsAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve /metrics for Prometheus there, with /live and /ready.",
+        show_default=False,
+    ),
+]
+Otlp = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp",
+        metavar="URL",
+        help="Send the same figures to an OpenTelemetry collector every minute.",
+        show_default=False,
+    ),
+]
+OtlpHeaders = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp-headers",
+        metavar="NAME=VALUE,…",
+        envvar="TIDELOG_OTLP_HEADERS",
+        help="Headers for the collector, a password say.",
+        show_default=False,
+    ),
+]
+
+_RUN_EXAMPLES = (
+    "tidelog pipeline run all",
+    "tidelog pipeline run earnings --once",
+    "tidelog pipeline run all --metrics 127.0.0.1:9405",
+    "tidelog pipeline run collect --master spark://cluster:7077 --conf spark.executor.memory=2g",
+)
+_BACKFILL_EXAMPLES = (
+    "tidelog pipeline backfill earnings --from 2026-11-01 --to 2026-11-08",
+    "tidelog pipeline backfill collect --from 2026-11-01T06:00:00Z --to 2026-11-01T07:00:00Z",
+)
+
+
+@app.command("list", epilog=examples("tidelog pipeline list"))
+def list_pipelines(json: JsonOutput = False) -> None:
+    """List the pipelines with what they read and write."""
+    pipelines = _chosen([ALL])
+    if json:
+        print_json([_listing(each) for each in pipelines])
+    else:
+        rows = [(each.name, each.summary, each.inputs, each.outputs) for each in pipelines]
+        print_table(("pipeline", "what it does", "reads", "writes"), rows, header_in_pipes=False)
+
+
+def _listing(pipeline: Pipeline) -> dict[str, object]:
+    return {
+        "pipeline": pipeline.name,
+        "summary": pipeline.summary,
+        "inputs": pipeline.inputs,
+        "outputs": pipeline.outputs,
+        "group": pipeline.group,
+    }
+
+
+@app.command(epilog=examples(*_RUN_EXAMPLES), no_args_is_help=True)
+@grouped
+def run(
+    names: Names,
+    once: Once = False,
+    trigger: Trigger = "2 seconds",
+    starting_offsets: StartingOffsets = "earliest",
+    max_offsets_per_trigger: MaxOffsets = 100_000,
+    min_partitions: MinPartitions = None,
+    state_partitions: StatePartitions = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    master: Master = "local[*]",
+    format: Format = "tidelog",
+    cassandra: Cassandra = None,
+    keyspace: Keyspace = "tidelog",
+    conf: Conf = None,
+    metrics: MetricsAddress = None,
+    otlp: Otlp = None,
+    otlp_headers: OtlpHeaders = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Run pipelines until Ctrl-C, all in one Spark session; a restart goes on exactly where they stopped."""
+    from tidelog.cli.pipeline import run
+
+    if not _TRIGGER.fullmatch(trigger):
+        raise WrongUsage(f"--trigger {trigger!r} is no time: write `2 seconds` or `500 milliseconds`")
+    pipelines = _chosen(names)
+    settings = settings_of(
+        connection,
+        directory=directory,
+        trigger="available-now" if once else trigger,
+        starting_offsets=starting_offsets,
+        max_offsets_per_trigger=max_offsets_per_trigger,
+        min_partitions=min_partitions,
+        state_partitions=state_partitions,
+        format=format,
+        cassandra=cassandra,
+        keyspace=keyspace,
+    )
+    spark_options = dict(parse_assignments(conf, "--conf"))
+    require_spark()
+    run.run(pipelines, settings, master, spark_options, run.Monitors(metrics, otlp, otlp_headers))
+
+
+@app.command(epilog=examples(*_BACKFILL_EXAMPLES), no_args_is_help=True)
+@grouped
+def backfill(
+    names: Names,
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="First day or moment of event time (UTC), included.")
+    ],
+    end: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="Day or moment where it ends, not included.")
+    ],
+    json: JsonOutput = False,
+    min_partitions: MinPartitions = None,
+    state_partitions: StatePartitions = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    master: Master = "local[*]",
+    format: Format = "tidelog",
+    cassandra: Cassandra = None,
+    keyspace: Keyspace = "tidelog",
+    conf: Conf = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Work off a range of event time as one batch; doing it twice leaves what doing it once leaves."""
+    from tidelog.cli.pipeline import backfill
+
+    pipelines = _chosen(names)
+    time_range = backfill.parse_range(start, end)
+    settings = settings_of(
+        connection,
+        directory=directory,
+        min_partitions=min_partitions,
+        state_partitions=state_partitions,
+        format=format,
+        cassandra=cassandra,
+        keyspace=keyspace,
+    )
+    spark_options = dict(parse_assignments(conf, "--conf"))
+    require_spark()
+    backfill.backfill(pipelines, settings, time_range, master, spark_options, json=json)
+
+
+@app.command(epilog=examples("tidelog pipeline status", "tidelog pipeline status earnings --json"))
+@grouped
+def status(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME…]", help="Pipelines; all if none.", show_default=False),
+    ] = None,
+    json: JsonOutput = False,
+    directory: Directory = DEFAULT_DIRECTORY,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Show lag, last micro-batch and dead letters of pipelines, and which of them run on this directory."""
+    from tidelog.cli.pipeline import status
+
+    pipelines = _chosen(names or [ALL])
+    status.show(settings_of(connection, directory=directory), pipelines, json=json)
+
+
+def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
+    """What the command line says, with the client's options out of the file."""
+    from tidelog.pipelines.pipeline import PipelineSettings
+
+    options = client_options(connection)
+    servers = str(options.pop("bootstrap.servers"))
+    del options["client.id"]
+    client = {name: str(value) for name, value in options.items()}
+    return PipelineSettings(bootstrap_servers=servers, client_options=client, **settings)  # type: ignore[arg-type]
+
+
+def _chosen(names: Sequence[str]) -> list[Pipeline]:
+    from tidelog.pipelines import registry
+
+    wanted = list(registry.PIPELINES) if ALL in names else list(dict.fromkeys(names))
+    for name in wanted:
+        if name not in registry.PIPELINES:
+            near = difflib.get_close_matches(name, registry.PIPELINES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(registry.PIPELINES)}"
+            raise WrongUsage(f"there is no pipeline {name!r}; {hint}")
+    try:
+        return [registry.load(name) for name in wanted]
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRA:
+            raise Failure(_INSTALL) from error
+        raise
+
+
+def require_spark() -> None:
+    """Raise one sentence where the extra is not installed."""
+    for module in _EXTRA:
+        if importlib.util.find_spec(module) is None:
+            raise Failure(_INSTALL)

@@ -1,0 +1,140 @@
+"""The options that several commands have, each declared once: its names, its help, its bounds.
+
+Options that always come together are the fields of a class (:class:`Connection`); a command has one parameter
+for all of them, and ``grouped`` shows typer its fields. A command module declares what it alone has.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
+
+import typer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+COMMAND_CONFIG = "TIDELOG_COMMAND_CONFIG"
+"""The environment variable that names a properties file with options of the client, for all commands."""
+
+# Which cluster, and how to talk to it
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="TIDELOG_BOOTSTRAP",
+        metavar="HOST:PORT[,…]",
+        help="Brokers to ask first.",
+    ),
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar=COMMAND_CONFIG,
+        metavar="FILE",
+        help="A properties file with options of the client (TLS, SASL, …).",
+    ),
+]
+ProducerProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--producer-property",
+        metavar="NAME=VALUE",
+        help="An option of the producer in Kafka's name; may be repeated.",
+    ),
+]
+ConsumerProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--consumer-property",
+        metavar="NAME=VALUE",
+        help="An option of the consumer in Kafka's name; may be repeated.",
+    ),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Where a broker has its metrics, if not as it says in metrics.listeners; may be repeated.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Which cluster a command talks to, and by what options."""
+
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    command_config: CommandConfig = None
+
+
+DEFAULT_CONNECTION = Connection()
+"""Stands for the options in the signature of a command."""
+
+# What is done, and what is shown
+
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be done.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without, the plan is shown.")]
+PrintMetrics = Annotated[
+    bool, typer.Option("--print-metrics", help="Print the metrics of the client at the end.")
+]
+BrokerIds = Annotated[
+    list[int] | None, typer.Option("--broker", "-B", metavar="ID", help="A broker; may be repeated.")
+]
+NumRecords = Annotated[int, typer.Option("--num-records", "-n", min=1, help="How many records.")]
+
+
+def grouped(command: Callable[P, R]) -> Callable[..., R]:
+    """``command`` as typer shall see it: with the fields of its parameters that are classes of options."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            shown += _fields(kind)
+        else:
+            shown.append(parameter.replace(annotation=kind))
+
+    def run(**values: Any) -> R:
+        given = {name: kind(**_taken(values, kind)) for name, kind in groups.items()}
+        return command(**values, **given)  # type: ignore[call-arg]
+
+    # Not `functools.wraps`: typer would follow its __wrapped__ to the signature that it shall not see.
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(run, name, getattr(command, name))
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in shown],
+        return_annotation=hints.get("return", inspect.Signature.empty),
+    )
+    run.__annotations__ = {each.name: each.annotation for each in shown}
+    return run
+
+
+def _fields(kind: type[Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(kind)
+    ]
+
+
+def _taken(values: dict[str, Any], kind: type[Any]) -> Mapping[str, Any]:
+    """The values of a group's fields, which are not the command's any more."""
+    return {each.name: values.pop(each.name) for each in fields(kind)}

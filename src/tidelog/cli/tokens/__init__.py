@@ -1,0 +1,1 @@
+"""``tidelog tokens``: passwords for a time, by which somebody lets programs log in as himself."""

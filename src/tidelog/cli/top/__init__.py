@@ -1,0 +1,1 @@
+"""``tidelog top``: a live view of a cluster."""

@@ -1,0 +1,158 @@
+"""``tidelog transactions abort``: end a transaction by its transactional id, or a hanging one by its place.
+
+By transactional id the coordinator does it, in all partitions, and the producer that holds the id is fenced.
+By place an abort marker is written into one partition, past the coordinator: right only for a transaction
+that hangs (``find-hanging`` says which), or the partition's contents and the coordinator disagree.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.connect import with_cluster
+from tidelog.cli.failure import Failure, WrongUsage
+from tidelog.cli.groups.topics import assignment_text
+from tidelog.cli.output import examples, is_terminal, remark
+from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, Yes
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.transaction_resources import AbortMarker, TransactionDescription, TransactionState
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+
+EPILOG = examples(
+    "tidelog transactions abort --transactional-id payments-1",
+    "tidelog transactions abort --topic orders --partition 0 --start-offset 1042",
+    "tidelog transactions abort -t orders -p 0 --producer-id 7 --producer-epoch 2 --coordinator-epoch 3",
+)
+
+
+def command(
+    transactional_id: Annotated[
+        str | None,
+        typer.Option("--transactional-id", "-i", metavar="ID", help="Whose open transaction to end."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Where a transaction hangs.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="In which partition.")
+    ] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", metavar="N", min=0, help="Where it begins.")
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", metavar="ID", min=0, help="Or who wrote it,")
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option("--producer-epoch", metavar="N", min=0, help="in which epoch,")
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None,
+        typer.Option("--coordinator-epoch", metavar="N", min=-1, help="and its coordinator's epoch."),
+    ] = None,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Abort a transaction: by its transactional id, or a hanging one by its place. Asks on a terminal."""
+    producer = (producer_id, producer_epoch, coordinator_epoch)
+    if transactional_id is not None:
+        if (
+            topic is not None
+            or partition is not None
+            or start_offset is not None
+            or any(value is not None for value in producer)
+        ):
+            raise WrongUsage("--transactional-id says it all: leave out the options that name a place")
+        _abort_by_id(transactional_id, yes, bootstrap)
+        return
+    if topic is None or partition is None:
+        raise WrongUsage("say which transaction: --transactional-id, or --topic and --partition")
+    place = TopicPartition(topic, partition)
+    if start_offset is not None:
+        if any(value is not None for value in producer):
+            raise WrongUsage("--start-offset finds the producer itself: leave out the --producer options")
+        _abort_at(place, start_offset, yes, bootstrap)
+        return
+    if producer_id is None or producer_epoch is None or coordinator_epoch is None:
+        raise WrongUsage(
+            "say which transaction in the partition: --start-offset (Kafka 3.0 and later), "
+            "or --producer-id, --producer-epoch and --coordinator-epoch"
+        )
+    # A partition that has never seen a marker of the producer shows -1: 0 is at most any coordinator's epoch.
+    _write(AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0)), yes, bootstrap)
+
+
+def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str) -> None:
+    async def look(admin: AsyncAdmin) -> TransactionDescription:
+        return (await admin.describe_transactions([transactional_id]))[transactional_id]
+
+    described = with_cluster(bootstrap, lambda cluster: look(AsyncAdmin.of(cluster)))
+    described.raise_for_error()
+    if described.state is not TransactionState.ONGOING:
+        raise Failure(
+            f"transactional id {transactional_id!r} has no open transaction: "
+            f"its state is {described.state.value}"
+        )
+    print(
+        f"transaction of {transactional_id}, producer {described.producer_id} "
+        f"epoch {described.producer_epoch}, in {assignment_text(described.partitions) or 'no partition yet'}"
+    )
+    _ask("Abort it and fence its producer?", yes)
+    with_cluster(
+        bootstrap,
+        lambda cluster: AsyncAdmin.of(cluster).fence_producer(
+            transactional_id, timeout_ms=described.timeout_ms
+        ),
+    )
+    print(f"aborted the transaction of {transactional_id}")
+
+
+def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: str) -> None:
+    found = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_producers([place]))[place]
+    found.raise_for_error()
+    for each in found.producers:
+        if each.txn_start_offset == start_offset:
+            marker = AbortMarker(place, each.producer_id, each.producer_epoch, each.coordinator_epoch or 0)
+            _write(marker, yes, bootstrap)
+            return
+    begins = [str(each.txn_start_offset) for each in found.producers if each.txn_start_offset is not None]
+    raise Failure(
+        f"no open transaction begins at offset {start_offset} of {place}; "
+        + (f"there are some at {', '.join(begins)}" if begins else "there is none at all")
+    )
+
+
+def _write(marker: AbortMarker, yes: bool, bootstrap: str) -> None:
+    print(
+        f"transaction in {marker.partition} of producer {marker.producer_id} epoch {marker.producer_epoch}, "
+        f"coordinator epoch {marker.coordinator_epoch}"
+    )
+    owner = with_cluster(bootstrap, lambda cluster: _owner(AsyncAdmin.of(cluster), marker))
+    if owner is not None:
+        remark(
+            f"it does not hang: transactional id {owner!r} has it open, and "
+            f"`tidelog transactions abort --transactional-id {owner}` ends it in all partitions"
+        )
+    _ask("Write an abort marker, past its coordinator?", yes)
+    with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))
+    print(f"aborted the transaction in {marker.partition}")
+
+
+async def _owner(admin: AsyncAdmin, marker: AbortMarker) -> str | None:
+    """The transactional id whose coordinator will end the transaction; None if it hangs."""
+    try:
+        listed = await admin.list_transactions(producer_ids=[marker.producer_id])
+        described = await admin.describe_transactions([each.transactional_id for each in listed.transactions])
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return None
+    owners = (name for name, each in described.items() if marker.partition in each.partitions)
+    return next(owners, None)
+
+
+def _ask(question: str, yes: bool) -> None:
+    if not yes and is_terminal() and not typer.confirm(question, err=True):
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""``tidelog users``: those who log in by SCRAM."""

@@ -1,0 +1,182 @@
+"""``tidelog users``: list, add and remove users who log in by SCRAM, and change their passwords."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.connect import with_admin
+from tidelog.cli.failure import Failure, WrongUsage, report_failures
+from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.cli.users.passwords import read_password
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.scram_users import ScramDeletion, ScramUpsertion, ScramUser
+from tidelog.errors import ErrorCode
+from tidelog.security.sasl.scram_credential import BY_LABEL, DEFAULT_ITERATIONS, ScramMechanism
+
+app = typer.Typer()
+
+User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from stdin, one line.")
+]
+PasswordEnv = Annotated[
+    str | None,
+    typer.Option("--password-env", metavar="NAME", help="Take the password from this environment variable."),
+]
+Iterations = Annotated[
+    int,
+    typer.Option(
+        "--iterations", min=4096, max=16384, help="How often the password is hashed: more is slower to guess."
+    ),
+]
+
+
+@app.command("list", epilog=examples("tidelog users list", "tidelog users list --json"))
+@grouped
+def list_users(
+    json: JsonOutput = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """List the users who log in by SCRAM, and how."""
+    users = with_admin(connection, lambda admin: admin.describe_user_scram_credentials())
+    users.sort(key=lambda user: user.name)
+    if json:
+        print_json([_as_json(user) for user in users])
+        return
+    if not users and is_terminal():
+        remark("Nobody logs in by SCRAM yet; `tidelog users add NAME` makes a user.")
+        return
+    rows = [(user.name, one.mechanism, one.iterations) for user in users for one in user.credentials]
+    print_table(("user", "mechanism", "iterations"), rows, right=("iterations",))
+
+
+@app.command(
+    "add",
+    epilog=examples("tidelog users add alice", "pass show alice | tidelog users add alice --password-stdin"),
+)
+@grouped
+def add_user(
+    user: User,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option("--mechanism", "-m", metavar="SCRAM-…", help="By which; may be repeated."),
+    ] = None,
+    iterations: Iterations = DEFAULT_ITERATIONS,
+    password_stdin: PasswordStdin = False,
+    password_env: PasswordEnv = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Make a user who logs in by SCRAM; SCRAM-SHA-512 unless said otherwise."""
+    chosen = _mechanisms(mechanism) or [ScramMechanism.SHA_512.label]
+
+    async def make(admin: AsyncAdmin) -> None:
+        known = await _known(admin, user)
+        taken = [each for each in chosen if known is not None and each in _labels(known)]
+        if taken:
+            raise Failure(
+                f"user {user} logs in by {', '.join(taken)} already: `tidelog users passwd {user}` changes "
+                "the password"
+            )
+        password = read_password(user, from_stdin=password_stdin, variable=password_env)
+        await _set(admin, user, password, chosen, iterations)
+
+    with_admin(connection, make)
+    remark(f"User {user} can log in by {', '.join(chosen)}.")
+
+
+@app.command("passwd", epilog=examples("tidelog users passwd alice"))
+@grouped
+def change_password(
+    user: User,
+    iterations: Iterations = DEFAULT_ITERATIONS,
+    password_stdin: PasswordStdin = False,
+    password_env: PasswordEnv = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Change a user's password, for all mechanisms that the user has."""
+
+    async def change(admin: AsyncAdmin) -> None:
+        known = await _existing(admin, user)
+        password = read_password(user, from_stdin=password_stdin, variable=password_env)
+        await _set(admin, user, password, _labels(known), iterations)
+
+    with_admin(connection, change)
+    remark(f"User {user} has a new password; connections that are open stay open.")
+
+
+@app.command("remove", epilog=examples("tidelog users remove alice"))
+@grouped
+def remove_user(
+    user: User,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option("--mechanism", "-m", metavar="SCRAM-…", help="Only this one; may be repeated."),
+    ] = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Let a user log in no more; connections that are open stay open."""
+    chosen = _mechanisms(mechanism)
+
+    async def remove(admin: AsyncAdmin) -> None:
+        known = await _existing(admin, user)
+        lacking = [each for each in chosen if each not in _labels(known)]
+        if lacking:
+            raise Failure(
+                f"user {user} does not log in by {', '.join(lacking)}, but by {', '.join(_labels(known))}"
+            )
+        results = await admin.alter_user_scram_credentials(
+            [ScramDeletion(user, each) for each in chosen or _labels(known)]
+        )
+        report_failures([each.error for each in results if each.error is not None])
+
+    with_admin(connection, remove)
+    remark(f"User {user} can log in no more{' by ' + ', '.join(chosen) if chosen else ''}.")
+
+
+async def _set(admin: AsyncAdmin, user: str, password: str, mechanisms: list[str], iterations: int) -> None:
+    results = await admin.alter_user_scram_credentials(
+        [ScramUpsertion(user, password, each, iterations) for each in mechanisms]
+    )
+    report_failures([each.error for each in results if each.error is not None])
+
+
+async def _known(admin: AsyncAdmin, user: str) -> ScramUser | None:
+    (found,) = await admin.describe_user_scram_credentials([user])
+    if found.error is not None and found.error.code is ErrorCode.RESOURCE_NOT_FOUND:
+        return None
+    found.raise_for_error()
+    return found
+
+
+async def _existing(admin: AsyncAdmin, user: str) -> ScramUser:
+    found = await _known(admin, user)
+    if found is None:
+        raise Failure(
+            f"there is no user {user} who logs in by SCRAM: `tidelog users list` shows who is there, "
+            f"`tidelog users add {user}` makes one"
+        )
+    return found
+
+
+def _mechanisms(texts: list[str] | None) -> list[str]:
+    chosen = [text.upper() for text in texts or ()]
+    for label in chosen:
+        if label not in BY_LABEL:
+            raise WrongUsage(f"--mechanism {label} is none of {', '.join(BY_LABEL)}")
+    return list(dict.fromkeys(chosen))
+
+
+def _labels(user: ScramUser) -> list[str]:
+    return [each.mechanism for each in user.credentials]
+
+
+def _as_json(user: ScramUser) -> dict[str, object]:
+    return {
+        "user": user.name,
+        "credentials": [
+            {"mechanism": each.mechanism, "iterations": each.iterations} for each in user.credentials
+        ],
+    }

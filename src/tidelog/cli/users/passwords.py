@@ -1,0 +1,44 @@
+"""Where a new password comes from: the terminal, a pipe or the environment, and never the command line alone.
+
+What stands on a command line is in the shell's history and in everybody's list of processes.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+
+from tidelog.cli.failure import Failure, WrongUsage
+
+
+def read_password(user: str, *, from_stdin: bool, variable: str | None) -> str:
+    """The new password of ``user``; raises the sentence if there is none."""
+    if from_stdin and variable is not None:
+        raise WrongUsage("--password-stdin and --password-env exclude each other: pass one of them")
+    if variable is not None:
+        password = os.environ.get(variable, "")
+        if not password:
+            raise Failure(
+                f"the environment has no {variable}: set it to the password, or drop --password-env"
+            )
+        return password
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+        if not password:
+            raise Failure("there is no password on stdin: write it there, as one line")
+        return password
+    if not sys.stdin.isatty():
+        raise WrongUsage(
+            "there is no terminal to ask for the password: pass --password-stdin, or --password-env NAME"
+        )
+    return _ask(user)
+
+
+def _ask(user: str) -> str:
+    password = getpass.getpass(f"Password of {user}: ")
+    if not password:
+        raise Failure("a password must not be empty: nothing was changed")
+    if getpass.getpass("The same again: ") != password:
+        raise Failure("the two passwords differ: nothing was changed")
+    return password

@@ -1,0 +1,35 @@
+"""Nodes of users, clients and IP addresses of which nothing is kept any more: they go, as in Kafka.
+
+Otherwise everybody who ever had a quota would stay in the metadata for good. What has children stays, and so
+does a user's node that has credentials.
+"""
+
+from __future__ import annotations
+
+from tidelog.metadata import znodes
+from tidelog.metadata.store import ANY_VERSION, BadVersion, MetadataStore, NoNode, NotEmpty, parent_of
+
+
+async def drop_empty(store: MetadataStore, path: str, version: int = ANY_VERSION) -> bool:
+    """Delete a node whose last entry is removed, and what it leaves empty above; False if it has children."""
+    try:
+        await store.delete(path, version)
+    except NotEmpty:
+        return False
+    clients = parent_of(path)
+    if clients.endswith("/clients") and clients != znodes.CLIENT_CONFIGS:
+        await _drop_user(store, clients)
+    return True
+
+
+async def _drop_user(store: MetadataStore, clients: str) -> None:
+    """A user has one client less: with the last one their parent goes, and the user if nothing is kept."""
+    user = parent_of(clients)
+    try:
+        await store.delete(clients)
+        raw, version = await store.get(user)
+        if not znodes.decode_config(user, raw):
+            await store.delete(user, version)
+    except (NotEmpty, NoNode, BadVersion):
+        # Somebody else is there, or was quicker.
+        return

@@ -1,0 +1,1 @@
+"""What all pipelines share: reading, parsing, sinks, dead letters, sessions, status."""

@@ -1,0 +1,96 @@
+"""Takes over a checkpoint of a detecting pipeline that earlier releases have left, with Spark's own state.
+
+There the windows of these pipelines were state of Spark's aggregations, and the graph of invitations a log of
+the driver's. Neither can be read by tasks; but all that they held is in the topic. So the state is computed
+anew from the log: the records up to where the checkpoint stands, as far back as the rules
+remember. Nothing is reported of it: it was, when it came. Then Spark's state is put away, for Spark refuses
+a checkpoint that has the state of an operator which a query has no more.
+
+A checkpoint that was left in the middle of a micro-batch is refused: what that batch has written was computed
+by another release, and cannot be compared. Called by ``alert_job``, on the driver, before the query starts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidelog.pipelines.framework.alert_state import StateError, open_layout
+from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, Detector, answers_of, merged
+from tidelog.pipelines.framework.source import EARLY_SLACK, connector_options
+from tidelog.pipelines.framework.status import last_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+
+_LEFTOVERS = ("state", "rings")
+"""What earlier releases kept in a checkpoint."""
+
+
+def adopt(
+    session: SparkSession, settings: PipelineSettings, pipeline: Pipeline, detector: Detector, state: Path
+) -> None:
+    """Make the state of a checkpoint that has none of ours; there is nothing to do for a new one."""
+    checkpoint = settings.checkpoint(detector.name)
+    done = last_commit(checkpoint)
+    if not state.exists():
+        if done is not None:
+            _compute(session, settings, pipeline, detector, done[0], state)
+        elif (checkpoint / "offsets" / "0").exists():
+            raise StateError(_unfinished(checkpoint, 0))
+    for name in _LEFTOVERS:
+        if (checkpoint / name).exists():
+            shutil.rmtree(checkpoint / name)
+
+
+def _compute(
+    session: SparkSession,
+    settings: PipelineSettings,
+    pipeline: Pipeline,
+    detector: Detector,
+    batch_id: int,
+    state: Path,
+) -> None:
+    checkpoint = settings.checkpoint(detector.name)
+    if (checkpoint / "offsets" / str(batch_id + 1)).exists():
+        raise StateError(_unfinished(checkpoint, batch_id + 1))
+    watermark_us, offsets = _progress(checkpoint, batch_id)
+    unfinished = state.with_name(f"{state.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    layout = open_layout(unfinished, detector.schema, settings.state_partitions)
+    oldest_us = watermark_us - detector.memory_us - EARLY_SLACK // timedelta(microseconds=1)
+    options = {
+        **connector_options(settings),
+        "subscribe": ",".join(pipeline.inputs),
+        "startingTimestamp": str(max(0, oldest_us // 1000)),
+        "startingOffsetsByTimestampStrategy": "latest",
+        "endingOffsets": offsets,
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "false",
+    }
+    raw = session.read.format(settings.format).options(**options).load()
+    task = BatchTask(detector, unfinished, layout.buckets, Batch(batch_id, watermark_us), None)
+    answers_of(merged(raw, task, min(layout.buckets, session.sparkContext.defaultParallelism)))
+    unfinished.replace(state)
+
+
+def _progress(checkpoint: Path, batch_id: int) -> tuple[int, str]:
+    """The watermark after a batch, and the offsets that it ends at, as Spark has written them down."""
+    commit: Any = msgspec.json.decode((checkpoint / "commits" / str(batch_id)).read_bytes().splitlines()[1])
+    offsets = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
+    return commit["nextBatchWatermarkMs"] * 1000, offsets[-1]
+
+
+def _unfinished(checkpoint: Path, batch_id: int) -> str:
+    return (
+        f"{checkpoint} was left by an earlier release in the middle of micro-batch {batch_id}: have that "
+        "release end it (`tidelog pipeline run … --once`), or move the directory away and start with "
+        "--starting-offsets earliest (alerts have the same keys again) or latest, and let `tidelog pipeline "
+        "backfill` look at what lies in between"
+    )

@@ -1,0 +1,257 @@
+"""How the detecting pipelines run: micro-batches of a stream exactly once, and a range of time as a backfill.
+
+What is done with events is done in tasks (``alert_tasks``). The driver's part is here: it has a batch worked
+off, one Spark job and sometimes a second, small one, keeps the watermark, and counts.
+
+A backfill computes the alerts of a range of time anew. It writes those that the topic does not hold yet, in
+one transaction, so that running it twice leaves what running it once leaves, and an alert that late events
+have changed replaces the old one. Called by ``account_switch.job`` and ``invite_fraud.job``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import functions as F
+
+from tidelog.pipelines.framework.alert_adoption import adopt
+from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.alert_state import newest_event_us, open_layout
+from tidelog.pipelines.framework.alert_tasks import (
+    AlertSink,
+    Answer,
+    Batch,
+    BatchTask,
+    Detector,
+    answers_of,
+    followed_up,
+    merged,
+)
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INVITE_FRAUD_ALERTS
+from tidelog.pipelines.framework.figures import count_detections
+from tidelog.pipelines.framework.query import start_query
+from tidelog.pipelines.framework.record_sink import RECORD
+from tidelog.pipelines.framework.source import connector_options, read_range, read_stream
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ALERT_TOPICS = {"account-switch": ACCOUNT_SWITCH_ALERTS, "invite-fraud": INVITE_FRAUD_ALERTS}
+
+_BACKFILL_BUCKETS = 32
+"""A backfill is one batch, and a task holds the rows of a bucket in memory."""
+_NOTHING_IS_LATE = -1
+
+
+def prepare(settings: PipelineSettings, pipeline: Pipeline) -> None:
+    """Create the topics that are missing: a source does not start without them."""
+    ensure_topics(settings, (*pipeline.inputs, ALERT_TOPICS[pipeline.name], DEAD_LETTERS))
+
+
+def one_task(records: DataFrame) -> DataFrame:
+    """Alerts are few: one task writes a batch in one transaction, and a replay is cut the same way."""
+    return records.select(*RECORD).repartition(1)
+
+
+class KeyedBatches:
+    """Has the micro-batches of a streaming query worked off; the driver's part of ``alert_tasks``.
+
+    Python data sources take no output mode ``update``, so alerts are written from ``foreachBatch``, by tasks
+    that name the batch. A batch that is replayed adds nothing.
+    """
+
+    def __init__(self, settings: PipelineSettings, detector: Detector) -> None:
+        self._settings = settings
+        self._detector = detector
+        self._run_id = uuid.uuid4().hex
+        self._state = state_directory(settings, detector.name)
+        self._layout = open_layout(self._state, detector.schema, settings.state_partitions)
+        self._newest_us: int | None = None
+
+    def work_off(self, batch: DataFrame, batch_id: int) -> None:
+        """Work off a micro-batch; what it found is written when this returns."""
+        session = batch.sparkSession
+        task = self._task(batch_id)
+        tasks = min(self._layout.buckets, session.sparkContext.defaultParallelism)
+        answers = self._run(merged(batch, task, tasks), task)
+        if any(answer.follow_ups for answer in answers):
+            answers += self._run(followed_up(session, task), task)
+        self._newest_us = max([self._newest_us or 0, *(answer.newest_us for answer in answers)])
+        watermark_us = self._newest_us - self._detector.watermark_delay_us
+        count_detections(self._settings.directory, self._detector.name, answers, watermark_us)
+
+    def _task(self, batch_id: int) -> BatchTask:
+        if self._newest_us is None:
+            self._newest_us = newest_event_us(self._state, self._layout.buckets, batch_id)
+        watermark_us = self._newest_us - self._detector.watermark_delay_us
+        return BatchTask(
+            self._detector,
+            self._state,
+            self._layout.buckets,
+            Batch(batch_id, watermark_us),
+            self.sink(batch_id),
+        )
+
+    def sink(self, batch_id: int) -> AlertSink | None:
+        """What the tasks of a batch write through; None where Spark's own connector writes."""
+        if self._settings.format != "tidelog":
+            return None
+        from tidelog.spark.write_options import write_options
+
+        app_id = self._application()
+        options = write_options(_sink_options(self._settings, app_id, batch_id), streaming=False)
+        options.login.for_tasks()
+        return AlertSink(options, app_id, self._run_id)
+
+    def _run(self, results: DataFrame, task: BatchTask) -> list[Answer]:
+        if task.sink is not None:
+            return answers_of(results)
+        kept = results.persist()
+        try:
+            answers = answers_of(kept)
+            if any(answer.alerts or answer.letters for answer in answers):
+                found = kept.where(F.col("topic").isNotNull())
+                write_batch(found, self._settings, self._application(), task.batch.batch_id)
+            return answers
+        finally:
+            kept.unpersist()
+
+    def _application(self) -> str:
+        """The name under which the sink remembers what a checkpoint has written: its query's id."""
+        path = self._settings.checkpoint(self._detector.name) / "metadata"
+        return f"{self._detector.name}-{msgspec.json.decode(path.read_bytes())['id']}"
+
+
+def state_directory(settings: PipelineSettings, name: str) -> Path:
+    """Where tasks keep the state of a checkpoint: beside what Spark keeps, on a disk that all of them see."""
+    return settings.checkpoint(name).absolute() / "keyed"
+
+
+def start_detecting(
+    session: SparkSession, settings: PipelineSettings, pipeline: Pipeline, detector: Detector
+) -> StreamingQuery:
+    """Start the streaming query of a detecting pipeline."""
+    prepare(settings, pipeline)
+    adopt(session, settings, pipeline, detector, state_directory(settings, detector.name))
+    raw = read_stream(session, settings, pipeline, pipeline.inputs)
+    batches = KeyedBatches(settings, detector)
+    return start_query(raw.writeStream.foreachBatch(batches.work_off), settings, detector.name)
+
+
+def backfill_range(
+    session: SparkSession,
+    settings: PipelineSettings,
+    pipeline: Pipeline,
+    detector: Detector,
+    time_range: TimeRange,
+) -> BackfillReport:
+    """Detect in a range of time, as one batch with a state that is thrown away.
+
+    ``detector`` looks at the range alone; records are read with as much before and behind it as it remembers.
+    """
+    prepare(settings, pipeline)
+    raw = read_range(
+        session, settings, pipeline.inputs, widened(time_range, timedelta(microseconds=detector.memory_us))
+    )
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=f"backfill-{detector.name}-", dir=settings.directory
+    ) as directory:
+        state = Path(directory).absolute()
+        task = BatchTask(
+            detector, state, _BACKFILL_BUCKETS, Batch(0, _NOTHING_IS_LATE), None, window_of(time_range)
+        )
+        tasks = min(_BACKFILL_BUCKETS, session.sparkContext.defaultParallelism)
+        results = merged(raw, task, tasks).persist()
+        try:
+            answers = answers_of(results)
+            found = results
+            if any(answer.follow_ups for answer in answers):
+                found = results.unionByName(followed_up(session, task))
+            records = found.where(F.col("topic").isNotNull()).select(*RECORD)
+            read = sum(answer.events for answer in answers)
+            return backfill_records(session, settings, detector.name, records, read)
+        finally:
+            results.unpersist()
+
+
+def window_of(time_range: TimeRange) -> Window:
+    """A range of time in microseconds."""
+    start, end = (round(moment.timestamp() * 1_000_000) for moment in (time_range.start, time_range.end))
+    return Window(start, end)
+
+
+def write_batch(records: DataFrame, settings: PipelineSettings, app_id: str, version: int) -> None:
+    """Write records as version ``version`` of ``app_id``: a second time nothing is added."""
+    options = _sink_options(settings, app_id, version)
+    one_task(records).write.format(settings.format).options(**options).mode("append").save()
+
+
+def _sink_options(settings: PipelineSettings, app_id: str, version: int) -> dict[str, str]:
+    options = connector_options(settings)
+    if settings.format == "tidelog":
+        options |= {"txnAppId": app_id, "txnVersion": str(version)}
+    return options
+
+
+def widened(time_range: TimeRange, by: timedelta) -> TimeRange:
+    """The range and as much before and behind it: what windows at its edges need."""
+    return TimeRange(time_range.start - by, time_range.end + by)
+
+
+def backfill_records(
+    session: SparkSession, settings: PipelineSettings, name: str, records: DataFrame, read: int
+) -> BackfillReport:
+    """Write the records that their topics do not hold as the newest of their key, and count them by topic."""
+    identified = records.select(*RECORD, _identity().alias("identity"))
+    known = _held(session, settings, name)
+    fresh = identified.join(known, "identity", "left_anti").select(*RECORD).persist()
+    try:
+        written = {row["topic"]: row["count"] for row in fresh.groupBy("topic").count().collect()}
+        if written:
+            write_batch(fresh, settings, f"{name}-backfill-{uuid.uuid4().hex}", 0)
+    finally:
+        fresh.unpersist()
+    dead = written.pop(DEAD_LETTERS, 0)
+    return BackfillReport(read, {f"topic {topic}": count for topic, count in written.items()}, dead)
+
+
+def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataFrame:
+    """The identities of the newest record of each alert, and of all dead letters."""
+    options = {
+        **connector_options(settings),
+        "subscribe": f"{ALERT_TOPICS[name]},{DEAD_LETTERS}",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+    held = session.read.format(settings.format).options(**options).load()
+    dead = F.col("topic") == DEAD_LETTERS
+    newest = (
+        held.where(~dead)
+        .groupBy("topic", "key")
+        .agg(F.max_by("value", "offset").alias("value"), F.max_by("headers", "offset").alias("headers"))
+    )
+    return (
+        newest.select(*RECORD)
+        .unionByName(held.where(dead).select(*RECORD))
+        .select(_identity().alias("identity"))
+    )
+
+
+def _identity() -> Column:
+    """A hash over everything that is written of a record."""
+    headers = F.transform("headers", lambda header: F.concat_ws("=", header["key"], F.hex(header["value"])))
+    parts = [
+        F.col("topic"),
+        *(F.coalesce(F.hex(name), F.lit("-")) for name in ("key", "value")),
+        F.coalesce(F.concat_ws(",", headers), F.lit("")),
+    ]
+    return F.sha2(F.concat_ws("/", *parts), 256)

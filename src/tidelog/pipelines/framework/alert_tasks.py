@@ -1,0 +1,386 @@
+"""A micro-batch of a detecting pipeline as Spark's tasks work it off: none of it on the driver.
+
+1. *Sort out.* Tasks of the source parse records and put what the detector remembers of an event, and letters
+   for records that are none, into buckets. A bucket's share of an Arrow batch is one row for Spark, so that
+   the JVM moves some bytes from here to there, and knows of no event.
+2. *Merge.* A task takes the new rows of a bucket together with its state (``alert_state``), has the detector
+   say what is to be reported, writes the state after the batch, and writes alerts and letters, in a
+   transaction of its own that also records the batch's number.
+3. *Follow up*, in the batches that need it: what a detector cannot say with one bucket alone is left to one
+   more task, which sees the state of all buckets after the batch.
+
+The first two are one Spark job, which reads a topic once. The driver plans it, and is told a few numbers.
+
+Which rows are in which bucket is decided by the rows alone, and what a bucket reports by its state and its
+rows. So every attempt of a batch writes the same records in the same transaction, on however many cores, and
+the sink, which knows a batch by its number, takes them once.
+
+Called by ``alert_job``. The functions here run in Spark's Python workers unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.alert_state import (
+    KEY,
+    UNTIL,
+    KeyedState,
+    buckets_of,
+    left_behind,
+    rows_of_keys,
+)
+from tidelog.pipelines.framework.event_parser import parser_of
+from tidelog.pipelines.framework.events import DEAD_LETTERS, EventKind
+from tidelog.pipelines.framework.parsing import RECORD_COLUMNS
+from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.write_options import WriteOptions
+
+_SHARE = "bucket int, events binary, letters binary"
+_SHARE_SCHEMA = pa.schema({"bucket": pa.int32(), "events": pa.binary(), "letters": pa.binary()})
+_RESULT = (
+    "answer string, topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+)
+_RESULT_SCHEMA = pa.schema([pa.field("answer", pa.string()), *RECORD_SCHEMA])
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the driver is told of a bucket."""
+
+    bucket: int
+    events: int = 0
+    newest_us: int = 0
+    rows: int = 0
+    """In the state, after the batch."""
+    late: int = 0
+    dropped: int = 0
+    alerts: int = 0
+    letters: int = 0
+    follow_ups: int = 0
+
+
+class Found(NamedTuple):
+    """What a detector has found in the new rows of a bucket."""
+
+    alerts: list[tuple[bytes, bytes]]
+    """Keys and values."""
+    kept: pa.Table
+    """What the state takes over."""
+    events: int
+    """New events that the bucket counts; each is counted in one."""
+    late: int = 0
+    """Of these, events that came too late to count."""
+    follow_ups: tuple[bytes, ...] = ()
+    """What is left to the task that sees all buckets; any bytes."""
+
+
+class FollowedUp(NamedTuple):
+    """What came of follow-ups."""
+
+    alerts: list[tuple[bytes, bytes]]
+    dropped: int = 0
+    """Searches that were given up."""
+
+
+class Batch(NamedTuple):
+    """Which micro-batch it is, and what is late in it."""
+
+    batch_id: int
+    watermark_us: int
+    """Windows that end here or before are over."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The state of a bucket before a batch, and the rows that have come."""
+
+    new: pa.Table
+    state: KeyedState
+    batch: Batch
+
+    @property
+    def batch_id(self) -> int:
+        return self.batch.batch_id
+
+    @property
+    def watermark_us(self) -> int:
+        return self.batch.watermark_us
+
+    def frequent(self, fresh: pa.Table, least: int) -> pa.Array:
+        """The keys of ``fresh`` rows, which are new, that at least so many rows have, old and new."""
+        keys = pc.unique(fresh[KEY])
+        new = self.new[KEY].filter(pc.is_in(self.new[KEY], value_set=keys))
+        counted = pc.value_counts(pa.chunked_array([*self.state.held(keys), *new.chunks], pa.uint32()))
+        return counted.field("values").filter(pc.greater_equal(counted.field("counts"), least))
+
+    def rows_with(self, keys: pa.Array) -> pa.Table:
+        """All rows that have one of the keys and are not over, old and new."""
+        new = self.new.filter(pc.is_in(self.new[KEY], value_set=keys))
+        old = self.state.rows_of(keys)
+        return pa.concat_tables([old.filter(pc.greater(old[UNTIL], self.watermark_us)), new])
+
+
+RowsOf = Callable[[Iterable[int]], pa.Table]
+"""The rows of keys, in whatever bucket, after a batch."""
+
+
+class Detector(Protocol):
+    """The rules of a pipeline; travels pickled to the tasks."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> EventKind: ...
+
+    @property
+    def topic(self) -> str:
+        """Where alerts go."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a row: those of ``alert_state``, then its own."""
+
+    @property
+    def watermark_delay_us(self) -> int:
+        """So long after the newest event others may come."""
+
+    @property
+    def memory_us(self) -> int:
+        """So long before the watermark an event may lie that still counts."""
+
+    def rows(self, parsed: pa.StructArray, partitions: pa.Array, offsets: pa.Array) -> pa.Table:
+        """What is remembered of parsed events, which are null where a record was none."""
+
+    def detect(self, bucket: Bucket) -> Found:
+        """What the new rows of a bucket are, together with its state."""
+
+    def follow_up(self, left: list[bytes], rows_of: RowsOf, batch: Batch) -> FollowedUp:
+        """What came of the follow-ups of all buckets."""
+
+
+@dataclass(frozen=True)
+class AlertSink:
+    """Writes what tasks have found, exactly once."""
+
+    options: WriteOptions
+    app_id: str
+    run_id: str
+
+    def write(self, records: pa.Table, task: int, batch_id: int) -> None:
+        """Write the records of a task, unless they are there already; with none there is nothing to do."""
+        if not records.num_rows:
+            return
+        from tidelog.spark.epoch_task import write_exactly_once
+        from tidelog.spark.write_message import WriteName
+
+        name = WriteName(self.app_id, batch_id, self.run_id, task, streaming=False, same_tasks=True)
+        write_exactly_once(records.to_batches(), self.options, name)
+
+
+@dataclass(frozen=True)
+class BatchTask:
+    """All that a task needs to know of a micro-batch; made on the driver."""
+
+    detector: Detector
+    state: Path
+    buckets: int
+    batch: Batch
+    sink: AlertSink | None
+    """None: the records are given back as rows."""
+    letters_within: Window | None = None
+    """Only records whose timestamp is in here get letters; None: all."""
+
+    def sort_out(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Records to a row for each bucket."""
+        for batch in batches:
+            records = {name: batch.column(name) for name in RECORD_COLUMNS}
+            parsed = parser_of((self.detector.kind,), self.detector.kind).columns(
+                records["topic"], records["value"], records["timestamp"]
+            )
+            rows = self.detector.rows(parsed, records["partition"], records["offset"])
+            yield _shares(
+                _split(rows, buckets_of(rows[KEY].combine_chunks(), self.buckets), self.buckets),
+                self._letters(self._told_of(parsed.field("reason"), records["timestamp"]), records),
+            )
+
+    def _told_of(self, reasons: pa.Array, timestamps: pa.Array) -> pa.Array:
+        within = self.letters_within
+        if within is None:
+            return reasons
+        times_us = timestamps.cast(pa.int64())
+        inside = pc.and_(pc.greater_equal(times_us, within.start_us), pc.less(times_us, within.end_us))
+        return pc.if_else(inside, reasons, pa.scalar(None, pa.string()))
+
+    def _letters(self, reasons: pa.Array, records: dict[str, pa.Array]) -> dict[int, pa.RecordBatch]:
+        """Letters by bucket, which the place of a record decides."""
+        if reasons.null_count == len(reasons):
+            return {}
+        told = letters(reasons, records, self.detector.name)
+        partitions = records["partition"].filter(pc.is_valid(reasons)).cast(pa.uint32())
+        return _split(pa.Table.from_batches([told]), buckets_of(partitions, self.buckets), self.buckets)
+
+    def merge(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of buckets to a row for each bucket with its answer."""
+        events: dict[int, list[pa.RecordBatch]] = {}
+        told: dict[int, list[pa.RecordBatch]] = {}
+        for batch in batches:
+            for share in batch.to_pylist():
+                bucket = share["bucket"]
+                events.setdefault(bucket, [])
+                told.setdefault(bucket, [])
+                if share["events"] is not None:
+                    events[bucket].append(_unpacked(share["events"], self.detector.schema))
+                if share["letters"] is not None:
+                    told[bucket].append(_unpacked(share["letters"], RECORD_SCHEMA))
+        for bucket in sorted(events):
+            yield from self._merge_bucket(
+                bucket,
+                pa.Table.from_batches(events[bucket], self.detector.schema),
+                pa.Table.from_batches(told[bucket], RECORD_SCHEMA),
+            )
+
+    def _merge_bucket(self, bucket: int, new: pa.Table, told: pa.Table) -> Iterator[pa.RecordBatch]:
+        state = KeyedState(self.state, bucket, self.batch.batch_id, self.detector.schema)
+        found = self.detector.detect(Bucket(new, state, self.batch))
+        newest_us = pc.max(new["time_us"]).as_py() or 0
+        rows = state.commit(found.kept, self.batch.watermark_us, newest_us)
+        state.leave(found.follow_ups)
+        answer = Answer(
+            bucket,
+            found.events,
+            max(newest_us, state.newest_us),
+            rows,
+            found.late,
+            alerts=len(found.alerts),
+            letters=told.num_rows,
+            follow_ups=len(found.follow_ups),
+        )
+        records = pa.concat_tables([alert_table(found.alerts, self.detector.topic), told])
+        yield from self._told(answer, records)
+
+    def follow_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The follow-ups of all buckets, as the task behind the last bucket; its input is nothing."""
+        for _ in batches:
+            pass
+        left = left_behind(self.state, self.buckets, self.batch.batch_id)
+
+        def rows_of(keys: Iterable[int]) -> pa.Table:
+            return rows_of_keys(self.state, self.buckets, self.batch.batch_id, self.detector.schema, keys)
+
+        found = self.detector.follow_up(left, rows_of, self.batch)
+        answer = Answer(self.buckets, alerts=len(found.alerts), dropped=found.dropped)
+        yield from self._told(answer, alert_table(found.alerts, self.detector.topic))
+
+    def _told(self, answer: Answer, records: pa.Table) -> Iterator[pa.RecordBatch]:
+        rows = pa.Table.from_pylist([{"answer": msgspec.json.encode(answer).decode()}], schema=_RESULT_SCHEMA)
+        if self.sink is not None:
+            self.sink.write(records, answer.bucket, self.batch.batch_id)
+        else:
+            nothing = pa.nulls(records.num_rows, pa.string())
+            rows = pa.concat_tables([rows, records.add_column(0, "answer", nothing)])
+        yield from rows.combine_chunks().to_batches()
+
+
+def merged(raw: DataFrame, task: BatchTask, tasks: int) -> DataFrame:
+    """Records of a batch to answers, and to records where there is no sink; on the driver."""
+    shares = map_in_arrow(raw.select(*RECORD_COLUMNS), task.sort_out, _SHARE)
+    at_home = shares.repartitionById(tasks, F.col("bucket") % tasks)
+    return map_in_arrow(at_home, task.merge, _RESULT)
+
+
+def followed_up(session: SparkSession, task: BatchTask) -> DataFrame:
+    """What comes of the follow-ups of a batch; on the driver."""
+    return map_in_arrow(session.range(0, 1, 1, 1), task.follow_up, _RESULT)
+
+
+def answers_of(results: DataFrame) -> list[Answer]:
+    """Run it, and have the answers; on the driver."""
+    told = results.where(F.col("answer").isNotNull()).select("answer").collect()
+    return [msgspec.json.decode(row.answer, type=Answer) for row in told]
+
+
+def map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """``DataFrame.mapInArrow``, which asks for pandas without a use for it; on the driver."""
+    udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = udf(*(frame[name] for name in frame.columns))
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def alert_table(alerts: list[tuple[bytes, bytes]], topic: str) -> pa.Table:
+    """Alerts as records."""
+    rows = [{"topic": topic, "key": key, "value": value} for key, value in sorted(alerts)]
+    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def letters(reasons: pa.Array, records: dict[str, pa.Array], pipeline: str) -> pa.RecordBatch:
+    """The dead letters of the records that have a reason, byte for byte those of ``dead_letter``."""
+    bad = pc.indices_nonzero(pc.is_valid(reasons))
+    told = {name: column.take(bad).to_pylist() for name, column in records.items()}
+    places = zip(*(told[name] for name in ("topic", "partition", "offset")), strict=True)
+    headers = [
+        [
+            {"key": name, "value": str(value).encode()}
+            for name, value in zip(
+                ("pipeline", "topic", "partition", "offset", "reason"),
+                (pipeline, *place, reason),
+                strict=True,
+            )
+        ]
+        for place, reason in zip(places, reasons.take(bad).to_pylist(), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([DEAD_LETTERS] * len(bad), pa.string()),
+            pa.array(told["key"], pa.binary()),
+            pa.array(told["value"], pa.binary()),
+            pa.array(headers, RECORD_SCHEMA.field("headers").type),
+        ],
+        schema=RECORD_SCHEMA,
+    )
+
+
+def _split(rows: pa.Table, homes: pa.Array, buckets: int) -> dict[int, pa.RecordBatch]:
+    """The rows of each bucket that has some."""
+    shares = {}
+    for bucket in range(buckets):
+        share = rows.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
+        if share.num_rows:
+            shares[bucket] = share.combine_chunks().to_batches()[0]
+    return shares
+
+
+def _shares(events: dict[int, pa.RecordBatch], told: dict[int, pa.RecordBatch]) -> pa.RecordBatch:
+    homes = sorted({*events, *told})
+    columns = [
+        pa.array(homes, pa.int32()),
+        *(
+            pa.array(
+                [each[home].serialize().to_pybytes() if home in each else None for home in homes], pa.binary()
+            )
+            for each in (events, told)
+        ),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SHARE_SCHEMA)
+
+
+def _unpacked(share: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(share), schema)

@@ -1,0 +1,185 @@
+"""How well the pipelines detect: alerts held against what the generator has planted, rule by rule.
+
+Recall of a rule: the share of its planted incidents that an alert names for that very rule. Precision of a
+rule: the share of the alerts with that rule that name a planted incident, of whichever kind. Incidents that
+the end of the run cut short are not counted as missed. Of several alerts with one id the newest counts.
+
+``tidelog events score`` prints it; tests assert it. Reads topics with the client; no Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidelog.client import Consumer, TopicPartition
+from tidelog.errors import TidelogError
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
+
+ACCOUNT_SWITCH = "account-switch"
+_END_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuleScore:
+    """One rule's figures; a share of nothing is None."""
+
+    pipeline: str
+    rule: str
+    planted: int
+    found: int
+    alerts: int
+    false_alarms: int
+
+    @property
+    def recall(self) -> float | None:
+        """Found of planted."""
+        return self.found / self.planted if self.planted else None
+
+    @property
+    def precision(self) -> float | None:
+        """True of all alerts."""
+        return 1 - self.false_alarms / self.alerts if self.alerts else None
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionReport:
+    """All rules, what was missed, and which honest people were taken for fraudsters."""
+
+    rules: tuple[RuleScore, ...]
+    missed: tuple[Mapping[str, Any], ...]
+    false_alarms: tuple[Mapping[str, Any], ...]
+    accused: Mapping[str, int]
+    """Honest cases of the truth that have an alert, by name."""
+    honest_cases: Mapping[str, int]
+    """Honest cases in all, by name."""
+
+    def below(self, minimum: float) -> list[RuleScore]:
+        """The rules whose precision or recall is less, or that have nothing to show for what was planted."""
+        return [
+            rule
+            for rule in self.rules
+            if (rule.recall is not None and rule.recall < minimum)
+            or (rule.precision is not None and rule.precision < minimum)
+        ]
+
+
+def read_truth(path: Path) -> list[dict[str, Any]]:
+    """The incidents and honest cases of a truth file."""
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            record = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise TidelogError(f"{path}, line {number} is no JSON ({error}): is it a truth file?") from None
+        if isinstance(record, dict) and record.get("record") in ("incident", "honest"):
+            found.append(record)
+    return found
+
+
+def read_alerts(bootstrap_servers: str) -> list[dict[str, Any]]:
+    """All alerts of both pipelines, of each id the newest."""
+    newest: dict[tuple[str, bytes | None], dict[str, Any]] = {}
+    options = {"bootstrap.servers": bootstrap_servers, "isolation.level": "read_committed"}
+    with Consumer({**options, "enable.auto.commit": False, "client.id": "tidelog-events-score"}) as consumer:
+        there = consumer.list_topics()
+        for topic in (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS):
+            partitions = [TopicPartition(topic, each.partition) for each in there.get(topic, ())]
+            for record in _to_the_end(consumer, partitions):
+                newest[topic, record.key] = msgspec.json.decode(record.value)
+    return list(newest.values())
+
+
+def _to_the_end(consumer: Consumer, partitions: list[TopicPartition]) -> Iterator[Any]:
+    if not partitions:
+        return
+    ends = consumer.end_offsets(partitions)
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(partitions)
+    while any(consumer.position(partition) < end for partition, end in ends.items()):
+        records = consumer.poll(_END_WAIT_S)
+        if not records and any(consumer.position(partition) < end for partition, end in ends.items()):
+            raise TidelogError(f"the alerts of {partitions[0].topic} could not be read to their end")
+        yield from records
+
+
+def score(truth: Iterable[Mapping[str, Any]], alerts: Iterable[Mapping[str, Any]]) -> DetectionReport:
+    """Hold alerts against the truth."""
+    records = list(truth)
+    incidents = [record for record in records if record["record"] == "incident"]
+    honest = [record for record in records if record["record"] == "honest"]
+    guilty = {name for incident in incidents for name in (*incident["users"], *incident["devices"])}
+    named: dict[tuple[str, str], set[str]] = defaultdict(set)
+    of_rule: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    false_alarms, accused_names = [], set()
+    for alert in alerts:
+        names = names_of(alert)
+        is_true = bool(names & guilty)
+        if not is_true:
+            false_alarms.append(alert)
+            accused_names |= names
+        for rule in rules_of(alert):
+            named[alert["pipeline"], rule] |= names
+            of_rule[alert["pipeline"], rule].append(is_true)
+    complete = [incident for incident in incidents if incident["complete"]]
+    missed = [
+        incident
+        for incident in complete
+        if not named[incident["pipeline"], incident["rule"]] & _identity(incident)
+    ]
+    return DetectionReport(
+        tuple(_rule_scores(complete, missed, of_rule)),
+        tuple(missed),
+        tuple(false_alarms),
+        _by_case(case for case in honest if accused_names & {*case["users"], *case["devices"]}),
+        _by_case(honest),
+    )
+
+
+def rules_of(alert: Mapping[str, Any]) -> list[str]:
+    """The rules that an alert names."""
+    if alert["pipeline"] == ACCOUNT_SWITCH:
+        return [ACCOUNT_SWITCH]
+    return [reason["rule"] for reason in alert["reasons"]]
+
+
+def names_of(alert: Mapping[str, Any]) -> set[str]:
+    """Whom an alert accuses: a device, or the inviters; and of a ring all its members."""
+    if alert["pipeline"] == ACCOUNT_SWITCH:
+        return {alert["device_id"]}
+    names = (
+        {*alert["inviters"], *alert["devices"]} if alert["subject_kind"] == "device" else {*alert["inviters"]}
+    )
+    return names | {*alert["invitees"]} if alert["subject_kind"] == "ring" else names
+
+
+def _identity(incident: Mapping[str, Any]) -> set[str]:
+    """By what an alert must name an incident: a device by itself, a ring by its accounts."""
+    return set(incident["devices"] if incident["pipeline"] == ACCOUNT_SWITCH else incident["users"])
+
+
+def _rule_scores(
+    complete: list[Mapping[str, Any]],
+    missed: list[Mapping[str, Any]],
+    of_rule: Mapping[tuple[str, str], list[bool]],
+) -> Iterator[RuleScore]:
+    keys = {(incident["pipeline"], incident["rule"]) for incident in complete} | set(of_rule)
+    for pipeline, rule in sorted(keys):
+        planted = sum((each["pipeline"], each["rule"]) == (pipeline, rule) for each in complete)
+        lost = sum((each["pipeline"], each["rule"]) == (pipeline, rule) for each in missed)
+        verdicts = of_rule.get((pipeline, rule), [])
+        yield RuleScore(
+            pipeline, rule, planted, planted - lost, len(verdicts), sum(not verdict for verdict in verdicts)
+        )
+
+
+def _by_case(cases: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    for case in cases:
+        counts[case["case"]] += 1
+    return dict(sorted(counts.items()))

@@ -1,0 +1,155 @@
+"""The files of the Parquet lake: how a task stages them and how a batch of them takes effect.
+
+    <lake>/<table>/date=YYYY-MM-DD/<application>-<version>-<number>.parquet
+    <lake>/_batches/<table>/<application>/<version>.json
+                                                     the files of a batch, written before they take effect
+    <lake>/_staging/<unique>/…                       files of tasks under way; names say nothing
+
+Tasks write into the staging directory of their batch. The driver then names the files after the batch, notes
+the names, and moves each into its place. A crash before the note leaves nothing visible; one behind it leaves
+files that the replay of the batch replaces, since it writes the same names and removes what the note has and
+it has not. Readers skip names that begin with ``_``. Called by ``sinks.parquet``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidelog.pipelines.framework.sinks.table import Batch, TableSpec
+
+DATE = "date"
+ROW_GROUP_ROWS = 65_536
+KEPT_NOTES = 100
+"""Spark replays only the last batch; older notes tell people what a batch wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file of one task: its table, its date, where it lies, its rows."""
+
+    table: str
+    date: str
+    path: str
+    rows: int
+
+
+class TaskFiles:
+    """Writes the rows of one task, a file for each table and date; rows wait until they fill a row group."""
+
+    def __init__(self, directory: Path, tables: Sequence[TableSpec]) -> None:
+        self._directory = directory
+        self._names = {table.name: [name for name in table.names if name != DATE] for table in tables}
+        self._waiting: dict[tuple[str, str], list[pa.Table]] = {}
+        self._writers: dict[tuple[str, str], pq.ParquetWriter] = {}
+        self._paths: dict[tuple[str, str], Path] = {}
+        self._rows: dict[tuple[str, str], int] = {}
+
+    def add(self, rows: pa.Table, by: str) -> None:
+        """Take rows whose column ``by`` names their table."""
+        for table in pc.unique(rows[by]).to_pylist():
+            if table not in self._names:
+                continue
+            self.add_to(table, rows.filter(pc.equal(rows[by], table)))
+
+    def add_to(self, table: str, rows: pa.Table) -> None:
+        """Take rows of one table."""
+        dates = pc.unique(rows[DATE]).to_pylist()
+        for date in dates:
+            chosen = rows if len(dates) == 1 else rows.filter(pc.equal(rows[DATE], date))
+            self._wait((table, date), chosen.select(self._names[table]))
+
+    def finish(self) -> Iterator[StagedFile]:
+        for key in list(self._waiting):
+            self._flush(key)
+        for key, writer in self._writers.items():
+            writer.close()
+            yield StagedFile(*key, str(self._paths[key]), self._rows[key])
+
+    def _wait(self, key: tuple[str, str], rows: pa.Table) -> None:
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(rows)
+        self._rows[key] = self._rows.get(key, 0) + rows.num_rows
+        if sum(part.num_rows for part in waiting) >= ROW_GROUP_ROWS:
+            self._flush(key)
+
+    def _flush(self, key: tuple[str, str]) -> None:
+        rows = pa.concat_tables(self._waiting.pop(key))
+        if key not in self._writers:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._paths[key] = self._directory / f"{uuid.uuid4().hex}.parquet"
+            self._writers[key] = pq.ParquetWriter(self._paths[key], rows.schema, compression="zstd")
+        self._writers[key].write_table(rows)
+
+
+class LakeDirectory:
+    """The directory of a lake, as the driver sees it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def staging(self) -> Path:
+        """A fresh place for the tasks of one batch."""
+        return self.root / "_staging" / uuid.uuid4().hex
+
+    def discard(self, staging: Path) -> None:
+        """Remove what tasks left that were repeated, or whose batch failed."""
+        shutil.rmtree(staging, ignore_errors=True)
+
+    def files(self, table: str, dates: Iterable[str] | None = None) -> list[Path]:
+        """The files of a table, or those of some dates."""
+        if dates is None:
+            return sorted((self.root / table).glob(f"{DATE}=*/*.parquet"))
+        found = ((self.root / table / f"{DATE}={date}").glob("*.parquet") for date in dates)
+        return sorted(path for paths in found for path in paths)
+
+    def commit(
+        self, table: str, batch: Batch, staged: Iterable[StagedFile], replaces: Iterable[Path] = ()
+    ) -> None:
+        """Make a batch's files of a table visible, in place of an earlier attempt's and of ``replaces``."""
+        application = _short(batch.application)
+        places: dict[str, str] = {}
+        for number, file in enumerate(sorted(staged, key=lambda file: (file.date, file.path))):
+            name = f"{application}-{batch.version:010d}-{number:05d}.parquet"
+            places[f"{table}/{DATE}={file.date}/{name}"] = file.path
+        note = self.root / "_batches" / table / application / f"{batch.version:010d}.json"
+        stale = {*self._noted(note), *(str(path.relative_to(self.root)) for path in replaces)} - places.keys()
+        if not places and not stale:
+            return
+        self._write_note(note, {"application": batch.application, "files": sorted({*places, *stale})})
+        for place, path in places.items():
+            (self.root / place).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).replace(self.root / place)
+        for place in stale:
+            (self.root / place).unlink(missing_ok=True)
+        if stale:
+            self._write_note(note, {"application": batch.application, "files": sorted(places)})
+        self._forget_notes(note.parent)
+
+    def _noted(self, note: Path) -> list[str]:
+        return list(json.loads(note.read_text())["files"]) if note.exists() else []
+
+    def _write_note(self, note: Path, content: dict[str, Any]) -> None:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = note.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(content))
+        unfinished.replace(note)
+
+    def _forget_notes(self, directory: Path) -> None:
+        for note in sorted(directory.glob("*.json"))[:-KEPT_NOTES]:
+            note.unlink(missing_ok=True)
+
+
+def _short(application: str) -> str:
+    """An application's name for files: short, and safe whatever the name has in it."""
+    return hashlib.sha256(application.encode()).hexdigest()[:12]

@@ -1,0 +1,34 @@
+"""Chooses the stores: Cassandra when there are contact points, else an SQLite file and the Parquet lake."""
+
+from __future__ import annotations
+
+from tidelog.pipelines.framework.sinks.parquet import ParquetLake
+from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
+from tidelog.pipelines.framework.sinks.table import ChangingTableSink
+from tidelog.pipelines.pipeline import PipelineSettings
+
+
+def open_tables(settings: PipelineSettings) -> ChangingTableSink:
+    """The store for tables whose rows change. Nothing is connected before the first call."""
+    if settings.cassandra is None:
+        return SqliteTables(settings.tables)
+    return _cassandra(settings.cassandra, settings.keyspace)
+
+
+def open_lake(settings: PipelineSettings) -> ParquetLake:
+    """The lake, which is always there."""
+    return ParquetLake(settings.lake)
+
+
+def open_event_tables(settings: PipelineSettings) -> ChangingTableSink | None:
+    """The store for event logs beside the lake; None where the lake is their table."""
+    if settings.cassandra is None:
+        return None
+    return _cassandra(settings.cassandra, settings.keyspace)
+
+
+def _cassandra(contact_points: str, keyspace: str) -> ChangingTableSink:
+    # Without contact points nobody needs its driver.
+    from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
+
+    return CassandraTables(contact_points, keyspace)

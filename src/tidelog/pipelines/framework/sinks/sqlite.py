@@ -1,0 +1,169 @@
+"""Tables in one SQLite file: the embedded default for tables whose rows change.
+
+Rows come in chunks of :data:`CHUNK_ROWS`, wait in a temporary table while the rest is made, and are written
+in one short transaction per call, so that a reader sees a batch whole or not at all. ``write`` is for tasks,
+on the machine that has the file; ``upsert`` brings a frame, which should be small, to the driver. The file is
+in WAL mode: readers never wait for the writer, nor it for them. A crash leaves the last whole batch. Times
+are stored as ISO 8601 text in UTC with milliseconds, which sorts and which SQLite's date functions read;
+booleans are 0 and 1.
+"""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidelog.pipelines.framework.sinks.table import (
+    Batch,
+    ChangingTableSink,
+    ColumnSpec,
+    ColumnType,
+    Row,
+    TableError,
+    TableSpec,
+)
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CHUNK_ROWS = 10_000
+BUSY_TIMEOUT_S = 30.0
+"""Another pipeline may be writing its own table; SQLite has one writer at a time."""
+
+_TYPES: dict[ColumnType, str] = {
+    "string": "TEXT",
+    "long": "INTEGER",
+    "double": "REAL",
+    "boolean": "INTEGER",
+    "time": "TEXT",
+}
+
+
+def refuse_other_hosts(hosts: Iterable[str], what: str) -> None:
+    """Raise where tasks that write files of SQLite have run on another machine than the driver's.
+
+    Write-ahead logging goes through memory that the processes share.
+    """
+    others = sorted(set(hosts) - {socket.gethostname()})
+    if others:
+        raise TableError(
+            f"{what} is in SQLite files, which are for one machine, and tasks run on {', '.join(others)}: "
+            "name a Cassandra cluster (--cassandra), or run with --master local[*]"
+        )
+
+
+class SqliteTables(ChangingTableSink):
+    """The tables of one file. Every call opens the file anew, so that any thread may call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def ensure(self, table: TableSpec) -> None:
+        columns = ", ".join(f'"{column.name}" {_TYPES[column.type]}' for column in table.columns)
+        key = ", ".join(f'"{name}"' for name in table.primary_key)
+        with closing(self._connect()) as connection:
+            connection.execute(
+                f'CREATE TABLE IF NOT EXISTS "{table.name}" ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID'
+            )
+            there = [row[1] for row in connection.execute(f'PRAGMA table_info("{table.name}")')]
+        if there != list(table.names):
+            raise TableError(
+                f"table {table.name} in {self._path} has the columns {', '.join(there)}, not "
+                f"{', '.join(table.names)}: move the file away, or drop the table, and run again"
+            )
+
+    def upsert(self, table: TableSpec, rows: DataFrame, batch: Batch) -> int:
+        self.ensure(table)
+        ordered = rows.select(*(_brought(column) for column in table.columns))
+        return self.write(table, ordered.toLocalIterator(prefetchPartitions=True))
+
+    def write(self, table: TableSpec, rows: Iterable[Sequence[object]]) -> int:
+        values = (_stored(table, row) for row in rows)
+        with closing(self._connect()) as connection:
+            try:
+                return _write(connection, table, values)
+            except sqlite3.Error as failure:
+                raise TableError(
+                    f"table {table.name} in {self._path} cannot be written: {failure}"
+                ) from failure
+
+    def rows(self, table: TableSpec) -> Iterator[Row]:
+        names = ", ".join(f'"{name}"' for name in table.names)
+        with closing(self._connect()) as connection:
+            for values in connection.execute(f'SELECT {names} FROM "{table.name}"'):
+                yield {
+                    column.name: _told(column, value)
+                    for column, value in zip(table.columns, values, strict=True)
+                }
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            connection.execute("PRAGMA journal_mode=WAL")
+        except (OSError, sqlite3.Error) as failure:
+            raise TableError(f"the tables in {self._path} cannot be opened: {failure}") from failure
+        return connection
+
+
+def _write(connection: sqlite3.Connection, table: TableSpec, rows: Iterator[list[Any]]) -> int:
+    names = ", ".join(f'"{name}"' for name in table.names)
+    marks = ", ".join("?" for _ in table.names)
+    # A temporary table is in another file: no other writer waits while Spark makes the rows.
+    connection.execute(f"CREATE TEMP TABLE batch ({names})")
+    written = 0
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        connection.executemany(f"INSERT INTO temp.batch VALUES ({marks})", chunk)
+        written += len(chunk)
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        connection.execute(_upsert_statement(table))
+    return written
+
+
+def _upsert_statement(table: TableSpec) -> str:
+    names = ", ".join(f'"{name}"' for name in table.names)
+    key = ", ".join(f'"{name}"' for name in table.primary_key)
+    changes = ", ".join(f'"{name}" = excluded."{name}"' for name in table.values)
+    action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
+    if table.newest_by:
+        action += f' WHERE excluded."{table.newest_by}" >= "{table.name}"."{table.newest_by}"'
+    # WHERE keeps SQLite from reading ON CONFLICT as part of a join.
+    return (
+        f'INSERT INTO main."{table.name}" ({names}) SELECT {names} FROM temp.batch WHERE true '
+        f"ON CONFLICT ({key}) {action}"
+    )
+
+
+def _brought(column: ColumnSpec) -> Column:
+    """Times come as numbers: Spark would give naive ones in the driver's zone, ambiguous once a year."""
+    return F.unix_millis(column.name).alias(column.name) if column.type == "time" else F.col(column.name)
+
+
+def _stored(table: TableSpec, row: Iterable[Any]) -> list[Any]:
+    return [
+        _iso(value) if column.type == "time" and value is not None else value
+        for column, value in zip(table.columns, row, strict=True)
+    ]
+
+
+def _iso(time_ms: int) -> str:
+    moment = EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _told(column: ColumnSpec, value: Any) -> object:
+    if value is None:
+        return None
+    if column.type == "boolean":
+        return bool(value)
+    if column.type == "time":
+        return datetime.fromisoformat(value)
+    return value

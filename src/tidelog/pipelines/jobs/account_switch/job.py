@@ -1,0 +1,43 @@
+"""account-switch as a job: logins in, alerts and dead letters out, one query, exactly once.
+
+Late logins count while the watermark allows it; a backfill counts them all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, LOGIN
+from tidelog.pipelines.jobs.account_switch.schema import NAME
+from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
+    """Start the streaming query."""
+    from tidelog.pipelines.framework.alert_job import start_detecting
+    from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
+
+    return start_detecting(session, settings, PIPELINE, SwitchDetector())
+
+
+def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    """Detect in a range of time; alerts of windows that reach into it are complete."""
+    from tidelog.pipelines.framework.alert_job import backfill_range, window_of
+    from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
+
+    detector = SwitchDetector(within=window_of(time_range))
+    return backfill_range(session, settings, PIPELINE, detector, time_range)
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Finds devices that change accounts again and again.",
+    inputs=(LOGIN.topic,),
+    outputs=(f"topic {ACCOUNT_SWITCH_ALERTS}", f"topic {DEAD_LETTERS}"),
+    start=start,
+    backfill=backfill,
+)

@@ -1,0 +1,127 @@
+"""collect as a job: one streaming query, or a parallel load of a range of time.
+
+A micro-batch is one Spark job. Its tasks parse records, stage files for the lake, send rows to Cassandra
+where contact points are given, and write dead letters to their topic (``task_work``); the driver then gives
+the files their names in the lake. Each step may be repeated: the lake replaces a batch's files, Cassandra
+upserts, the topic's sink knows the batch by its number. So a crash anywhere leaves nothing twice and nothing
+out. There is no watermark: an event is collected however late it comes, under the day it tells.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME = "collect"
+
+
+def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
+    from tidelog.pipelines.framework.query import start_query
+    from tidelog.pipelines.framework.source import read_stream
+    from tidelog.pipelines.jobs.collect.task_work import COLUMNS
+
+    _prepare(settings)
+    stream = read_stream(session, settings, PIPELINE, PIPELINE.inputs).select(*COLUMNS)
+    return start_query(stream.writeStream.foreachBatch(_collecting(settings)), settings, NAME)
+
+
+def _prepare(settings: PipelineSettings) -> None:
+    """A source does not start without its topics."""
+    from tidelog.pipelines.framework.topics import ensure_topics
+
+    ensure_topics(settings, (*PIPELINE.inputs, events.DEAD_LETTERS))
+
+
+def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
+    """What is done with each micro-batch. The stores are opened, and unreachable ones told, at once."""
+    from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
+    from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
+    from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
+    from tidelog.pipelines.jobs.collect.schema import TABLES
+    from tidelog.pipelines.jobs.collect.task_work import collecting, staged_files, told_of, writing_letters
+
+    lake = open_lake(settings)
+    tables = open_event_tables(settings)
+    for table in TABLES:
+        lake.ensure(table)
+        if tables is not None:
+            tables.ensure(table)
+
+    def collect(records: DataFrame, batch_id: int) -> None:
+        batch = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
+        sink = RecordSink(settings, batch)
+        staging = lake.staging()
+        try:
+            work = collecting(staging, tables, NAME)
+            answers = work_on_parts(records, work, 1, writing_letters(sink))
+            lake.commit(TABLES, staged_files(answers), batch.batch)
+            sink.finish(told_of(answers))
+        finally:
+            lake.discard(staging)
+
+    return collect
+
+
+def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    from tidelog.pipelines.framework.source import read_range
+    from tidelog.pipelines.jobs.collect.transform import in_range, rows
+
+    _prepare(settings)
+    found = in_range(rows(read_range(session, settings, PIPELINE.inputs, time_range)), time_range).persist()
+    try:
+        return BackfillReport(
+            read=found.count(),
+            written=_load(found, settings),
+            dead_letters=_write_missing_letters(found, settings),
+        )
+    finally:
+        found.unpersist()
+
+
+def _load(found: DataFrame, settings: PipelineSettings) -> dict[str, int]:
+    """Bring the events of a range into the lake and the tables; rows by output."""
+    from tidelog.pipelines.framework.sinks import Batch, open_event_tables, open_lake
+    from tidelog.pipelines.jobs.collect.schema import TABLES
+    from tidelog.pipelines.jobs.collect.transform import events_of
+
+    batch = Batch(f"{PIPELINE.group}-backfill-{uuid.uuid4().hex}", 0)
+    wanted = events_of(found)
+    lake = open_lake(settings)
+    written = {
+        f"lake {table.name}": lake.merge(table, wanted.where(wanted.kind == table.name), batch)
+        for table in TABLES
+    }
+    tables = open_event_tables(settings)
+    if tables is not None:
+        with tables:
+            counts = tables.upsert_each(TABLES, wanted, "kind", batch)
+        written |= {f"table {name}": count for name, count in counts.items()}
+    return written
+
+
+def _write_missing_letters(found: DataFrame, settings: PipelineSettings) -> int:
+    """The stream may have written letters for these records before."""
+    from tidelog.pipelines.framework.dead_letter import not_yet_written
+    from tidelog.pipelines.framework.record_sink import RecordSink, single_batch, write_records
+    from tidelog.pipelines.jobs.collect.transform import letters_of
+
+    missing = not_yet_written(letters_of(found, NAME), settings)
+    return write_records(missing, RecordSink(settings, single_batch(f"{PIPELINE.group}-backfill")))
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="All event logs into Cassandra tables and a Parquet lake by date; late and repeated events too.",
+    inputs=tuple(kind.topic for kind in events.LOGS),
+    outputs=tuple(f"lake and table {kind.name}" for kind in events.LOGS),
+    start=_start,
+    backfill=_backfill,
+)

@@ -1,0 +1,128 @@
+"""What the tasks of collect do with a micro-batch: events into files and tables, dead letters to one task.
+
+A record is parsed once, by the parser of its own kind, and its fields go as columns of Arrow into the files
+that the task stages; none of them passes through Spark's JVM. With Cassandra the task sends the same rows
+there. Letters go to one more task, whatever the number of cores is, which writes them as the batch's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.dead_letter import letter_batch
+from tidelog.pipelines.framework.event_parser import parser_of
+from tidelog.pipelines.framework.record_sink import RecordSink
+from tidelog.pipelines.framework.sinks.lake_files import StagedFile, TaskFiles
+from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes
+from tidelog.pipelines.framework.sinks.table import ChangingTableSink
+from tidelog.pipelines.jobs.collect.schema import TABLES
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+"""What is needed of a record."""
+
+LETTERS, FILES, TOLD = "letters", "files", "told"
+"""Parcels with letters; parcels that become answers: files that were staged, what the sink is told."""
+
+_TABLE_OF = {table.name: table for table in TABLES}
+
+
+def collecting(
+    staging: Path, tables: ChangingTableSink | None, pipeline: str
+) -> Callable[[Batches], Iterator[Parcel]]:
+    """Stage the events of a partition of records, and send on which files there are, and the letters."""
+
+    def packed(batches: Batches) -> Iterator[Parcel]:
+        files = TaskFiles(staging, TABLES)
+        for batch in batches:
+            for kind, records in _by_topic(batch):
+                rows, letters = parse(records, kind, pipeline)
+                if rows.num_rows:
+                    assert kind is not None
+                    files.add_to(kind.name, rows)
+                    if tables is not None:
+                        _send(tables, kind, rows)
+                if letters.num_rows:
+                    yield Parcel(0, LETTERS, to_bytes(letters))
+        yield Parcel(0, FILES, json.dumps([astuple(file) for file in files.finish()]).encode())
+
+    return packed
+
+
+def writing_letters(sink: RecordSink) -> Callable[[int, Iterator[Parcel]], Iterator[str]]:
+    """Write the letters of a batch, if there are any; answers with what the sink is told, and the files."""
+
+    def unpacked(part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
+        letters: list[bytes] = []
+        for parcel in parcels:
+            if parcel.kind == LETTERS:
+                letters.append(parcel.data)
+            else:
+                yield json.dumps([parcel.kind, parcel.data.decode()])
+        if letters:
+            written = sink.write(part, (batch for packed in letters for batch in from_bytes(packed)))
+            yield json.dumps([TOLD, sink.told(written)])
+
+    return unpacked
+
+
+def staged_files(answers: Sequence[str]) -> list[StagedFile]:
+    """The files that tasks have staged."""
+    packed = [text for kind, text in map(json.loads, answers) if kind == FILES]
+    return [StagedFile(*file) for files in packed for file in json.loads(files)]
+
+
+def told_of(answers: Sequence[str]) -> list[str]:
+    """What the sink is to be told."""
+    return [text for kind, text in map(json.loads, answers) if kind == TOLD]
+
+
+def parse(
+    records: pa.RecordBatch, kind: events.EventKind | None, pipeline: str
+) -> tuple[pa.Table, pa.RecordBatch]:
+    """Records of one topic as rows of their table, and the letters of those that are no events."""
+    parser = parser_of(events.LOGS) if kind is None else parser_of((kind,), kind)
+    parsed = parser.columns(*(records.column(name) for name in ("topic", "value", "timestamp")))
+    reasons = parsed.field("reason")
+    letters = letter_batch(records, reasons, pipeline)
+    if letters.num_rows:
+        good = pc.is_null(reasons)
+        parsed, records = parsed.filter(good), records.filter(good)
+    # The day is UTC's.
+    day = parsed.field("event_time").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
+    columns = {field.name: parsed.field(field.name) for field in kind.fields} if kind is not None else {}
+    columns |= {
+        "date": day.cast(pa.string()),
+        "topic": records.column("topic"),
+        "partition": records.column("partition").cast(pa.int64()),
+        "offset": records.column("offset"),
+    }
+    return pa.table(columns), letters
+
+
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[events.EventKind | None, pa.RecordBatch]]:
+    """The records of each topic, in their order."""
+    topics = pc.unique(batch.column("topic")).to_pylist()
+    for topic in topics:
+        chosen = batch if len(topics) == 1 else batch.filter(pc.equal(batch.column("topic"), topic))
+        kind = events.BY_TOPIC.get(topic)
+        yield kind if kind in events.LOGS else None, chosen
+
+
+def _send(tables: ChangingTableSink, kind: events.EventKind, rows: pa.Table) -> None:
+    table = _TABLE_OF[kind.name]
+    columns = (_sent(rows[name]).to_pylist() for name in table.names)
+    tables.write(table, zip(*columns, strict=True))
+
+
+def _sent(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times go as milliseconds."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    return column

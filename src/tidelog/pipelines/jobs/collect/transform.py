@@ -1,0 +1,38 @@
+"""Records to rows of the tables and dead letters; pure."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidelog.pipelines.framework.dead_letter import dead_letters
+from tidelog.pipelines.framework.events import LOGS
+from tidelog.pipelines.framework.parsing import RECORD_COLUMNS, parse_all
+from tidelog.pipelines.pipeline import TimeRange
+
+SECONDS_PER_DAY = 86_400
+
+
+def rows(raw: DataFrame) -> DataFrame:
+    """Every record once: an event with ``kind``, its fields and its ``date``, or one with a ``reason``."""
+    parsed = parse_all(raw, LOGS).rows
+    # Spark's own functions for dates go by the session's time zone; the day is UTC's.
+    day = F.floor(F.unix_seconds("event_time") / SECONDS_PER_DAY).cast("int")
+    return parsed.withColumn("date", F.date_from_unix_date(day).cast("string"))
+
+
+def events_of(parsed: DataFrame) -> DataFrame:
+    """The rows for the tables; ``kind`` names each one's."""
+    return parsed.where(F.col("reason").isNull()).drop("key", "value", "timestamp", "reason")
+
+
+def in_range(parsed: DataFrame, time_range: TimeRange) -> DataFrame:
+    """The events of a range of time, and what is no event among the records that were written in it."""
+    when = F.when(F.col("reason").isNull(), F.col("event_time")).otherwise(F.col("timestamp"))
+    return parsed.where((when >= F.lit(time_range.start)) & (when < F.lit(time_range.end)))
+
+
+def letters_of(parsed: DataFrame, pipeline: str) -> DataFrame:
+    """The dead letters."""
+    malformed = parsed.where(F.col("reason").isNotNull()).select(*RECORD_COLUMNS, "reason")
+    return dead_letters(malformed, pipeline)

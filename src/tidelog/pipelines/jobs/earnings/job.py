@@ -1,0 +1,141 @@
+"""earnings as a job: credits and task steps into the ledger, what follows from it into tables and a topic.
+
+A micro-batch is one Spark job of two stages: tasks read and parse records and make parcels of them for the
+parts of the ledger; the task of each part merges, and writes states and dead letters (``part_work`` says in
+which order, and what a crash leaves). To the driver come the tasks' answers, one for each part.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.jobs.earnings.schema import TABLES, TOPIC
+from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidelog.pipelines.jobs.earnings.parts import LedgerParts
+
+NAME = "earnings"
+
+
+def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
+    from tidelog.pipelines.framework.query import start_query
+    from tidelog.pipelines.framework.source import read_stream
+    from tidelog.pipelines.jobs.earnings.packing import COLUMNS
+
+    batches = MicroBatches(settings, _prepare(settings))
+    stream = read_stream(session, settings, PIPELINE, PIPELINE.inputs).select(*COLUMNS)
+    return start_query(stream.writeStream.foreachBatch(batches.take), settings, NAME)
+
+
+def _prepare(settings: PipelineSettings) -> LedgerParts:
+    """A source does not start without its topics, nor a task without its tables."""
+    from tidelog.pipelines.framework.topics import ensure_topics
+    from tidelog.pipelines.jobs.earnings.ledger import prepare_ledger
+    from tidelog.pipelines.jobs.earnings.parts import ledger_parts
+
+    ensure_topics(settings, (*PIPELINE.inputs, TOPIC, events.DEAD_LETTERS))
+    prepare_ledger(settings)
+    return ledger_parts(settings)
+
+
+class MicroBatches:
+    """Takes the stream's micro-batches, one after the other."""
+
+    def __init__(self, settings: PipelineSettings, parts: LedgerParts) -> None:
+        from tidelog.pipelines.jobs.earnings.publisher import SoleCopy
+
+        self._settings = settings
+        self._parts = parts
+        self._copy = SoleCopy(settings, PIPELINE.group)
+        self._is_first = True
+
+    def take(self, records: DataFrame, batch_id: int) -> None:
+        """Work off a batch of records; done when tables and topics are."""
+        from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch, was_written
+        from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
+        from tidelog.pipelines.jobs.earnings.packing import pack
+        from tidelog.pipelines.jobs.earnings.part_work import BatchWork
+
+        self._copy.check()
+        # An earlier release has written the letters of a batch by themselves, under the plain name.
+        earlier = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
+        with_letters = not (self._is_first and was_written(self._settings, earlier))
+        batch = micro_batch(records.sparkSession, f"{PIPELINE.group}-parts", batch_id)
+        # A backfill may have come between a batch and its return: states are others then, not more.
+        sink = RecordSink(self._settings, batch, same_content=False)
+        work = BatchWork(self._settings, self._parts, sink, PIPELINE.group, with_letters)
+        work.finish(work_on_parts(records, pack(self._parts, NAME), self._parts.count, work))
+        self._is_first = False
+
+
+def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
+    from tidelog.pipelines.framework.source import read_range
+    from tidelog.pipelines.jobs.earnings.packing import COLUMNS, pack_range
+    from tidelog.pipelines.jobs.earnings.part_work import merge_entries
+
+    parts = _prepare(settings)
+    start, end = _text(time_range.start), _text(time_range.end)
+    raw = read_range(session, settings, PIPELINE.inputs, time_range).select(*COLUMNS)
+    answers = work_on_parts(raw, pack_range(parts, start, end), parts.count, merge_entries(settings, parts))
+    merged = sum(map(int, answers))
+    states = _publish_anew(session, settings, parts, (start, end))
+    found, letters = _write_missing_letters(raw, settings, (start, end))
+    return BackfillReport(
+        read=merged + found,
+        written={"events in the ledger": merged, "table user_earnings": states, f"topic {TOPIC}": states},
+        dead_letters=letters,
+    )
+
+
+def _publish_anew(
+    session: SparkSession, settings: PipelineSettings, parts: LedgerParts, days: tuple[str, str]
+) -> int:
+    """Derive and publish anew what a range bears on, in tasks: by files, or by slices of Cassandra's ring."""
+    from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions, work_on_parts
+    from tidelog.pipelines.jobs.earnings.part_work import pack_touched, publish_parts, publish_touched
+
+    numbers = session.range(0, parts.count, 1, parts.count)
+    if settings.cassandra is None:
+        answers = work_on_partitions(numbers, publish_parts(settings, parts, PIPELINE.group, *days))
+    else:
+        slices = pack_touched(settings, parts, *days)
+        answers = work_on_parts(numbers, slices, parts.count, publish_touched(settings, PIPELINE.group))
+    return sum(map(int, answers))
+
+
+def _write_missing_letters(
+    raw: DataFrame, settings: PipelineSettings, days: tuple[str, str]
+) -> tuple[int, int]:
+    """Dead letters found and written: the stream may have written letters for these records before."""
+    from tidelog.pipelines.framework.dead_letter import dead_letters, not_yet_written
+    from tidelog.pipelines.framework.record_sink import RecordSink, single_batch, write_records
+    from tidelog.pipelines.jobs.earnings.transform import malformed
+
+    letters = dead_letters(malformed(raw, *days), NAME).persist()
+    try:
+        missing = not_yet_written(letters, settings)
+        sink = RecordSink(settings, single_batch(f"{PIPELINE.group}-backfill"))
+        return letters.count(), write_records(missing, sink)
+    finally:
+        letters.unpersist()
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+PIPELINE = Pipeline(
+    name=NAME,
+    summary="Income and task progress of each user, exact to the cent, as events come.",
+    inputs=(events.CREDIT.topic, events.TASK.topic),
+    outputs=(*(f"table {table}" for table in TABLES), f"topic {TOPIC}"),
+    start=_start,
+    backfill=_backfill,
+)

@@ -1,0 +1,143 @@
+"""Records to parcels for the parts of the ledger: entries, and dead letters as they will be written.
+
+Pure functions over Arrow batches, run in Spark's tasks: a record is parsed once, here. A parcel of entries is
+a MessagePack array of rows as the ledger's tables have them, so that nobody takes them apart on the way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from zlib import crc32
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.dead_letter import letter_batch
+from tidelog.pipelines.framework.event_parser import Values, parser_of
+from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
+from tidelog.pipelines.jobs.earnings.parts import LedgerParts
+from tidelog.pipelines.jobs.earnings.schema import MAXIMUM_CENTS, MAXIMUM_STEPS, Credit, TaskStep
+
+KINDS = (events.CREDIT, events.TASK)
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+"""What is needed of a record."""
+
+CREDITS, STEPS, LETTERS = "credits", "steps", "letters"
+"""The kinds of parcels."""
+
+_PARSER = parser_of(KINDS)
+_AT = {name: index for index, name in enumerate(_PARSER.fields)}
+_to_credits = msgspec.msgpack.Decoder(list[Credit]).decode
+_to_steps = msgspec.msgpack.Decoder(list[TaskStep]).decode
+
+
+def pack(parts: LedgerParts, pipeline: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Parcel]]:
+    """Makes parcels of all that is in some batches of records."""
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
+        for batch in batches:
+            found = _Entries(parts)
+            reasons = found.add(batch)
+            yield from found.parcels()
+            if any(reasons):
+                yield from _letters(batch, pa.array(reasons, pa.string()), parts, pipeline)
+
+    return packed
+
+
+def pack_range(
+    parts: LedgerParts, start: str, end: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Parcel]]:
+    """Makes parcels of the entries of a range of event time, and of nothing else."""
+
+    def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
+        for batch in batches:
+            found = _Entries(parts, start, end)
+            found.add(batch)
+            yield from found.parcels()
+
+    return packed
+
+
+def entries_of(parcels: Iterable[Parcel]) -> tuple[list[Credit], list[TaskStep], list[bytes]]:
+    """What is in the parcels of a part: credits, steps, and the parcels of letters."""
+    credits: list[Credit] = []
+    steps: list[TaskStep] = []
+    letters: list[bytes] = []
+    for parcel in parcels:
+        if parcel.kind == CREDITS:
+            credits += _to_credits(parcel.data)
+        elif parcel.kind == STEPS:
+            steps += _to_steps(parcel.data)
+        else:
+            letters.append(parcel.data)
+    return credits, steps, letters
+
+
+class _Entries:
+    """The entries of a batch of records, by part."""
+
+    def __init__(self, parts: LedgerParts, start: str = "", end: str = "~") -> None:
+        self._part_of = parts.of
+        self._start, self._end = start, end
+        self._credits: defaultdict[int, list[Credit]] = defaultdict(list)
+        self._steps: defaultdict[int, list[TaskStep]] = defaultdict(list)
+
+    def add(self, batch: pa.RecordBatch) -> list[str | None]:
+        """Take the events; returns the reasons why the other records are none."""
+        parsed = _PARSER.rows(batch.column("topic"), batch.column("value"), batch.column("timestamp"))
+        times = parsed.time_texts("event_time", _AT["event_time"])
+        for at, (kind, values, time) in enumerate(zip(parsed.kinds, parsed.values, times, strict=True)):
+            if parsed.reasons[at] is None:
+                parsed.reasons[at] = impossible(values)
+            if parsed.reasons[at] is None and self._start <= time < self._end:
+                user = values[_AT["user_id"]]
+                if kind is events.CREDIT:
+                    self._credits[self._part_of(user)].append(_credit(values, user, time))
+                else:
+                    self._steps[self._part_of(user)].append(_step(values, user, time))
+        return parsed.reasons
+
+    def parcels(self) -> Iterator[Parcel]:
+        """All that was taken."""
+        for part, credits in self._credits.items():
+            yield Parcel(part, CREDITS, msgspec.msgpack.encode(credits))
+        for part, steps in self._steps.items():
+            yield Parcel(part, STEPS, msgspec.msgpack.encode(steps))
+
+
+def impossible(values: Values) -> str | None:
+    """What no schema of single fields can say."""
+    amount, step, steps = (values[_AT[name]] for name in ("amount_cents", "step", "steps"))
+    if amount is not None and amount > MAXIMUM_CENTS:
+        return f"field amount_cents: more than {MAXIMUM_CENTS}"
+    if steps is not None and steps > MAXIMUM_STEPS:
+        return f"field steps: more than {MAXIMUM_STEPS}"
+    if step is not None and steps is not None and step > steps:
+        return "field step: more than field steps"
+    return None
+
+
+def _credit(values: Values, user: str, time: str) -> Credit:
+    source, event_id, cents = values[_AT["source"]], values[_AT["event_id"]], values[_AT["amount_cents"]]
+    return Credit(user, time[:10], source, event_id, cents, time)
+
+
+def _step(values: Values, user: str, time: str) -> TaskStep:
+    return TaskStep(user, values[_AT["task_id"]], values[_AT["step"]], time, values[_AT["steps"]])
+
+
+def _letters(batch: pa.RecordBatch, reasons: pa.Array, parts: LedgerParts, pipeline: str) -> Iterator[Parcel]:
+    """Letters go by the place of their record, so that a batch has each in the same part every time."""
+    malformed = pc.indices_nonzero(pc.is_valid(reasons)).to_pylist()
+    places = batch.select(["topic", "partition"]).take(pa.array(malformed)).to_pylist()
+    by_part: defaultdict[int, list[int]] = defaultdict(list)
+    for at, place in zip(malformed, places, strict=True):
+        by_part[crc32(f"{place['topic']}/{place['partition']}".encode()) % parts.count].append(at)
+    for part, rows in by_part.items():
+        chosen = pa.array(rows)
+        letters = letter_batch(batch.take(chosen), reasons.take(chosen), pipeline)
+        yield Parcel(part, LETTERS, to_bytes(letters))

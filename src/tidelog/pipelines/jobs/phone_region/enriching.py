@@ -1,0 +1,155 @@
+"""Records to enriched events and the users' numbers, in Spark's tasks: a record is parsed once, here.
+
+Pure functions over Arrow batches. An enriched event is finished bytes, as the topic has them; what a batch
+says about a user is one row, the newest that was shown to be theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.dead_letter import letter_batch
+from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows, parser_of
+from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE, TOPIC
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+"""What is needed of a record."""
+
+UserRow = tuple[Any, ...]
+"""A row of ``user_regions``; its time is in milliseconds."""
+
+_PARSER: EventParser = parser_of(KINDS)
+_AT = {name: index for index, name in enumerate(_PARSER.fields)}
+_OTHERS = tuple(name for name in _PARSER.fields if name != "event_time")
+_Enriched = msgspec.defstruct(
+    "Enriched",
+    [(name, Any, None) for name in ("kind", "event_time", *_OTHERS, "subject_id", "phone_region")],
+    omit_defaults=True,
+    gc=False,
+)
+_ENCODER = msgspec.json.Encoder()
+_CACHED = 1 << 16
+_VALID_ROW = tuple(name for name in TABLE.names if name not in ("user_id", "event_time", "event_id"))
+
+
+class UserRegions:
+    """The newest number of each user among some events; of two at one moment the greater event id counts."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[tuple[int, str], UserRow]] = {}
+
+    def add(self, user_id: str, time_us: int, event_id: str, phone: str) -> None:
+        """Take a number that was shown to be a user's."""
+        age = (time_us, event_id)
+        known = self._newest.get(user_id)
+        if known is None or known[0] < age:
+            told = dict(zip(_VALID_ROW, _row(phone), strict=True))
+            row = {**told, "user_id": user_id, "event_time": time_us // 1000, "event_id": event_id}
+            self._newest[user_id] = age, tuple(row[name] for name in TABLE.names)
+
+    def take(self, others: Iterable[tuple[tuple[int, str], UserRow]]) -> None:
+        """Take what another task has found, as :meth:`found` gives it."""
+        for (time_us, event_id), row in others:
+            age = (time_us, event_id)
+            known = self._newest.get(row[0])
+            if known is None or known[0] < age:
+                self._newest[row[0]] = age, tuple(row)
+
+    @property
+    def found(self) -> list[tuple[tuple[int, str], UserRow]]:
+        """What each row goes by, and the rows."""
+        return list(self._newest.values())
+
+    @property
+    def rows(self) -> Iterator[UserRow]:
+        """Rows of ``user_regions``."""
+        return (row for _, row in self._newest.values())
+
+
+def enrich(batches: Iterable[pa.RecordBatch], users: UserRegions, pipeline: str) -> Iterator[pa.RecordBatch]:
+    """The records of the topic and the dead letters; ``users`` takes what is shown about them."""
+    for batch in batches:
+        parsed = parse(batch)
+        yield _records(parsed)
+        show(parsed, users)
+        if any(parsed.reasons):
+            yield letter_batch(batch, pa.array(parsed.reasons, pa.string()), pipeline)
+
+
+def parse(batch: pa.RecordBatch) -> ParsedRows:
+    """The events of a batch of records."""
+    return _PARSER.rows(batch.column("topic"), batch.column("value"), batch.column("timestamp"))
+
+
+def show(parsed: ParsedRows, users: UserRegions, first_us: int = 0, end_us: int | None = None) -> int:
+    """Give ``users`` what the events from ``first_us`` to before ``end_us`` show; returns how many these are.
+
+    A successful login and a code that came back show that a number is a user's.
+    """
+    counted = 0
+    times = parsed.times["event_time"].cast(pa.int64()).to_pylist()
+    success, result, phone = _AT["success"], _AT["result"], _AT["phone"]
+    for time_us, values, reason in zip(times, parsed.values, parsed.reasons, strict=True):
+        if reason is not None or time_us < first_us or (end_us is not None and time_us >= end_us):
+            continue
+        counted += 1
+        if (values[success] or values[result] == "verified") and _is_valid(values[phone]):
+            users.add(values[_AT["user_id"]], time_us, values[_AT["event_id"]], values[phone])
+    return counted
+
+
+def _records(parsed: ParsedRows) -> pa.RecordBatch:
+    """Enriched events as records of the topic, key: whose number it is."""
+    keys: list[bytes] = []
+    made: list[bytes] = []
+    encode = _ENCODER.encode
+    at_time = _AT["event_time"]
+    texts = parsed.time_texts("event_time", at_time)
+    places = (_AT["invitee_id"], _AT["invitee_phone"], _AT["user_id"], _AT["phone"])
+    for kind, values, time, reason in zip(parsed.kinds, parsed.values, texts, parsed.reasons, strict=True):
+        if reason is not None or kind is None:
+            continue
+        subject, phone = places[:2] if kind is events.INVITE else places[2:]
+        others = (*values[:at_time], *values[at_time + 1 :])
+        event = _Enriched(kind.name, time, *others, values[subject], _region(values[phone]))
+        keys.append(values[subject].encode())
+        made.append(encode(event))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(TOPIC), len(made)),
+            pa.array(keys, pa.binary()),
+            pa.array(made, pa.binary()),
+            pa.nulls(len(made), RECORD_SCHEMA.field("headers").type),
+        ],
+        schema=RECORD_SCHEMA,
+    )
+
+
+@lru_cache(_CACHED)
+def _region(phone: str) -> msgspec.Raw:
+    """What is known about a number, as JSON; fields without a value are left out."""
+    from tidelog.pipelines.jobs.phone_region.numbers import describe
+
+    told = {name: value for name, value in describe(phone)._asdict().items() if value is not None}
+    return msgspec.Raw(_ENCODER.encode(told))
+
+
+def _is_valid(phone: str) -> bool:
+    # The numbering plans are for the workers; a driver need not load them.
+    from tidelog.pipelines.jobs.phone_region.numbers import describe
+
+    return describe(phone).valid
+
+
+def _row(phone: str) -> tuple[Any, ...]:
+    from tidelog.pipelines.jobs.phone_region.numbers import describe
+
+    told = describe(phone)._asdict()
+    return tuple(told[name] for name in _VALID_ROW)

@@ -1,0 +1,33 @@
+"""What phone-region writes: an enriched event for each event with a phone number, and a table of users.
+
+A record of :data:`TOPIC` is the event as it came, typed, with ``kind``, ``subject_id`` (whose number it is:
+the user's own, or the invitee's) and ``phone_region``, an object with the fields of ``numbers.PhoneRegion``;
+fields without a value are left out. Its key is ``subject_id``.
+
+``user_regions`` has for each user the number that was last shown to be theirs, by event time.
+"""
+
+from __future__ import annotations
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.sinks.table import ColumnSpec, TableSpec
+
+TOPIC = events.USER_REGIONS
+KINDS = (events.LOGIN, events.MESSAGE_VERIFICATION, events.INVITE)
+
+TABLE = TableSpec(
+    "user_regions",
+    (
+        ColumnSpec("user_id", "string"),
+        ColumnSpec("e164", "string"),
+        ColumnSpec("region", "string"),
+        ColumnSpec("country", "string"),
+        ColumnSpec("place", "string"),
+        ColumnSpec("carrier", "string"),
+        ColumnSpec("number_type", "string"),
+        ColumnSpec("event_time", "time"),
+        ColumnSpec("event_id", "string"),
+    ),
+    primary_key=("user_id",),
+    newest_by="event_time",
+)

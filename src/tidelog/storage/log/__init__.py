@@ -1,0 +1,1 @@
+"""One log: its files, how it is appended to, read, loaded and recovered."""

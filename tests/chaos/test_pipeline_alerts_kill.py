@@ -1,0 +1,128 @@
+"""The detecting pipelines killed with -9 at arbitrary moments, Java and all: every alert is there once.
+
+What each micro-batch has to write is computed by hand from the offsets in the checkpoint, batch by batch, and
+compared with the topic, record by record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.chaos.test_pipeline_earnings_kill import WAIT_S, running, wait_for_batch
+from tests.integration.pipeline_traffic import read_all, send, time_text
+from tests.unit.pipelines.detecting import Detecting
+
+from tidelog.pipelines.framework.alert_tasks import Detector
+from tidelog.pipelines.framework.events import DEAD_LETTERS, INVITE, LOGIN
+from tidelog.pipelines.framework.status import last_commit
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
+from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
+from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.testing.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
+
+KILLS = 3
+START = datetime.now(UTC) - timedelta(hours=1)
+
+
+def events(kind: str, draw: random.Random, first: int, count: int) -> list[tuple[str, bytes, bytes]]:
+    """Logins on few devices, or invitations among few people, and some records that are no events."""
+    made = []
+    for number in range(first, first + count):
+        people = [f"u{draw.randrange(40)}" for _ in range(2)]
+        devices = [f"d{draw.randrange(25)}" for _ in range(2)]
+        event: dict[str, Any] = {
+            "event_id": f"e{number}",
+            "event_time": time_text(START + timedelta(seconds=number / 2)),
+            "user_id": people[0],
+            "device_id": devices[0],
+            "ip": "10.0.0.1",
+        }
+        if kind == LOGIN.name:
+            event |= {"phone": "+8613800000000", "method": "sms", "success": True}
+        else:
+            event |= {
+                "invitee_id": people[1] if draw.random() < 0.3 else f"n{number}",
+                "invitee_phone": f"+8613{draw.randrange(10**9):09d}",
+                "invitee_device_id": devices[draw.random() < 0.5],
+                "invitee_ip": f"77.{draw.randrange(9)}.1.1",
+                "channel": "link",
+            }
+        value = b"no event" if draw.random() < 0.01 else json.dumps(event).encode()
+        made.append(((LOGIN if kind == LOGIN.name else INVITE).topic, people[0].encode(), value))
+    return made
+
+
+def batches(checkpoint: Path, topic: str) -> list[dict[int, int]]:
+    """Where each micro-batch ends, by partition."""
+    files = sorted(
+        (path for path in (checkpoint / "offsets").iterdir() if path.name.isdecimal()), key=_number
+    )
+    ends = [json.loads(path.read_text().splitlines()[-1])[topic] for path in files]
+    return [{int(partition): offset for partition, offset in end.items()} for end in ends]
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
+
+
+def by_hand(
+    bootstrap: str, checkpoint: Path, directory: Path, detector: Detector
+) -> tuple[Counter[tuple[bytes, bytes]], int]:
+    """The alerts that the batches of a checkpoint write, and how many letters."""
+    stream = Detecting(directory, detector)
+    records = read_all(bootstrap, detector.kind.topic)
+    begins: dict[int, int] = {}
+    alerts: Counter[tuple[bytes, bytes]] = Counter()
+    letters = 0
+    for batch_id, ends in enumerate(batches(checkpoint, detector.kind.topic)):
+        mine = [
+            (each.topic, each.partition, each.offset, datetime.now(UTC), each.key, each.value)
+            for each in records
+            if begins.get(each.partition, 0) <= each.offset < ends[each.partition]
+        ]
+        stream.batch_id = batch_id
+        alerts.update(stream.work_off(mine))
+        letters += len(stream.letters)
+        begins = ends
+    return alerts, letters
+
+
+@pytest.mark.parametrize("detector", [SwitchDetector(), InviteDetector()], ids=lambda each: str(each.name))
+def test_alerts_are_exact_after_kill_nine(tmp_path: Path, detector: Detector) -> None:
+    draw = random.Random(11)
+    directory = tmp_path / "pipelines"
+    checkpoint = PipelineSettings("", directory).checkpoint(detector.name)
+    with BrokerProcess(tmp_path / "broker") as broker:
+        ensure_topics(PipelineSettings(broker.bootstrap, directory), partitions=2)
+        done = -1
+        for turn in range(KILLS):
+            send(broker.bootstrap, events(detector.kind.name, draw, turn * 2000, 2000))
+            options = ("--trigger", "0 seconds", "--max-offsets-per-trigger", "200")
+            with running(broker.bootstrap, directory, *options, pipeline=detector.name) as process:
+                wait_for_batch(process, checkpoint, done + 1)
+                # Where in a batch it ends is left to chance, over more than a batch's length.
+                time.sleep(draw.random())
+                os.killpg(process.pid, signal.SIGKILL)
+            found = last_commit(checkpoint)
+            assert found is not None
+            done = found[0]
+        # The last run has another number of cores.
+        with running(broker.bootstrap, directory, "--once", pipeline=detector.name, cores=1) as process:
+            assert process.wait(WAIT_S) == 0
+        expected, letters = by_hand(broker.bootstrap, checkpoint, tmp_path / "by hand", detector)
+        written = Counter((each.key, each.value) for each in read_all(broker.bootstrap, detector.topic))
+        assert written == expected
+        assert len(expected) > 20
+        assert len(read_all(broker.bootstrap, DEAD_LETTERS)) == letters > 20

@@ -1,0 +1,264 @@
+"""A ZooKeeper that asks who somebody is, by TLS and by SASL, and nodes that belong to somebody."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from tidelog.errors import ConfigError
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.store import Create, Set
+from tidelog.metadata.zookeeper import ZooKeeperRefusedError, ZooKeeperStore, ZooKeeperUnreachableError
+from tidelog.metadata.zookeeper_security import ZooKeeperLogin, ZooKeeperSecurity
+from tidelog.metadata.zookeeper_settings import zookeeper_security
+from tidelog.processes.zookeeper import ServerSecurity, ZooKeeperEnsemble
+
+TIMEOUT_S = 30
+PASSWORD = "a word with signs: !?"
+
+
+class Keys:
+    """Two certificates that sign themselves: the server's and the brokers'."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = self._make(directory / "server", x509.Name.from_rfc4514_string("CN=zookeeper"))
+        self.broker = self._make(directory / "broker", x509.Name.from_rfc4514_string("CN=broker,O=tidelog"))
+
+    def _make(self, base: Path, subject: x509.Name) -> Path:
+        """``base.pem`` with key and certificate, ``base.crt`` with the certificate alone."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        loopback = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=2))
+            .add_extension(loopback, critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        pem = certificate.public_bytes(Encoding.PEM)
+        base.with_suffix(".crt").write_bytes(pem)
+        both = base.with_suffix(".pem")
+        both.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + pem)
+        return both
+
+    def context(self, *, trusted: Path | None = None, shown: Path | None = None) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations((trusted or self.server).with_suffix(".crt"))
+        if shown is not None:
+            context.load_cert_chain(shown)
+        return context
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return Keys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[ZooKeeperEnsemble]:
+    security = ServerSecurity({"kafka": PASSWORD}, keys.server, keys.broker.with_suffix(".crt"))
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"), security=security) as ensemble:
+        yield ensemble
+
+
+def run(
+    connect: str, security: ZooKeeperSecurity, scenario: Callable[[ZooKeeperStore], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            store = await ZooKeeperStore.connect(connect, security=security, connection_timeout_ms=5000)
+            try:
+                await scenario(store)
+            finally:
+                await store.close()
+
+    asyncio.run(main())
+
+
+def acl_of(ensemble: ZooKeeperEnsemble, path: str) -> list[tuple[str, str, int]]:
+    """As somebody else reads it, who may."""
+    client = KazooClient(
+        ensemble.connect,
+        sasl_options={"mechanism": "DIGEST-MD5", "username": "kafka", "password": PASSWORD},
+    )
+    client.start()
+    try:
+        return sorted((acl.id.scheme, acl.id.id, acl.perms) for acl in client.get_acls(path)[0])
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_broker_that_logs_in_owns_the_nodes_that_it_makes(ensemble: ZooKeeperEnsemble) -> None:
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def scenario(store: ZooKeeperStore) -> None:
+        await store.create("/config", b"")
+        await store.multi([Create("/config/users"), Create("/config/topics", b"open to be read")])
+        await store.create("/config/users/alice", b"secret")
+        await store.create("/tidelog", b"")
+        await store.create("/consumers", b"")
+        await store.create("/consumers/old-", b"", sequential=True)
+
+    run(ensemble.connect, security, scenario)
+    owner, readers = ("sasl", "kafka", 31), ("world", "anyone", 1)
+    assert acl_of(ensemble, "/config/topics") == [owner, readers]
+    assert acl_of(ensemble, "/config/users") == [owner]
+    assert acl_of(ensemble, "/config/users/alice") == [owner]
+    assert acl_of(ensemble, "/tidelog") == [owner]
+    assert acl_of(ensemble, "/consumers") == [("world", "anyone", 31)]
+
+    stranger = KazooClient(ensemble.connect)
+    stranger.start()
+    try:
+        assert stranger.get("/config/topics")[0] == b"open to be read"
+        with pytest.raises(NoAuthError):
+            stranger.get("/config/users/alice")
+        with pytest.raises(NoAuthError):
+            stranger.set("/config/topics", b"mine")
+        with pytest.raises(NoAuthError):
+            stranger.delete("/config/users/alice")
+        with pytest.raises(NoAuthError):
+            stranger.create("/config/mine")
+        stranger.create("/consumers/anybody")
+    finally:
+        stranger.stop()
+        stranger.close()
+
+
+def test_the_same_broker_comes_back_to_its_nodes(ensemble: ZooKeeperEnsemble) -> None:
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def make(store: ZooKeeperStore) -> None:
+        await store.create("/mine", b"1")
+
+    async def change(store: ZooKeeperStore) -> None:
+        await store.multi([Set("/mine", b"2")])
+        assert (await store.get("/mine"))[0] == b"2"
+
+    run(ensemble.connect, security, make)
+    run(ensemble.connect, security, change)
+
+
+def test_a_wrong_password_is_a_sentence_and_not_a_wait(ensemble: ZooKeeperEnsemble) -> None:
+    async def never(store: ZooKeeperStore) -> None:
+        raise AssertionError("it was let in")
+
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", "guessed"), set_acl=True)
+    with pytest.raises(ZooKeeperRefusedError, match="refuses the login") as refusal:
+        run(ensemble.connect, security, never)
+    assert "guessed" not in str(refusal.value)
+    assert "guessed" not in repr(security)
+
+
+def test_a_wrong_password_is_said_on_a_loop_that_hears_of_it_late(ensemble: ZooKeeperEnsemble) -> None:
+    """By then kazoo has closed its client, which looks like any other end of it."""
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", "guessed"), set_acl=True)
+
+    async def connect() -> None:
+        asyncio.get_running_loop().call_soon(time.sleep, 2)
+        await ZooKeeperStore.connect(ensemble.connect, security=security)
+
+    with pytest.raises(ZooKeeperRefusedError, match="refuses the login"):
+        asyncio.run(connect())
+
+
+def test_tls_with_a_certificate_that_owns_the_nodes(ensemble: ZooKeeperEnsemble, keys: Keys) -> None:
+    security = ZooKeeperSecurity(tls=lambda: keys.context(shown=keys.broker), set_acl=True)
+
+    async def scenario(store: ZooKeeperStore) -> None:
+        await store.create("/by-certificate", b"x" * 100_000)
+        # Many answers at once: some come together in one record.
+        await asyncio.gather(*(store.get("/by-certificate") for _ in range(200)))
+        await asyncio.gather(*(store.exists("/by-certificate") for _ in range(500)))
+
+    run(ensemble.connect_by_tls, security, scenario)
+    assert acl_of(ensemble, "/by-certificate") == [
+        ("world", "anyone", 1),
+        ("x509", "CN=broker,O=tidelog", 31),
+    ]
+
+
+@pytest.mark.parametrize("case", ["a server that is not trusted", "a port without TLS", "no certificate"])
+def test_what_keeps_tls_from_working_is_said(ensemble: ZooKeeperEnsemble, keys: Keys, case: str) -> None:
+    async def never(store: ZooKeeperStore) -> None:
+        raise AssertionError("it was let in")
+
+    connect, trusted, shown = ensemble.connect_by_tls, None, keys.broker
+    if case == "a server that is not trusted":
+        trusted = keys.broker
+    elif case == "a port without TLS":
+        connect = ensemble.connect
+    security = ZooKeeperSecurity(
+        tls=lambda: keys.context(trusted=trusted, shown=None if case == "no certificate" else shown)
+    )
+    with pytest.raises(ZooKeeperUnreachableError) as failure:
+        run(connect, security, never)
+    option = "keystore" if case == "no certificate" else "truststore"
+    assert f"zookeeper.ssl.{option}.location" in str(failure.value)
+
+
+def test_the_options_of_a_broker_make_such_connections(ensemble: ZooKeeperEnsemble, keys: Keys) -> None:
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    config = BrokerConfig(
+        {
+            "zookeeper.connect": ensemble.connect_by_tls,
+            "zookeeper.set.acl": "true",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.keystore.location": str(keys.broker),
+            "zookeeper.ssl.keystore.type": "PEM",
+            "zookeeper.ssl.truststore.location": str(keys.server.with_suffix(".crt")),
+            "zookeeper.ssl.truststore.type": "PEM",
+            "tidelog.zookeeper.jaas.config": f'{module} required username="kafka" password="{PASSWORD}";',
+        }
+    )
+    security = zookeeper_security(config)
+    assert PASSWORD not in repr(security)
+
+    async def scenario(store: ZooKeeperStore) -> None:
+        await store.create("/by-options")
+
+    run(ensemble.connect_by_tls, security, scenario)
+    assert ("sasl", "kafka", 31) in acl_of(ensemble, "/by-options")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"zookeeper.set.acl": "true"}, "this broker is nobody to ZooKeeper"),
+        ({"tidelog.zookeeper.jaas.config": "Digest required"}, "cannot be read"),
+        ({"tidelog.zookeeper.jaas.config": 'Digest required username="a";'}, 'needs username="…"'),
+        (
+            {
+                "zookeeper.ssl.client.enable": "true",
+                "zookeeper.ssl.truststore.location": "/nowhere",
+                "zookeeper.ssl.truststore.type": "PEM",
+            },
+            "zookeeper.ssl.truststore.location: there is no file /nowhere",
+        ),
+    ],
+)
+def test_options_that_cannot_be_honoured_are_refused(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        zookeeper_security(BrokerConfig({"zookeeper.connect": "localhost:1", **options}))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tidelog.cli.broker_pages import BrokerPages, Pages, Place, parse_place
+from tidelog.cli.failure import WrongUsage
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.metadata import Node
+from tidelog.client.resources import ClusterDescription, ConfigEntry, ConfigResult, ConfigSource
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metrics.http_server import HttpAnswer, HttpServer
+
+
+class Cluster:
+    """An admin client of a cluster of one, which says where its metrics are."""
+
+    def __init__(self, listeners: str | None, *, error: KafkaError | None = None) -> None:
+        self.config = None
+        self._listeners = listeners
+        self._error = error
+
+    async def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("this", None, (Node(1, "127.0.0.1", 9092),))
+
+    async def describe_configs(self, resources: list[Any], *, names: list[str]) -> list[ConfigResult]:
+        entry = ConfigEntry(names[0], self._listeners, ConfigSource.STATIC_BROKER_CONFIG)
+        return [ConfigResult(resources[0], (entry,), self._error)]
+
+
+def read(body: object, *, status: int = 200, listeners: Callable[[int], str | None] = str) -> Pages:
+    """The pages of a cluster whose broker answers so."""
+
+    async def main() -> Pages:
+        text = body if isinstance(body, str) else json.dumps(body)
+        server = HttpServer(lambda _: HttpAnswer(status, "text/plain", iter((text,))))
+        port = await server.open("127.0.0.1", 0)
+        try:
+            admin = cast(AsyncAdmin, Cluster(listeners(port)))
+            return await BrokerPages(admin).read("/clients")
+        finally:
+            await server.close()
+
+    return asyncio.run(main())
+
+
+def everywhere(port: int) -> str:
+    return f"0.0.0.0:{port}"
+
+
+def test_a_broker_that_listens_everywhere_is_asked_where_it_is_advertised() -> None:
+    pages = read({"broker": 1, "cluster": "this", "connections": []}, listeners=everywhere)
+    assert (list(pages.by_broker), pages.problems, pages.silent) == ([1], [], [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"broker": 2, "cluster": "this"}, 200, "where broker 2 is"),
+        ({"broker": 1, "cluster": "that"}, 200, "another cluster, that"),
+        ("<html>", 200, "no broker of Tidelog"),
+        ("[]", 200, "no broker of Tidelog"),
+        ('{"broker": "1"}', 200, "no broker of Tidelog"),
+        ("no\n", 404, "another program"),
+        ("busy\n", 503, "503 Service Unavailable"),
+    ],
+)
+def test_what_is_not_the_page_that_was_asked_for_is_not_taken_for_it(
+    body: object, status: int, said: str
+) -> None:
+    pages = read(body, status=status, listeners=everywhere)
+    assert pages.by_broker == {}
+    assert said in pages.problems[0]
+
+
+def test_a_broker_without_metrics_is_silent() -> None:
+    assert read({}, listeners=lambda _: "").silent == [1]
+    assert read({}, listeners=lambda _: None).silent == [1]
+
+
+def test_a_port_that_the_system_chose_has_to_be_named() -> None:
+    (problem,) = read({}, listeners=lambda _: "127.0.0.1:0").problems
+    assert "--metrics HOST:PORT" in problem
+
+
+def test_who_may_not_see_configs_is_told_so() -> None:
+    async def main() -> Pages:
+        refused = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+        return await BrokerPages(cast(AsyncAdmin, Cluster(None, error=refused))).read("/clients")
+
+    (problem,) = asyncio.run(main()).problems
+    assert "where broker 1 has its metrics is unknown" in problem
+    assert "ask for the right" in problem
+
+
+def test_nobody_there_is_a_problem_with_an_address() -> None:
+    async def main() -> Pages:
+        admin = cast(AsyncAdmin, Cluster(None))
+        return await BrokerPages(admin, ["127.0.0.1:1"]).read("/clients")
+
+    (problem,) = asyncio.run(main()).problems
+    assert problem == "the metrics at http://127.0.0.1:1 cannot be read: connection refused"
+
+
+@pytest.mark.parametrize("text", ["9404", "host:", "host:70000", "ftp://host:1", "host:1:x", ""])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(WrongUsage, match="HOST:PORT"):
+        parse_place(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("h:1", Place("h", 1)),
+        (":1", Place("127.0.0.1", 1)),
+        ("[::1]:2", Place("::1", 2)),
+        ("http://h:1/", Place("h", 1)),
+        ("https://h:1", Place("h", 1, is_tls=True)),
+    ],
+)
+def test_addresses(text: str, place: Place) -> None:
+    assert parse_place(text) == place

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, grouped
+
+
+@dataclass(frozen=True)
+class Size:
+    """Options that come together, one of which has no default."""
+
+    height: Annotated[int, typer.Option("--height", help="How high.")]
+    width: Annotated[int, typer.Option("--width", help="How wide.")] = 3
+
+
+app = typer.Typer()
+
+
+@app.command()
+@grouped
+def draw(
+    size: Size,
+    name: Annotated[str, typer.Argument()] = "box",
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Draw something."""
+    print(name, size.height, size.width, connection.bootstrap, connection.command_config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["--height", "2"], "box 2 3 127.0.0.1:9092 None\n"),
+        (["--height", "2", "--width", "5", "tree", "-b", "there:1"], "tree 2 5 there:1 None\n"),
+    ],
+)
+def test_options_of_a_class_are_options_of_the_command(arguments: list[str], printed: str) -> None:
+    done = CliRunner().invoke(app, arguments, env={"TIDELOG_BOOTSTRAP": "", "TIDELOG_COMMAND_CONFIG": ""})
+    assert (done.exit_code, done.output) == (0, printed)
+
+
+def test_an_option_without_a_default_has_to_be_there() -> None:
+    assert CliRunner().invoke(app, []).exit_code == 2
+
+
+def test_the_help_is_that_of_the_command_with_all_options() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    for text in ("Draw something.", "--height", "How wide.", "--bootstrap-server", "--command-config"):
+        assert text in shown

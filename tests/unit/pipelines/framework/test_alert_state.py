@@ -1,0 +1,99 @@
+"""What tasks remember: rows by key over many batches, restarts, files that are swallowed and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from tidelog.pipelines.framework import alert_state
+from tidelog.pipelines.framework.alert_state import (
+    STATE_COLUMNS,
+    KeyedState,
+    StateError,
+    newest_event_us,
+    open_layout,
+    rows_of_keys,
+)
+
+SCHEMA = pa.schema([*STATE_COLUMNS, pa.field("name", pa.string())])
+
+
+def rows(*given: tuple[int, int, str]) -> pa.Table:
+    columns = zip(*given, strict=True) if given else ((), (), ())
+    return pa.table([pa.array(each, kind) for each, kind in zip(columns, SCHEMA.types, strict=True)], SCHEMA)
+
+
+def names(found: pa.Table) -> list[str]:
+    return sorted(found["name"].to_pylist())
+
+
+def keys(*given: int) -> pa.Array:
+    return pa.array(given, pa.uint32())
+
+
+def test_the_state_before_a_batch_is_that_after_the_one_before_whatever_was_written_since(
+    tmp_path: Path,
+) -> None:
+    KeyedState(tmp_path, 0, 3, SCHEMA).commit(rows((1, 100, "a")), 0, 7)
+    KeyedState(tmp_path, 0, 5, SCHEMA).commit(rows((1, 100, "b"), (2, 100, "c")), 0, 9)
+    assert names(KeyedState(tmp_path, 0, 5, SCHEMA).rows_of(keys(1, 2))) == ["a"]
+    assert names(KeyedState(tmp_path, 0, 6, SCHEMA).rows_of(keys(1))) == ["a", "b"]
+    KeyedState(tmp_path, 0, 5, SCHEMA).commit(rows((2, 100, "again")), 0, 8)
+    assert names(KeyedState(tmp_path, 0, 9, SCHEMA).rows_of(keys(1, 2, 3))) == ["a", "again"]
+    assert (newest_event_us(tmp_path, 2, 5), newest_event_us(tmp_path, 2, 6)) == (7, 8)
+
+
+def test_rows_are_found_in_files_of_all_sizes_and_go_when_they_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_state, "_SMALL_ROWS", 4)
+    monkeypatch.setattr(alert_state, "_LARGE_ROWS", 300)
+    monkeypatch.setattr(alert_state, "_ROWS_PER_SEARCH", 8)
+    draw = Random(4)
+    kept: list[tuple[int, int, str]] = []
+    for batch in range(60):
+        now = batch * 10
+        state = KeyedState(tmp_path, 0, batch, SCHEMA)
+        for wanted in ([draw.randrange(30)], list(range(0, 30, 2))):
+            found = state.rows_of(keys(*wanted))
+            alive = {row["name"] for row in found.to_pylist() if row["until_us"] > now}
+            assert alive == {name for key, until, name in kept if key in wanted and until > now}
+            held = Counter(key for part in state.held(keys(*wanted)) for key in part.to_pylist())
+            assert held == Counter(found["key"].to_pylist())
+        size = draw.choice((0, 1, 3, 40))
+        new = [(draw.randrange(30), now + draw.randrange(1, 250), f"{batch}-{at}") for at in range(size)]
+        kept += new
+        left = state.commit(rows(*new), now, now)
+        assert left == KeyedState(tmp_path, 0, batch + 1, SCHEMA).rows
+    assert 0 < left < len(kept)
+    files = list((tmp_path / "0000").iterdir())
+    assert len(files) < 15
+    assert rows_of_keys(tmp_path, 1, 59, SCHEMA, [5]).num_rows
+
+
+def test_what_a_killed_task_has_left_goes(tmp_path: Path) -> None:
+    KeyedState(tmp_path, 0, 0, SCHEMA).commit(rows((1, 9, "a")), 0, 1)
+    unfinished = tmp_path / "0000" / "000000000000.0123456789abcdef"
+    unfinished.write_bytes(b"half")
+    for batch in range(1, 5):
+        KeyedState(tmp_path, 0, batch, SCHEMA).commit(rows((batch, 9, "x")), 0, 1)
+    assert not unfinished.exists()
+
+
+def test_a_state_keeps_its_buckets_and_what_cannot_be_read_names_the_way_out(tmp_path: Path) -> None:
+    assert open_layout(tmp_path / "s", SCHEMA, 8).buckets == 8
+    assert open_layout(tmp_path / "s", SCHEMA).buckets == 8
+    with pytest.raises(StateError, match="has 8 state partitions, and 2 are asked for: leave"):
+        open_layout(tmp_path / "s", SCHEMA, 2)
+    with pytest.raises(StateError, match="another release of Tidelog: move its checkpoint directory away"):
+        open_layout(tmp_path / "s", SCHEMA.append(pa.field("more", pa.string())), 8)
+    with pytest.raises(StateError, match="3 state partitions: it must be a power of two"):
+        open_layout(tmp_path / "t", SCHEMA, 3)
+    (tmp_path / "s" / "0000").mkdir()
+    (tmp_path / "s" / "0000" / "000000000004.arrow").write_bytes(b"torn")
+    with pytest.raises(StateError, match=r"000000000004.arrow cannot be read .* move its checkpoint"):
+        KeyedState(tmp_path / "s", 0, 5, SCHEMA)

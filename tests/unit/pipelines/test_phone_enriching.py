@@ -1,0 +1,138 @@
+"""Records to enriched events and the newest numbers of users, as the tasks of phone-region make them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.pipelines.framework import events
+from tidelog.pipelines.jobs.phone_region.enriching import UserRegions, enrich, parse, show
+from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, describe
+from tidelog.pipelines.jobs.phone_region.schema import TABLE, TOPIC
+
+JIANGSU, BRAZIL, SHORT = "+8613812345678", "+5511987654321", "+86138123456"
+DAY = datetime(2026, 3, 2, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+
+def record(topic: str, value: bytes) -> dict[str, Any]:
+    place = {"topic": topic, "partition": 1, "offset": 7, "timestamp": DAY + timedelta(hours=23)}
+    return {**place, "key": b"k", "value": value}
+
+
+def event(kind: events.EventKind, number: int, user: str, hour: int, **fields: Any) -> dict[str, Any]:
+    told = {
+        "event_id": f"e{number}",
+        "event_time": (DAY + timedelta(hours=hour)).isoformat(),
+        "user_id": user,
+        "device_id": "d",
+        "ip": "10.0.0.1",
+        **fields,
+    }
+    return record(kind.topic, json.dumps(told).encode())
+
+
+def login(number: int, user: str, hour: int, phone: str, *, success: bool = True) -> dict[str, Any]:
+    return event(events.LOGIN, number, user, hour, phone=phone, method="sms", success=success)
+
+
+def code(number: int, user: str, hour: int, phone: str, result: str) -> dict[str, Any]:
+    return event(events.MESSAGE_VERIFICATION, number, user, hour, phone=phone, purpose="bind", result=result)
+
+
+def batch(*records: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(records), schema=SCHEMA)
+
+
+def rows(users: UserRegions) -> list[dict[str, Any]]:
+    return sorted((dict(zip(TABLE.names, row, strict=True)) for row in users.rows), key=repr)
+
+
+def test_events_carry_what_their_number_says_and_others_are_letters() -> None:
+    guest = {"invitee_id": "guest", "invitee_device_id": "g", "invitee_ip": "10.0.0.2", "channel": "link"}
+    invite = event(events.INVITE, 2, "ann", 6, invitee_phone=SHORT, **guest)
+    records = batch(login(1, "ann", 5, JIANGSU), invite, record(events.LOGIN.topic, b"{"))
+    made, letters = enrich([records], UserRegions(), "phone-region")
+    assert made.column("topic").to_pylist() == [TOPIC] * 2
+    assert made.column("key").to_pylist() == [b"ann", b"guest"]
+    first, second = map(json.loads, made.column("value").to_pylist())
+    assert first == {
+        "kind": "login",
+        "event_time": "2026-03-02T05:00:00.000Z",
+        "event_id": "e1",
+        "user_id": "ann",
+        "device_id": "d",
+        "ip": "10.0.0.1",
+        "phone": JIANGSU,
+        "method": "sms",
+        "success": True,
+        "subject_id": "ann",
+        "phone_region": {
+            key: value for key, value in describe(JIANGSU)._asdict().items() if value is not None
+        },
+    }
+    assert (second["subject_id"], second["phone_region"]["valid"]) == ("guest", False)
+    assert second["phone_region"]["reason"] == "too short for a mobile number of China: 9 digits"
+    [letter] = letters.to_pylist()
+    assert (letter["topic"], letter["key"], letter["value"]) == (events.DEAD_LETTERS, b"k", b"{")
+    assert letter["headers"][-1] == {"key": "reason", "value": b"not a JSON object"}
+
+
+def test_a_number_counts_when_it_was_shown_to_be_theirs_and_may_be_a_mobile_phone() -> None:
+    users = UserRegions()
+    records = [
+        login(1, "ann", 5, JIANGSU),
+        login(2, "ann", 7, BRAZIL, success=False),
+        login(3, "ann", 8, SHORT),
+        code(4, "bob", 3, BRAZIL, "verified"),
+        code(5, "bob", 4, JIANGSU, "sent"),
+    ]
+    assert show(parse(batch(*records)), users) == 5
+    assert [(row["user_id"], row["e164"], row["event_id"]) for row in rows(users)] == [
+        ("ann", JIANGSU, "e1"),
+        ("bob", BRAZIL, "e4"),
+    ]
+    assert rows(users)[0]["event_time"] == (DAY + timedelta(hours=5)).timestamp() * 1000
+    assert set(TABLE.names) - {"user_id", "event_time", "event_id"} <= set(PhoneRegion._fields)
+
+
+def test_a_range_of_time_leaves_others_out() -> None:
+    users = UserRegions()
+    first, end = (round((DAY + timedelta(hours=hour)).timestamp() * 1e6) for hour in (5, 6))
+    found = parse(batch(*(login(hour, "ann", hour, JIANGSU) for hour in (4, 5, 6))))
+    assert show(found, users, first, end) == 1
+    assert [row["event_id"] for row in rows(users)] == ["e5"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.sampled_from("xyz")), max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_any_order_and_split_of_events_leaves_the_same_rows(
+    told: list[tuple[str, int, str]], draw: Any
+) -> None:
+    whole = UserRegions()
+    for user, time_us, event_id in told:
+        whole.add(user, time_us, event_id, JIANGSU)
+    shuffled = draw.sample(told, len(told))
+    tasks = UserRegions(), UserRegions()
+    for user, time_us, event_id in shuffled:
+        draw.choice(tasks).add(user, time_us, event_id, JIANGSU)
+    merged = UserRegions()
+    for task in tasks:
+        merged.take(task.found)
+    assert rows(merged) == rows(whole)

@@ -1,0 +1,401 @@
+"""Moving a partition between log directories: it is always in one of them, whole, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
+
+from tidelog.errors import ErrorCode, KafkaError, StorageError
+from tidelog.ids import TopicPartition, random_uuid
+from tidelog.records.batch import iter_batches
+from tidelog.records.record import Record, decode_batch, encode_batch
+from tidelog.storage.cleaner.cleaning_pass import compact_now
+from tidelog.storage.directories.checkpoints import OffsetCheckpoint
+from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.directories.log_dirs_options import LogDirsOptions
+from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.log.log import Isolation, Log
+from tidelog.storage.log.log_config import LogConfig
+
+T0 = TopicPartition("t", 0)
+
+
+def loaded(tmp_path: Path, disk: Disk = REAL_DISK) -> LogDirs:
+    dirs = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock(), disk=disk)
+    dirs.open()
+    dirs.identify(broker_id=1, cluster_id="cluster")
+    dirs.load(lambda topic: LogConfig())
+    return dirs
+
+
+def append(log: Log, *values: bytes, **batch: int) -> None:
+    records = [Record(timestamp=1_700_000_000_000, key=b"k", value=value) for value in values]
+    log.append_as_leader(bytearray(encode_batch(records, **batch)), 3)  # type: ignore[arg-type]
+    log.update_high_watermark(log.log_end_offset)
+
+
+def values_in(log: Log) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read_bytes(offset, 1 << 20, isolation=Isolation.LOG_END)
+        for pos, header in iter_batches(data):
+            found += [record.value for record in decode_batch(data, pos) if record.offset >= offset]
+            offset = header.next_offset
+    return found
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited 20 seconds in vain"
+        await asyncio.sleep(0.002)
+
+
+def test_a_partition_is_moved_with_everything_that_belongs_to_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        topic_id = random_uuid()
+        log = dirs.get_or_create(T0, topic_id, LogConfig(), is_new=True)
+        for number in range(3):
+            append(log, b"%d" % number, producer_id=5, producer_epoch=1, base_sequence=number)
+            log.roll()
+        log.increment_log_start_offset(1)
+        moved: list[tuple[TopicPartition, Log]] = []
+        dirs.on_moved = lambda partition, new: moved.append((partition, new))
+        dirs.start()
+        dirs.move(T0, tmp_path / "b")
+        dirs.move(T0, tmp_path / "b")
+        append(log, b"3", producer_id=5, producer_epoch=1, base_sequence=3)
+        await wait_until(lambda: bool(moved))
+        new = dirs.logs[T0]
+        assert moved == [(T0, new)]
+        assert new.directory == tmp_path / "b" / "t-0"
+        assert values_in(new) == [b"1", b"2", b"3"]
+        assert (new.log_start_offset, new.high_watermark, new.topic_id) == (1, 4, topic_id)
+        assert new.epochs.latest_epoch == 3
+        append(new, b"4", producer_id=5, producer_epoch=1, base_sequence=4)
+        assert dirs.future_logs == {}
+        assert [path.name.split(".")[-1][32:] for path in listed(tmp_path / "a", "t-0*")] == ["-delete"]
+        recovery_points = OffsetCheckpoint(tmp_path / "a" / "recovery-point-offset-checkpoint")
+        await wait_until(lambda: recovery_points.read() == {})
+        await dirs.close()
+        again = loaded(tmp_path)
+        assert values_in(again.logs[T0]) == [b"1", b"2", b"3", b"4"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def listed(path: Path, pattern: str) -> list[Path]:
+    return sorted(path.glob(pattern))
+
+
+def test_what_cannot_be_moved_is_refused_with_kafkas_errors(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        dirs.move(T0, log.directory.parent)
+        assert dirs.future_logs == {}
+        for partition, target, code in (
+            (T0, tmp_path / "elsewhere", ErrorCode.LOG_DIR_NOT_FOUND),
+            (TopicPartition("u", 0), tmp_path / "b", ErrorCode.REPLICA_NOT_AVAILABLE),
+        ):
+            with pytest.raises(KafkaError) as caught:
+                dirs.move(partition, target)
+            assert caught.value.code is code
+        wished = dirs.get_or_create(TopicPartition("u", 0), None, LogConfig(), is_new=True)
+        assert wished.directory.parent == tmp_path / "b", "the wish for a partition to come is remembered"
+        dirs.mark_offline(tmp_path / "b", OSError(5, "Input/output error"))
+        for partition, target in ((T0, tmp_path / "b"), (TopicPartition("u", 0), tmp_path / "a")):
+            with pytest.raises(KafkaError) as caught:
+                dirs.move(partition, target)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_move_is_visible_while_it_lasts_and_can_be_taken_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        append(log, b"1", b"2")
+        dirs.move(T0, tmp_path / "b")
+        assert dirs.logs_in(tmp_path / "b") == [dirs.future_logs[T0]]
+        assert len(listed(tmp_path / "b", "t-0.*-future")) == 1
+        dirs.move(T0, tmp_path / "a")
+        assert dirs.future_logs == {}
+        assert not dirs.moves.is_moving(T0)
+        await asyncio.sleep(0)
+        assert dirs.logs[T0] is log
+        assert len(listed(tmp_path / "b", "t-0.*-delete")) == 1
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_unfinished_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        append(log, b"1")
+        dirs.move(T0, tmp_path / "b")
+        await dirs.close()
+        assert len(listed(tmp_path / "b", "t-0.*-future")) == 1
+        again = loaded(tmp_path)
+        assert set(again.future_logs) == {T0}
+        again.start()
+        await wait_until(lambda: again.logs[T0].directory.parent == tmp_path / "b")
+        assert values_in(again.logs[T0]) == [b"1"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_deleting_a_partition_that_is_being_moved_deletes_both_copies(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
+        dirs.move(T0, tmp_path / "b")
+        dirs.delete(T0)
+        assert (dirs.logs, dirs.future_logs) == ({}, {})
+        for name in ("a", "b"):
+            assert len(listed(tmp_path / name, "t-0.*-delete")) == 1
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lost", ["a", "b"])
+def test_losing_either_directory_during_a_move_harms_nothing_else(tmp_path: Path, lost: str) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        append(log, b"1")
+        dirs.move(T0, tmp_path / "b")
+        move = dirs.moves._tasks[T0]
+        dirs.mark_offline(tmp_path / lost, OSError(5, "Input/output error"))
+        await wait_until(move.done)
+        assert not dirs.moves.is_moving(T0)
+        assert (T0 in dirs.logs) == (lost == "b")
+        assert dirs.cleaner.choose() is None
+        await dirs.close()
+
+    asyncio.run(scenario())
+    again = loaded(tmp_path)
+    assert values_in(again.logs[T0]) == [b"1"]
+    asyncio.run(again.close())
+
+
+def test_a_compacted_log_moves_with_its_gaps_and_empty_batches(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(cleanup_policy=("compact",)), is_new=True)
+        append(log, b"1", producer_id=5, producer_epoch=0, base_sequence=0)
+        for value in (b"2", b"3"):
+            append(log, value, value)
+        log.roll()
+        append(log, b"4")
+        assert compact_now(log, clock=dirs.clock) is not None
+        headers = [header for segment in log.segments for _, header in segment.scan()]
+        assert [(header.base_offset, header.record_count) for header in headers] == [(0, 0), (3, 1), (5, 1)]
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: dirs.logs[T0] is not log)
+        moved = dirs.logs[T0]
+        assert [header for segment in moved.segments for _, header in segment.scan()] == headers
+        assert moved.config.compact
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_changes_during_a_move_is_not_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        append(log, b"1")
+        append(log, b"2")
+        dirs.move(T0, tmp_path / "b")
+        log.increment_log_start_offset(1)
+        log.update_config(LogConfig(retention_ms=5))
+        await wait_until(lambda: dirs.logs[T0] is not log)
+        moved = dirs.logs[T0]
+        assert (moved.log_start_offset, moved.config.retention_ms) == (1, 5)
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_clean_offset_moves_along(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
+        dirs.online[tmp_path / "a"].cleaned_offsets[T0] = 1
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        assert dirs.online[tmp_path / "a"].cleaned_offsets == {}
+        assert dirs.online[tmp_path / "b"].cleaned_offsets == {T0: 1}
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_crash_between_the_last_two_steps_of_a_move_leaves_one_of_two_equal_copies_aside(
+    tmp_path: Path,
+) -> None:
+    dirs = loaded(tmp_path)
+    log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+    append(log, b"1", b"2")
+    asyncio.run(dirs.close())
+    (source,) = tmp_path.glob("*/t-0")
+    (target,) = (tmp_path / name / "t-0" for name in "ab" if tmp_path / name != source.parent)
+    shutil.copytree(source, target)
+    again = loaded(tmp_path)
+    assert values_in(again.logs[T0]) == [b"1", b"2"]
+    (aside,) = tmp_path.glob("*/t-0.*-stray")
+    assert aside.parent != again.logs[T0].directory.parent
+    asyncio.run(again.close())
+    third = loaded(tmp_path)
+    assert values_in(third.logs[T0]) == [b"1", b"2"]
+    asyncio.run(third.close())
+
+
+def cut_to_one_batch(directory: Path) -> None:
+    (path,) = directory.glob("*.log")
+    data = path.read_bytes()
+    _, first = next(iter_batches(data))
+    path.write_bytes(data[: first.size_bytes])
+    for other in directory.iterdir():
+        if other.suffix in (".index", ".timeindex", ".snapshot"):
+            other.unlink()
+
+
+def test_copies_of_a_partition_that_differ_are_for_a_person_to_choose_from(tmp_path: Path) -> None:
+    dirs = loaded(tmp_path)
+    log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+    append(log, b"1")
+    append(log, b"2")
+    asyncio.run(dirs.close())
+    (source,) = tmp_path.glob("*/t-0")
+    (target,) = (tmp_path / name / "t-0" for name in "ab" if tmp_path / name != source.parent)
+    shutil.copytree(source, target)
+    cut_to_one_batch(target)
+    again = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock())
+    again.open()
+    with pytest.raises(StorageError, match=r"t-0 lies in both .* and they differ: delete one of the two"):
+        again.load(lambda topic: LogConfig())
+    asyncio.run(again.close())
+    assert source.exists()
+    assert target.exists()
+
+
+@pytest.mark.parametrize("empty", ["a", "b"])
+@pytest.mark.parametrize("records", [0, 1])
+def test_an_empty_log_that_a_failed_directory_has_kept_gives_way(
+    tmp_path: Path, empty: str, records: int
+) -> None:
+    dirs = loaded(tmp_path)
+    dirs.prefer(T0, tmp_path / ("b" if empty == "a" else "a"))
+    log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+    for number in range(records):
+        append(log, b"%d" % number)
+    asyncio.run(dirs.close())
+    (tmp_path / empty / "t-0").mkdir()
+    again = loaded(tmp_path)
+    assert again.logs[T0].directory.parent != tmp_path / empty
+    assert len(values_in(again.logs[T0])) == records
+    assert list((tmp_path / empty).glob("t-0.*-stray"))
+    asyncio.run(again.close())
+
+
+def test_a_throttled_move_waits_after_what_it_has_copied_until_the_rate_is_raised(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        dirs.update_options(LogDirsOptions(move_bytes_per_second=1))
+        dirs.prefer(T0, tmp_path / "a")
+        log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+        for _ in range(3):
+            append(log, b"x" * 900_000)
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: dirs.future_logs[T0].log_end_offset > 0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert dirs.future_logs[T0].log_end_offset < 3
+        dirs.update_options(LogDirsOptions())
+        await wait_until(lambda: dirs.logs[T0].directory.parent == tmp_path / "b")
+        assert dirs.logs[T0].log_end_offset == 3
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cut", ["to an offset", "wholly"])
+def test_a_cut_during_a_move_cuts_the_copy_and_what_has_been_read_for_it(tmp_path: Path, cut: str) -> None:
+    reading, may_read = threading.Event(), threading.Event()
+
+    class HeldDisk(FaultyDisk):
+        def pread(self, fd: int, length: int, position: int) -> bytes:
+            data = os.pread(fd, length, position)
+            if threading.current_thread() is not threading.main_thread():
+                reading.set()
+                assert may_read.wait(20)
+            return data
+
+    async def scenario() -> None:
+        dirs = loaded(tmp_path, HeldDisk())
+        dirs.prefer(T0, tmp_path / "a")
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        for value in (b"1", b"old 2" + b"x" * 900_000, b"old 3" + b"x" * 900_000):
+            append(log, value)
+        may_read.set()
+        dirs.move(T0, tmp_path / "b")
+        future = dirs.future_logs[T0]
+        await wait_until(lambda: future.log_end_offset > 1)
+        reading.clear()
+        may_read.clear()
+        await wait_until(reading.is_set)
+        if cut == "wholly":
+            dirs.truncate_fully_and_start_at(T0, 1)
+        else:
+            dirs.truncate_to(T0, 1)
+        assert future.log_end_offset == 1
+        for number in (2, 3, 4):
+            append(log, b"new %d" % number)
+        may_read.set()
+        await wait_until(lambda: dirs.logs[T0] is not log)
+        kept = [] if cut == "wholly" else [b"1"]
+        assert values_in(dirs.logs[T0]) == [*kept, b"new 2", b"new 3", b"new 4"]
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_that_is_ahead_after_a_crash_is_cut_before_the_move_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, None, LogConfig(), is_new=True)
+        append(log, b"1")
+        target = next(path for path in dirs.paths if path != log.files.log_dir)
+        dirs.move(T0, target)
+        future = dirs.future_logs[T0]
+        for value in (b"1", b"lost"):
+            append(future, value)
+        await dirs.close()
+        again = loaded(tmp_path)
+        again.start()
+        append(again.logs[T0], b"new")
+        await wait_until(lambda: again.logs[T0].files.log_dir == target)
+        assert values_in(again.logs[T0]) == [b"1", b"new"]
+        await again.close()
+
+    asyncio.run(scenario())
