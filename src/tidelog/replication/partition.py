@@ -92,6 +92,7 @@ class Partition:
         "log",
         "offline",
         "replicas",
+        "synced_offset",
         "topic_id",
         "topic_partition",
     )
@@ -129,6 +130,8 @@ class Partition:
         """Whether the partition was closed because its log directory has failed."""
         self.flushing = False
         """Whether the log is being synced before the high watermark may follow its end."""
+        self.synced_offset = 0
+        """Meanwhile, up to where it was synced when that began."""
         self._context = context
         self._loop = loop
         self._only_replica = False
@@ -284,7 +287,7 @@ class Partition:
         """
         log = self.log
         files = log.files
-        end_offset = files.recovery_point if self.flushing else files.log_end_offset
+        end_offset = self._safe_offset if self.flushing else files.log_end_offset
         if not self._only_replica:
             if len(self.isr) < self._required_in_sync:
                 return False
@@ -578,7 +581,16 @@ class Partition:
 
     def is_synced(self, offset: int) -> bool:
         """Whether all before ``offset`` is as durable as the topic wants it."""
-        return not self.flushing or self.log.files.recovery_point >= offset
+        return not self.flushing or self._safe_offset >= offset
+
+    @property
+    def _safe_offset(self) -> int:
+        """Up to where the log is synced as far as anybody may know while a sync is under way.
+
+        The thread that syncs moves the recovery point before the loop hears of it: an answer that went by
+        that alone would come before its records can be read. The log may have been cut, or be another one.
+        """
+        return min(self.synced_offset, self.log.files.recovery_point)
 
     def synced(self) -> None:
         """A sync has ended: what waited for it may go on."""

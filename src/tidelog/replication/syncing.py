@@ -1,8 +1,9 @@
 """Syncing a partition's log before its high watermark moves on: topics with ``flush.messages``.
 
 The sync runs in a thread. What is appended meanwhile waits for the next one, which covers all of it (a group
-commit). While one is under way ``Partition.flushing`` is set, and nothing behind the log's recovery point is
-committed or acknowledged, so that nobody reads or gets acknowledged what a power failure may take back.
+commit). While one is under way ``Partition.flushing`` is set, and nothing behind the recovery point that the
+log had when it began (``Partition.synced_offset``) is committed or acknowledged, so that nobody reads or gets
+acknowledged what a power failure may take back, and what is acknowledged can be read.
 
 Owned by ``replication/partition``.
 """
@@ -28,6 +29,7 @@ class SyncedPartition(Protocol):
     topic_partition: TopicPartition
     log: Log
     flushing: bool
+    synced_offset: int
     closed: bool
 
     def synced(self) -> None:
@@ -59,6 +61,7 @@ class LogSync:
             return
         partition.flushing = True
         log = partition.log
+        partition.synced_offset = log.files.recovery_point
         end_offset = log.log_end_offset
         flush = self._loop.run_in_executor(None, log.files.flush_up_to, end_offset)
         flush.add_done_callback(partial(self._done, log, end_offset))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
+from tests.waiting import wait_until
 
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid
@@ -104,6 +105,21 @@ def test_the_high_watermark_waits_for_the_sync_which_is_made_in_a_thread(tmp_pat
         assert not scene.partition.flushing
         assert scene.partition.is_synced(2)
         assert scene.disk.syncs_in_threads == scene.disk.syncs > 0
+
+    run(tmp_path, test)
+
+
+def test_nothing_passes_for_synced_that_cannot_be_read_yet(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        scene.append(b"a")
+        # The thread has synced, and the loop has not heard of it.
+        wait_until(lambda: scene.log.files.recovery_point == 1)
+        assert scene.partition.flushing
+        assert not scene.partition.is_synced(1)
+        scene.apply()
+        assert scene.log.high_watermark == 0
+        await until(lambda: scene.partition.is_synced(1))
+        assert scene.log.high_watermark == 1
 
     run(tmp_path, test)
 
