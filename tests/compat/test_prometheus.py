@@ -1,4 +1,4 @@
-"""Debian's Prometheus scrapes three brokers under load and through a fault.
+"""Debian's Prometheus scrapes three brokers under load and through a fault, and what shows pipelines.
 
 Every query of the dashboards that come with Tidelog has an answer, the alerts are rules that Prometheus
 takes, and they fire when a broker dies and clear when it is back.
@@ -13,6 +13,8 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from tidelog.client.admin.admin import Admin
 from tidelog.client.resources import NewTopic
 from tidelog.metrics import dashboards
 from tidelog.metrics.alerts import ALERTS, rules
+from tidelog.pipelines.framework.query_figures import QueryFigures
+from tidelog.pipelines.metrics_export import MetricsExport
 
 BROKERS = (1, 2, 3)
 WAIT_S = 120.0
@@ -51,6 +55,7 @@ class Prometheus:
 
     def __init__(self, programs: Path, directory: Path, targets: list[str]) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
+        self._targets = targets
         self.promtool = programs / "promtool"
         directory.mkdir()
         soon = tuple(alert._replace(for_s=1) for alert in ALERTS)
@@ -84,7 +89,7 @@ class Prometheus:
 
     def is_up(self) -> bool:
         try:
-            return len(self.query("up == 1")) == len(BROKERS)
+            return len(self.query("up == 1")) == len(self._targets)
         except OSError:
             return False
 
@@ -199,3 +204,34 @@ def test_alerts_fire_when_a_broker_dies_and_clear_when_it_is_back(
     wait(lambda: prometheus.firing() >= FIRES, "alerts fire")
     cluster.brokers[3].start()
     wait(lambda: not prometheus.firing() & FIRES, "alerts clear")
+
+
+def test_pipelines_are_shown_and_their_alerts_fire(tmp_path: Path) -> None:
+    with available():
+        programs = toolchain.prometheus()
+    now_s = time.time()
+    rates = {"input_rate": 10.0, "processed_rate": 20.0, "batch_s": 0.5, "phases_s": {"addBatch": 0.4}}
+    whole = QueryFigures("earnings", True, batches=1, rows=10, batch_at_s=now_s, watermark_s=now_s, **rates)
+    with MetricsExport(("127.0.0.1", 0), None, {}) as export:
+        prometheus = Prometheus(programs, tmp_path / "prometheus", [f"127.0.0.1:{export.port}"])
+
+        def show(second: int, *, up: bool = True) -> None:
+            """As if every second a batch had ended, with more left to read and one more dead letter."""
+            counted = replace(whole, up=up, batches=second, rows=10 * second, behind=second, late=second)
+            export.update([counted], {"earnings": 2000 + second}, {"earnings": second})
+
+        seconds = count(1)
+        try:
+            wait(lambda: show(next(seconds)) or prometheus.is_up(), "pipelines are scraped")
+            for query in dashboards.PIPELINES.queries:
+                wait(
+                    lambda query=query: show(next(seconds)) or prometheus.query(query),  # type: ignore[misc]
+                    f"there is data for {query}",
+                )
+            expected = {"PipelineFallsBehind", "PipelineDeadLetters"}
+            wait(lambda: show(next(seconds)) or prometheus.firing() >= expected, "it falls behind")
+            assert "PipelineDown" not in prometheus.firing()
+            wait(lambda: show(next(seconds), up=False) or "PipelineDown" in prometheus.firing(), "it is down")
+            wait(lambda: show(next(seconds)) or "PipelineDown" not in prometheus.firing(), "it is up again")
+        finally:
+            prometheus.close()

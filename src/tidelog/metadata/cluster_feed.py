@@ -19,7 +19,7 @@ from tidelog.clock import Clock
 from tidelog.errors import StorageError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.metadata import znode_requests, znodes
-from tidelog.metadata.feed import ImageDelta, Subscriber, load_configs, refresh, tell
+from tidelog.metadata.feed import ImageDelta, Subscriber, load_configs, refresh, tell, tell_in_turns
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.network_options import SECURITY_PROTOCOLS
@@ -53,6 +53,7 @@ class ClusterFeed:
         self._stops: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
+        self._telling = asyncio.Lock()
         self._last_notice = ""
         self._last_token_notice = ""
         self._seen_ms: dict[str, dict[str, float]] = {}
@@ -258,7 +259,9 @@ class ClusterFeed:
     async def _reread(self, path: str) -> None:
         delta = await refresh(self._store, self.image, [Change(ChangeKind.CHANGED, path)])
         if delta:
-            tell(self._subscribers, delta)
+            # A change of configs may concern every topic; the next one is told when that is done.
+            async with self._telling:
+                await tell_in_turns(self._subscribers, delta)
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_logged(work))

@@ -132,15 +132,16 @@ class MetadataFeed:
                 changes, self._queued = self._queued, []
                 delta = await refresh(self._store, self.image, changes)
                 if delta:
-                    await self._tell(delta)
+                    await tell_in_turns(self._subscribers, delta)
         finally:
             self._task = None
 
-    async def _tell(self, delta: ImageDelta) -> None:
-        """Tell all subscribers; requests are served between the steps of those who take long."""
-        for subscriber in tuple(self._subscribers):
-            for _ in steps_of(subscriber, delta):
-                await asyncio.sleep(0)
+
+async def tell_in_turns(subscribers: Iterable[Subscriber], delta: ImageDelta) -> None:
+    """Tell all subscribers; requests are served between the steps of those who take long."""
+    for subscriber in tuple(subscribers):
+        for _ in steps_of(subscriber, delta):
+            await asyncio.sleep(0)
 
 
 def tell(subscribers: Iterable[Subscriber], delta: ImageDelta) -> None:

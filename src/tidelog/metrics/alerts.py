@@ -129,6 +129,28 @@ ALERTS = (
         "critical",
         "{{ $labels.instance }} has no session with ZooKeeper",
     ),
+    Alert(
+        "PipelineDown",
+        "tidelog_pipeline_up == 0",
+        60,
+        "critical",
+        "The query of {{ $labels.pipeline }} at {{ $labels.instance }} does not run",
+    ),
+    Alert(
+        "PipelineFallsBehind",
+        "tidelog_pipeline_lag > 1000 and deriv(tidelog_pipeline_lag[10m]) > 0",
+        600,
+        "warning",
+        "{{ $labels.pipeline }} has {{ $value }} records still to read, and they become more",
+    ),
+    Alert(
+        "PipelineDeadLetters",
+        "delta(tidelog_pipeline_dead_letters[10m]) > 0",
+        0,
+        "warning",
+        "{{ $labels.pipeline }} could not make sense of {{ $value | humanize }} events: they are in topic "
+        "ml_dead_letters, with the reason",
+    ),
 )
 
 

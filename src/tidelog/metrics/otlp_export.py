@@ -14,15 +14,21 @@ protobuf and a registry of its own, each figure twice and a thread that collects
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import ConfigError
 from tidelog.metrics.otlp_page import POINTS_OF_A_REQUEST, OtlpPage
 from tidelog.metrics.page import Page
 from tidelog.version import __version__
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +105,11 @@ class OtlpExport:
         logger.info("Metrics are sent to %s every %g s", self._endpoint, self._interval_s)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    async def finish(self) -> None:
+        """Send the figures as they are at last, however long ago the last ones went, and then no more."""
+        await self.close()
+        self._tell((await self._attempt()).failure)
+
     async def close(self) -> None:
         """Send no more; a request that is under way is left to itself."""
         if self._task is not None:
@@ -108,15 +119,17 @@ class OtlpExport:
     async def _run(self) -> None:
         while True:
             began_s = time.monotonic()
-            outcome = Outcome("")
-            try:
-                outcome = await self._export()
-            except Exception as error:
-                logger.debug("Metrics could not be collected", exc_info=True)
-                outcome = Outcome(f"they could not be collected: {error!r}")
+            outcome = await self._attempt()
             self._tell(outcome.failure)
             rest_s = self._interval_s - (time.monotonic() - began_s)
             await asyncio.sleep(max(rest_s, outcome.pause_s, 0.05))
+
+    async def _attempt(self) -> Outcome:
+        try:
+            return await self._export()
+        except Exception as error:
+            logger.debug("Metrics could not be collected", exc_info=True)
+            return Outcome(f"they could not be collected: {error!r}")
 
     async def _export(self) -> Outcome:
         """Send everything once; ends at the first request that is not taken."""
@@ -160,14 +173,23 @@ class OtlpExport:
 
 
 def post(endpoint: Endpoint, headers: Mapping[str, str], message: bytes, timeout_s: float) -> Outcome:
-    """Post a message and wait for the answer: to be called in a thread."""
+    """Post a message and wait for the answer: to be called in a thread.
+
+    ``timeout_s`` is for the connection, and once more for all that follows: a collector that answers byte by
+    byte holds up nobody for longer.
+    """
     # Loaded by those that send metrics.
     import gzip
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     kind = HTTPSConnection if endpoint.is_secure else HTTPConnection
     connection = kind(endpoint.host, endpoint.port, timeout=timeout_s)
+    late: list[str] = []
+    timer = threading.Timer(timeout_s, _hang_up, (connection, late))
+    timer.daemon = True
     try:
+        connection.connect()
+        timer.start()
         connection.request(
             "POST",
             endpoint.path,
@@ -182,12 +204,25 @@ def post(endpoint: Endpoint, headers: Mapping[str, str], message: bytes, timeout
         answer = connection.getresponse()
         answer.read(_ANSWER_BYTES)
     except (OSError, HTTPException) as error:
-        return Outcome(str(error) or type(error).__name__)
+        return Outcome("".join(late) or str(error) or type(error).__name__)
     finally:
+        timer.cancel()
         connection.close()
+    if late:
+        # Python takes what had come by then for the whole.
+        return Outcome(late[0])
     if 200 <= answer.status < 300:
         return Outcome("")
     return Outcome(f"it answers {answer.status} {answer.reason}", _pause_s(answer.getheader("Retry-After")))
+
+
+def _hang_up(connection: HTTPConnection, late: list[str]) -> None:
+    """End what waits for an answer, with the reason in ``late``."""
+    late.append("it took too long to answer")
+    sock = connection.sock
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 def _pause_s(retry_after: str | None) -> float:

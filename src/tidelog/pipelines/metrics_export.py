@@ -91,7 +91,7 @@ class MetricsExport:
         self._ready.set_result(port)
         await self._stop.wait()
         if export is not None:
-            await export.close()
+            await export.finish()
         await server.close()
 
     def _answer(self, request: HttpRequest) -> HttpAnswer:

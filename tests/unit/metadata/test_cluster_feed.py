@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
@@ -285,5 +285,31 @@ def test_very_many_partitions_are_taken_over_in_several_turns() -> None:
         assert turns == 7
         assert delta.topics == {"a", "b"}
         assert [topics for topics in heard if topics] == [{"a"}, {"b"}]
+
+    run(test)
+
+
+def test_a_change_of_configs_is_told_in_steps_and_the_next_one_after_it() -> None:
+    async def test(scene: Scene) -> None:
+        steps: list[str] = []
+        served: list[int] = []
+
+        def slow(delta: ImageDelta) -> Iterator[None]:
+            (topic,) = delta.topic_configs
+            for _ in range(5):
+                steps.append(topic)
+                asyncio.get_running_loop().call_soon(served.append, len(steps))
+                yield
+
+        scene.feed.subscribe(slow)
+        for topic in ("a", "b"):
+            await put(
+                scene.store, znodes.topic_config_path(topic), znodes.encode_config({"retention.ms": "1"})
+            )
+        await asyncio.gather(scene.feed.announce("topics/a"), scene.feed.announce("topics/b"))
+        first, second = sorted({"a", "b"}, key=steps.index)
+        assert steps == [first] * 5 + [second] * 5
+        # Whoever asked was served after the step in which it did.
+        assert served == list(range(1, 11))
 
     run(test)

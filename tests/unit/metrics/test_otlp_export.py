@@ -144,6 +144,37 @@ def test_the_loop_goes_on_while_a_collector_is_silent() -> None:
     asyncio.run(body())
 
 
+def test_a_collector_that_answers_byte_by_byte_is_left_when_its_time_is_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body() -> None:
+        gone = asyncio.Event()
+
+        async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+            try:
+                while not reader.at_eof():
+                    writer.write(b"x")
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+            except OSError:
+                pass
+            gone.set()
+            writer.close()
+
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        export = OtlpExport(otlp_target(config(port, tidelog_otlp_timeout_ms="300")), figures(1), about)
+        async with asyncio.timeout(60):
+            await export.finish()
+            await gone.wait()
+        assert (export.counts.sent, export.counts.failed) == (0, 1)
+        server.close()
+
+    asyncio.run(body())
+    assert "it took too long to answer" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -135,3 +135,15 @@ def test_a_collector_gets_the_same() -> None:
         assert ("tidelog_pipeline_input_rows_total", 300) in collector.points()
     finally:
         collector.close()
+
+
+def test_the_last_figures_are_sent_however_short_the_run() -> None:
+    collector = Collector()
+    an_hour = Target(endpoint_of(f"http://127.0.0.1:{collector.port}"), {}, 3600.0, 60.0)
+    try:
+        with MetricsExport(None, an_hour, {}) as export:
+            wait_until(lambda: collector.requests, "the first figures")
+            export.update([FIGURES], {}, {})
+        assert ("tidelog_pipeline_input_rows_total", 300) in collector.points()
+    finally:
+        collector.close()

@@ -65,6 +65,8 @@ def run(
             remark("stopping after the running micro-batch; once more stops at once")
             runner.stop(hurry=lambda: stops.count > 1)
         view.show(runner.progress(), lags.last_look())
+        if export is not None:
+            export.update(runner.figures(), lags.latest, lags.letters)
     batches = sum(each.batches for each in view.last)
     rows = sum(each.rows_in for each in view.last)
     remark(f"stopped after {counted(rows, 'row')} in {counted(batches, 'batch')}")
