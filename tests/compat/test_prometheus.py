@@ -14,7 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,32 +206,51 @@ def test_alerts_fire_when_a_broker_dies_and_clear_when_it_is_back(
     wait(lambda: not prometheus.firing() & FIRES, "alerts clear")
 
 
+class Pipeline:
+    """Figures as if a batch ended with every look, with more left to read and one more dead letter."""
+
+    def __init__(self, export: MetricsExport) -> None:
+        now_s = time.time()
+        self._export = export
+        self._looks = 0
+        self._whole = QueryFigures(
+            "earnings",
+            True,
+            input_rate=10.0,
+            processed_rate=20.0,
+            batch_s=0.5,
+            phases_s={"addBatch": 0.4},
+            batch_at_s=now_s,
+            watermark_s=now_s,
+        )
+        self.up = True
+
+    def wait(self, condition: Callable[[], Any], what: str) -> None:
+        def look() -> Any:
+            self._looks = looks = self._looks + 1
+            shown = replace(self._whole, up=self.up, batches=looks, rows=10 * looks, behind=looks, late=looks)
+            self._export.update([shown], {"earnings": 2000 + looks}, {"earnings": looks})
+            return condition()
+
+        wait(look, what)
+
+
 def test_pipelines_are_shown_and_their_alerts_fire(tmp_path: Path) -> None:
     with available():
         programs = toolchain.prometheus()
-    now_s = time.time()
-    rates = {"input_rate": 10.0, "processed_rate": 20.0, "batch_s": 0.5, "phases_s": {"addBatch": 0.4}}
-    whole = QueryFigures("earnings", True, batches=1, rows=10, batch_at_s=now_s, watermark_s=now_s, **rates)
     with MetricsExport(("127.0.0.1", 0), None, {}) as export:
+        pipeline = Pipeline(export)
         prometheus = Prometheus(programs, tmp_path / "prometheus", [f"127.0.0.1:{export.port}"])
-
-        def show(second: int, *, up: bool = True) -> None:
-            """As if every second a batch had ended, with more left to read and one more dead letter."""
-            counted = replace(whole, up=up, batches=second, rows=10 * second, behind=second, late=second)
-            export.update([counted], {"earnings": 2000 + second}, {"earnings": second})
-
-        seconds = count(1)
         try:
-            wait(lambda: show(next(seconds)) or prometheus.is_up(), "pipelines are scraped")
+            pipeline.wait(prometheus.is_up, "pipelines are scraped")
             for query in dashboards.PIPELINES.queries:
-                wait(
-                    lambda query=query: show(next(seconds)) or prometheus.query(query),  # type: ignore[misc]
-                    f"there is data for {query}",
-                )
+                pipeline.wait(partial(prometheus.query, query), f"there is data for {query}")
             expected = {"PipelineFallsBehind", "PipelineDeadLetters"}
-            wait(lambda: show(next(seconds)) or prometheus.firing() >= expected, "it falls behind")
+            pipeline.wait(lambda: prometheus.firing() >= expected, "it falls behind")
             assert "PipelineDown" not in prometheus.firing()
-            wait(lambda: show(next(seconds), up=False) or "PipelineDown" in prometheus.firing(), "it is down")
-            wait(lambda: show(next(seconds)) or "PipelineDown" not in prometheus.firing(), "it is up again")
+            pipeline.up = False
+            pipeline.wait(lambda: "PipelineDown" in prometheus.firing(), "it is down")
+            pipeline.up = True
+            pipeline.wait(lambda: "PipelineDown" not in prometheus.firing(), "it is up again")
         finally:
             prometheus.close()

@@ -192,8 +192,9 @@ class TlsHandshakes:
         if not self._said:
             self._said = True
             self._owner.logger.warning(
-                "This Python's OpenSSL cannot be kept from handling requests for new keys without end: "
-                "where clients are not to be trusted, set ssl.enabled.protocols=TLSv1.2"
+                "This Python's OpenSSL cannot be kept from handling requests for new keys or renegotiations "
+                "without end: where clients are not to be trusted, use a Python that is linked with the "
+                "system's OpenSSL"
             )
 
     def listens_to(self, ip: str) -> bool:
@@ -471,7 +472,7 @@ class _Handshake:
         except (NoRuleAppliesError, ValueError) as error:
             self.give_up(str(error))
             return
-        if not come_back_after_each_record(tls) and tls.version() == "TLSv1.3":
+        if not come_back_after_each_record(tls):
             self._all.cannot_come_back()
         self._end()
         session = Session(
