@@ -104,3 +104,11 @@ def test_an_unreachable_broker_is_one_sentence(tmp_path: Path) -> None:
     tidelog = CommandLine("127.0.0.1:1")
     refusal = tidelog.refusal("pipeline", "status", "earnings", "--command-config", str(patience))
     assert "cannot reach 127.0.0.1:1" in refusal
+
+
+@pytest.mark.parametrize("command", ["run", "status", "backfill"])
+def test_an_object_store_is_refused_as_a_directory(tidelog: CommandLine, command: str) -> None:
+    extra = ("--from", "2026-11-01", "--to", "2026-11-02") if command == "backfill" else ()
+    done = tidelog("pipeline", command, "collect", "--directory", "s3://bucket/state", *extra)
+    assert done.returncode == 2
+    assert "a directory that the driver and all executors see under the same path" in done.stderr

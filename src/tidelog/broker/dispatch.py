@@ -76,6 +76,40 @@ _ABOUT_THE_CLUSTER = frozenset(
     }
 )
 
+_USUAL = _BETWEEN_BROKERS | set(
+    map(
+        int,
+        (
+            ApiKey.METADATA,
+            ApiKey.API_VERSIONS,
+            ApiKey.LIST_OFFSETS,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            ApiKey.FIND_COORDINATOR,
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.JOIN_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.HEARTBEAT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ApiKey.LIST_GROUPS,
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.INIT_PRODUCER_ID,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.TXN_OFFSET_COMMIT,
+            ApiKey.END_TXN,
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.CREATE_TOPICS,
+            ApiKey.DELETE_TOPICS,
+            ApiKey.DESCRIBE_CONFIGS,
+            ApiKey.DESCRIBE_CLUSTER,
+        ),
+    )
+)
+"""What clients send in their daily work. What only some ever ask for is loaded when the first does."""
+
 _HEADER = Struct(">hhih")
 # Even if it is made of the smallest things that there are, this much can be read at once.
 _LARGE_FRAME_BYTES = 16 * 1024
@@ -209,12 +243,12 @@ class Dispatcher:
             self.measure_requests()
 
     async def warm_up(self) -> None:
-        """Load the handlers that have not been needed yet, so that no first request pays for it.
+        """Load the usual handlers that have not been needed yet, so that no first request pays for it.
 
         One after the other in a thread: requests that come in between are served in between.
         """
         for key in self._services.served:
-            if key not in (ApiKey.PRODUCE, ApiKey.FETCH) and key not in self._routes:
+            if key in _USUAL and key not in self._routes:
                 await asyncio.to_thread(handler_of, API_TABLE[key])
                 self._route(key)
 
@@ -236,18 +270,17 @@ class Dispatcher:
             # Some clients give a topic up for which they are told once that it does not exist; all of them
             # ask another broker where one is not there yet.
             raise WireError(f"it sent {api.name} before the controller has told this broker what there is")
+        if key not in _USUAL and key not in self._routes:
+            context = RequestContext(connection, version, correlation_id, client_id)
+            return self._take_apart(header, context, connection.keep(frame), pos)
         route = self._route(key)
         if not api.accepts(version):
             # A client from the future learns which versions there are, in the one that everybody reads.
             header = header._replace(api_version=0)
             return self._encode(route, header, route.refuse(None, KafkaError(ErrorCode.UNSUPPORTED_VERSION)))
         context = RequestContext(connection, version, correlation_id, client_id)
-        promise: PromisedAnswer
         if len(frame) > _LARGE_FRAME_BYTES:
-            promise = Promise()
-            work = self._take_large(route, header, context, connection.keep(frame), pos, promise)
-            self._start(work, header, context)
-            return promise
+            return self._take_apart(header, context, connection.keep(frame), pos)
         request, _ = decode(api.request, version, frame, pos)
         response = self._ask(route, header, context, request)
         if isinstance(response, Generator):
@@ -259,8 +292,16 @@ class Dispatcher:
             return self._encode_around(route, header, response)
         if isinstance(response, Promise):
             return self._promise(route, header, context, request, response)
-        promise = Promise()
+        promise: PromisedAnswer = Promise()
         self._start(self._finish(route, header, context, request, response, promise), header, context)
+        return promise
+
+    def _take_apart(
+        self, header: RequestHeader, context: RequestContext, frame: KeptFrame, pos: int
+    ) -> PromisedAnswer:
+        """Answer a request that is too long to be read at once, or whose handler has yet to be loaded."""
+        promise: PromisedAnswer = Promise()
+        self._start(self._take_slowly(header, context, frame, pos, promise), header, context)
         return promise
 
     def _ask(
@@ -361,18 +402,19 @@ class Dispatcher:
         # Clients' requests may wait for what brokers bring, and must not keep them waiting.
         return contextlib.nullcontext() if header.api_key in _BETWEEN_BROKERS else self._slots
 
-    async def _take_large(
+    async def _take_slowly(
         self,
-        route: Route,
         header: RequestHeader,
         context: RequestContext,
         frame: KeptFrame,
         pos: int,
         promise: PromisedAnswer,
     ) -> None:
-        """Read a request that is too long to be read at once, and answer it."""
         try:
             async with self._slot(header):
+                if header.api_key not in self._routes:
+                    await asyncio.to_thread(handler_of, API_TABLE[ApiKey(header.api_key)])
+                route = self._route(header.api_key)
                 reading = decode_in_slices(route.api.request, header.api_version, frame.view, pos)
                 request, _ = await self._lane.run(reading)
         except WireError as error:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from functools import partial
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
@@ -70,12 +71,12 @@ class ClusterFeed:
         await load_configs(store, feed.image)
         feed._configs_of = dict.fromkeys(await feed._configured(), ZERO_UUID)
         feed._stops.append(
-            store.watch_children(znodes.CONFIG_CHANGES, lambda: feed._soon(feed._read_notices()))
+            store.watch_children(znodes.CONFIG_CHANGES, lambda: feed._soon(feed._read_notices))
         )
+        feed._stops.append(store.watch_children(TOKEN_CHANGES, lambda: feed._soon(feed._read_token_notices)))
         feed._stops.append(
-            store.watch_children(TOKEN_CHANGES, lambda: feed._soon(feed._read_token_notices()))
+            store.watch_node(znodes.FEATURE, lambda: feed._soon(partial(feed._reread, znodes.FEATURE)))
         )
-        feed._stops.append(store.watch_node(znodes.FEATURE, lambda: feed._soon(feed._reread(znodes.FEATURE))))
         return feed
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -263,15 +264,15 @@ class ClusterFeed:
             async with self._telling:
                 await tell_in_turns(self._subscribers, delta)
 
-    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+    def _soon(self, work: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.get_running_loop().create_task(_logged(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Callable[[], Awaitable[None]]) -> None:
     try:
-        await work
+        await work()
     except StoreError as error:
         # The watch is set again, and fires again, when ZooKeeper is back.
         logger.info("Configs are not read now: %s", error)

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import cramjam
 import lz4.frame
 
 from tidelog.records.batch import Buffer
@@ -25,6 +24,7 @@ from tidelog.records.compression import (
     compress,
     lz4_strength,
 )
+from tidelog.records.snappy_library import cramjam
 
 if sys.version_info >= (3, 14) and not TYPE_CHECKING:
     from compression import zstd
@@ -117,7 +117,7 @@ def _snappy(_level: int | None) -> _Compressor:
     held = bytearray()
 
     def block(data: Buffer) -> bytes:
-        compressed = bytes(cramjam.snappy.compress_raw(data))
+        compressed = bytes(cramjam().snappy.compress_raw(data))
         return SNAPPY_BLOCK_LENGTH.pack(len(compressed)) + compressed
 
     def write(piece: Buffer) -> bytes:

@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import cramjam
 import lz4.frame
 
 from tidelog.errors import CorruptRecordError
@@ -30,6 +29,7 @@ from tidelog.records.compression import (
     XERIAL_MAGIC,
     Codec,
 )
+from tidelog.records.snappy_library import cramjam
 
 if sys.version_info >= (3, 14) and not TYPE_CHECKING:
     from compression import zstd
@@ -43,8 +43,10 @@ _ZSTD_WINDOW: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_ma
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
 
-BROKEN: Final = (zlib.error, zstd.ZstdError, cramjam.DecompressionError, RuntimeError, EOFError, struct.error)
-"""What the decoders raise for bytes that they cannot read."""
+
+def _broken() -> tuple[type[Exception], ...]:
+    """What the decoders raise for bytes that they cannot read; asked for when something was raised."""
+    return (zlib.error, zstd.ZstdError, cramjam().DecompressionError, RuntimeError, EOFError, struct.error)
 
 
 class BodyTooLargeError(CorruptRecordError):
@@ -71,7 +73,7 @@ class BodyStream:
         """How large the next piece is at least, where it cannot be had in smaller ones; else 0."""
         try:
             return 0 if self._claimed is None else self._claimed()
-        except BROKEN:
+        except _broken():
             # Reading it will say what is wrong.
             return 0
 
@@ -85,7 +87,7 @@ class BodyStream:
             raise self._too_large()
         try:
             piece = self._read(min(max_bytes, left + 1))
-        except BROKEN as error:
+        except _broken() as error:
             raise CorruptRecordError(f"{self._codec.label} data cannot be decompressed: {error}") from error
         if piece is None:
             self.finished = True
@@ -210,7 +212,7 @@ def _snappy(payload: memoryview) -> tuple[_Read, Callable[[], int]]:
         if is_over() or (xerial and is_header()):
             return 0
         block = next_block()
-        size: int = cramjam.snappy.decompress_raw_len(block)
+        size: int = cramjam().snappy.decompress_raw_len(block)
         return min(size, len(block) * SNAPPY_MAX_RATIO)
 
     def read(_max_bytes: int) -> bytes | None:
@@ -225,10 +227,10 @@ def _snappy(payload: memoryview) -> tuple[_Read, Callable[[], int]]:
             return b""
         block = next_block()
         at += len(block) + (SNAPPY_BLOCK_LENGTH.size if xerial else 0)
-        size = cramjam.snappy.decompress_raw_len(block)
+        size = cramjam().snappy.decompress_raw_len(block)
         if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
             raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
-        return bytes(cramjam.snappy.decompress_raw(block, size))
+        return bytes(cramjam().snappy.decompress_raw(block, size))
 
     return read, claimed
 

@@ -23,11 +23,11 @@ import zlib
 from collections.abc import Callable
 from typing import Final, cast
 
-import cramjam
 import lz4.frame
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import Buffer
+from tidelog.records.snappy_library import cramjam
 
 
 class DecompressedTooLargeError(CorruptRecordError):
@@ -99,7 +99,7 @@ def decompress(codec: Codec, data: Buffer, max_size: int | None = None) -> bytes
         return bytes(data)
     try:
         return _DECOMPRESSORS[codec](data, max_size)
-    except (zlib.error, cramjam.DecompressionError, RuntimeError, EOFError, struct.error) as error:
+    except (zlib.error, cramjam().DecompressionError, RuntimeError, EOFError, struct.error) as error:
         raise CorruptRecordError(f"{codec.label} data cannot be decompressed: {error}") from error
 
 
@@ -140,7 +140,7 @@ def _snappy(data: Buffer, _level: int | None) -> bytes:
     view = memoryview(data)
     parts: list[bytes] = [XERIAL_HEADER]
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        block = bytes(cramjam().snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
         parts.append(SNAPPY_BLOCK_LENGTH.pack(len(block)))
         parts.append(block)
     return b"".join(parts)
@@ -172,12 +172,12 @@ def _unsnappy(data: Buffer, max_size: int | None) -> bytes:
 
 
 def _unsnappy_block(block: memoryview, max_size: int | None) -> bytes:
-    size = cramjam.snappy.decompress_raw_len(block)
+    size = cramjam().snappy.decompress_raw_len(block)
     if max_size is not None and size > max_size:
         raise _too_large(Codec.SNAPPY, max_size)
     if not len(block) or size > len(block) * SNAPPY_MAX_RATIO:
         raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to hold {size}")
-    return bytes(cramjam.snappy.decompress_raw(block, size))
+    return bytes(cramjam().snappy.decompress_raw(block, size))
 
 
 def lz4_strength(level: int | None) -> int:
@@ -211,16 +211,16 @@ def _unlz4(data: Buffer, max_size: int | None) -> bytes:
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:
-    return bytes(cramjam.zstd.compress(data, LEVELS[Codec.ZSTD][2] if level is None else level))
+    return bytes(cramjam().zstd.compress(data, LEVELS[Codec.ZSTD][2] if level is None else level))
 
 
 def _unzstd(data: Buffer, max_size: int | None) -> bytes:
     if max_size is None or _zstd_size_bound(memoryview(data)) <= max_size:
-        return bytes(cramjam.zstd.decompress(data))
+        return bytes(cramjam().zstd.decompress(data))
     output = bytearray(max_size)
     try:
-        size = cramjam.zstd.decompress_into(data, output)
-    except cramjam.DecompressionError as error:
+        size = cramjam().zstd.decompress_into(data, output)
+    except cramjam().DecompressionError as error:
         # The bound above is a ceiling, so data within the limit may come here; what then still fails
         # is either broken or does not fit, and the library's text says which.
         kind = DecompressedTooLargeError if "whole buffer" in str(error) else CorruptRecordError

@@ -27,6 +27,8 @@ app = typer.Typer()
 DEFAULT_DIRECTORY = Path("tidelog-pipelines")
 ALL = "all"
 _TRIGGER = re.compile(r"\s*\d+\s*(milliseconds?|seconds?|minutes?|hours?)\s*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Of a path one of the slashes is gone."""
 _EXTRA = ("pyspark", "pyarrow", "phonenumbers")
 _INSTALL = 'pipelines run on Spark, which is not installed: pip install "tidelog[spark]"'
 
@@ -274,6 +276,12 @@ def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
     """What the command line says, with the client's options out of the file."""
     from tidelog.pipelines.pipeline import PipelineSettings
 
+    directory = settings.get("directory")
+    if _URL.match(str(directory)):
+        raise WrongUsage(
+            f"--directory {directory}: an object store keeps no such files; give a directory that the driver "
+            "and all executors see under the same path, of NFS for example"
+        )
     options = client_options(connection)
     servers = str(options.pop("bootstrap.servers"))
     del options["client.id"]
