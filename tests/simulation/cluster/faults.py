@@ -85,12 +85,18 @@ class Faults:
 
     @property
     def weak(self) -> int | None:
-        """The machine that has lost what others must keep for it, until it is out of all in-sync replicas."""
+        """The machine that has lost what others must keep for it, until nobody can count on it.
+
+        That is when it is out of all in-sync replicas and its session is over: until then a leader that has
+        not heard of its end may add it to them, as in Kafka.
+        """
         if self._weak is not None and not self._counts_on(self._weak):
             self._weak = None
         return self._weak
 
     def _counts_on(self, broker_id: int) -> bool:
+        if self.world.ensemble.tree.find(znodes.broker_path(broker_id)) is not None:
+            return True
         states = [self.world.state(name) for name in self._kept()]
         return any(state is not None and broker_id in state.isr for state in states)
 
