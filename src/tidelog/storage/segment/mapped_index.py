@@ -41,8 +41,10 @@ class MappedIndex:
         "_map",
         "_name",
         "_reserved",
+        "_synced_changes",
         "_writable",
         "base_offset",
+        "changes",
         "directory",
         "entries",
         "max_bytes",
@@ -58,6 +60,10 @@ class MappedIndex:
         self._map: mmap.mmap | None = None
         self._writable = False
         self._reserved = 0
+        self.changes = 0
+        """Counts what was done to the file, each time after it was done: a thread may be syncing."""
+        # Nobody knows whether what it held when it was opened is on the disk.
+        self._synced_changes = -1
         self.entries = self._count_entries()
 
     @property
@@ -145,6 +151,7 @@ class MappedIndex:
                 self._disk.write_all(fd, memoryview(_ZEROS)[:step], self._reserved)
                 self._reserved += step
         finally:
+            self.changes += 1
             self._disk.close(fd)
 
     @property
@@ -166,6 +173,14 @@ class MappedIndex:
         self.close()
         if self.path.stat().st_size != self.size_bytes:
             self._disk.truncate(self.path, self.size_bytes)
+            self.changes += 1
+
+    def sync(self) -> None:
+        """Bring the file to the disk if it has changed since that was done; may run in a thread."""
+        changes = self.changes
+        if changes != self._synced_changes:
+            self._disk.sync_path(self.path)
+            self._synced_changes = changes
 
     def _unmap(self) -> None:
         if self._map is not None:

@@ -78,6 +78,7 @@ class OffsetIndex(MappedIndex):
             raise CorruptIndexError(f"{self.path} ends at {self.last_offset}, so {offset} cannot follow")
         _pack_entry(self._mapped(), entries * 8, offset - self.base_offset, position)
         self.entries = entries + 1
+        self.changes += 1
         self.last_offset = offset
         self.last_position = position
 

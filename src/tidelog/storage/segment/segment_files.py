@@ -165,10 +165,17 @@ class SegmentFiles:
             self.disk.ftruncate(fd, size)
 
     def sync_indexes(self) -> None:
-        """Bring the indexes to the disk; may run in a thread."""
-        for suffix in SEGMENT_SUFFIXES[1:]:
+        """Bring the indexes to the disk where they have changed; may run in a thread."""
+        for suffix, index in (
+            (OFFSET_INDEX_SUFFIX, self.offset_index),
+            (TIME_INDEX_SUFFIX, self.time_index),
+            (TXN_INDEX_SUFFIX, None),
+        ):
             try:
-                self.disk.sync_path(self.path(suffix))
+                if index is not None:
+                    index.sync()
+                else:
+                    self.disk.sync_path(self.path(suffix))
             except FileNotFoundError:
                 # No transaction was aborted here, or the segment has just been renamed for deletion.
                 continue

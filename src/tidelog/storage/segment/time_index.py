@@ -80,6 +80,7 @@ class TimeIndex(MappedIndex):
             raise CorruptIndexError(f"{self.path} ends at {self.last.offset}, so {offset} cannot follow")
         _ENTRY.pack_into(self._mapped(), self.entries * 12, timestamp, offset - self.base_offset)
         self.entries += 1
+        self.changes += 1
         self.last = TimestampOffset(timestamp, offset)
 
     def entry(self, slot: int) -> TimestampOffset:

@@ -337,6 +337,35 @@ def test_flushing_moves_the_recovery_point(open_log: OpenLog, disk: FaultyDisk, 
     assert disk.syncs == syncs
 
 
+def test_indexes_are_synced_where_they_have_changed(
+    open_log: OpenLog, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync_path(path: Path) -> None:
+        # A file that is not there is an error here, too.
+        path.stat()
+        synced.append(path.suffix)
+
+    monkeypatch.setattr(disk, "sync_path", sync_path)
+
+    def synced_by_appending(count: int) -> list[str]:
+        synced.clear()
+        for _ in range(count):
+            log.append_as_leader(batch(), 0)
+        log.files.flush()
+        return [suffix for suffix in synced if suffix.endswith("index")]
+
+    log = open_log(index_interval_bytes=10 * len(batch()))
+    # What they held when they were opened nobody has synced, as far as is known.
+    assert synced_by_appending(1) == [".index", ".timeindex"]
+    assert synced_by_appending(1) == []
+    assert ".index" in synced_by_appending(15)
+    assert synced_by_appending(1) == []
+    log.segments[-1].close_indexes()
+    assert synced_by_appending(1) == [".index", ".timeindex"]
+
+
 def test_flush_messages_syncs_inside_the_append(open_log: OpenLog) -> None:
     log = open_log(flush_messages=3)
     for expected in (0, 0, 3, 3, 3, 6):
