@@ -184,7 +184,9 @@ class Machine:
         self.life: BrokerLife | None = None
         self.ends: dict[tuple[bytes, TopicPartition], int] = {}
         """Where its logs ended when its last life did."""
-        self._stopping: list[Partition] = []
+        self.is_stopping = False
+        """Whether its broker is on its way out, and so out of the in-sync replicas."""
+        self._held: dict[Partition, None] = {}
         self.options = {
             **options,
             # On virtual time no step takes any; and who crashes stops no thread.
@@ -198,11 +200,6 @@ class Machine:
     @property
     def is_up(self) -> bool:
         return self.life is not None
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether its broker is on its way out, and so out of the in-sync replicas."""
-        return bool(self._stopping)
 
     @property
     def broker(self) -> Broker | None:
@@ -244,8 +241,7 @@ class Machine:
         if log_dirs is None:
             return
         # One that was stopping may have let go of its partitions already.
-        self._note(self._stopping)
-        self._stopping = []
+        self._note_held()
         self._note_ends(broker)
         for log in log_dirs.all_logs():
             log.files.close_handles()
@@ -254,8 +250,19 @@ class Machine:
 
     def end_of(self, topic_id: bytes, name: TopicPartition) -> int:
         """Where a log ends that its broker does not show any more, or not yet again."""
-        self._note(self._stopping)
+        self._hold()
+        self._note(self._held)
         return self.ends.get((topic_id, name), 0)
+
+    def _hold(self) -> None:
+        """Keep the partitions of a broker that stops; while it does, the controller may give it others."""
+        if self.is_stopping and self.life is not None and hasattr(self.life.broker, "partitions"):
+            self._held |= dict.fromkeys(self.life.broker.partitions)
+
+    def _note_held(self) -> None:
+        self._note(self._held)
+        self._held = {}
+        self.is_stopping = False
 
     def _note_ends(self, broker: Broker) -> None:
         self._note(broker.partitions if hasattr(broker, "partitions") else ())
@@ -268,11 +275,12 @@ class Machine:
         """Shut the broker down as SIGTERM does; gives whether it came to an end in time."""
         life = self.life
         assert life is not None
-        held = self._stopping = list(life.broker.partitions)
+        self.is_stopping = True
         ending = life.begin(life.broker.shut_down())
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s
-        while not ending.done() and loop.time() < until and self.life is life:  # noqa: ASYNC110 (virtual time)
+        while not ending.done() and loop.time() < until and self.life is life:
+            self._hold()
             await asyncio.sleep(0.05)
         if self.life is not life:
             return False
@@ -280,8 +288,7 @@ class Machine:
             self.kill()
             return False
         ending.result()
-        self._note(held)
-        self._stopping = []
+        self._note_held()
         self.life = None
         life.end()
         self.world.network.reset(self.host)
