@@ -222,7 +222,8 @@ def _hang_up(connection: HTTPConnection, late: list[str]) -> None:
     sock = connection.sock
     if sock is not None:
         with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+            # Not what TLS makes of it, which would take the connection away under the thread that reads.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _pause_s(retry_after: str | None) -> float:
