@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.protocol.states import KeeperState
 
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
@@ -181,6 +182,24 @@ def test_a_wrong_password_is_said_on_a_loop_that_hears_of_it_late(ensemble: ZooK
 
     with pytest.raises(ZooKeeperRefusedError, match="refuses the login"):
         asyncio.run(connect())
+
+
+def test_a_wrong_password_is_said_to_who_asks_a_client_that_has_closed_meanwhile(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal comes between the connection and the first question, and the loop has not heard of it."""
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", "guessed"), set_acl=True)
+    ask = KazooClient.exists_async
+
+    def ask_once_closed(client: KazooClient, *args: object, **kwargs: object) -> object:
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while client.client_state != KeeperState.CLOSED and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        return ask(client, *args, **kwargs)
+
+    monkeypatch.setattr(KazooClient, "exists_async", ask_once_closed)
+    with pytest.raises(ZooKeeperRefusedError, match="refuses the login"):
+        asyncio.run(ZooKeeperStore.connect(ensemble.connect, security=security))
 
 
 def test_tls_with_a_certificate_that_owns_the_nodes(ensemble: ZooKeeperEnsemble, keys: Keys) -> None:

@@ -267,10 +267,12 @@ class ZooKeeperStore:
         """Runs in a thread of kazoo's, which must not be held up."""
         session = self._client.client_id[0] if self._client.client_id else 0
         # Asked here and not on the loop: a moment after the refusal kazoo is merely closed.
-        refused = self._client.client_state == KeeperState.AUTH_FAILED
-        self._loop.call_soon_threadsafe(self._take_state, state, session, refused)
+        # Kept here, too: who asks before the loop has heard of it finds the client closed, and must know why.
+        if self._client.client_state == KeeperState.AUTH_FAILED:
+            self._refused = True
+        self._loop.call_soon_threadsafe(self._take_state, state, session)
 
-    def _take_state(self, state: str, session: int, refused: bool) -> None:
+    def _take_state(self, state: str, session: int) -> None:
         if self._closed:
             return
         match state:
@@ -287,9 +289,8 @@ class ZooKeeperStore:
                 self._generation += 1
                 self.expiries += 1
                 told = SessionState.EXPIRED
-                if refused:
+                if self._refused:
                     # There will be no other session: whoever asks is told so.
-                    self._refused = True
                     self._connected.set()
         logger.info("ZooKeeper session 0x%x is %s", self._session, told.value)
         for listener in tuple(self._listeners):
@@ -358,12 +359,14 @@ class ZooKeeperStore:
             raise SessionExpired(path)
         try:
             return await self._answer(ask())
-        except SessionExpiredError:
-            raise SessionExpired(path) from None
-        except KazooClosedError:
+        except KazooClosedError:  # before the next one, of which kazoo makes it a kind
             if self._refused:
                 raise ZooKeeperRefusedError(path) from None
-            raise StoreClosed(path, "the connection to ZooKeeper was closed") from None
+            if self._closed:
+                raise StoreClosed(path, "the connection to ZooKeeper was closed") from None
+            raise SessionExpired(path) from None
+        except SessionExpiredError:
+            raise SessionExpired(path) from None
         except AuthFailedError as error:
             raise ZooKeeperRefusedError(path) from error
         except _LOST:
