@@ -93,7 +93,7 @@ class BrokerProcess:
         run side by side even computing takes many times as long; ``TIDELOG_LOOP_LIMIT_MS`` says from where on
         a step counts (``make chaos`` goes by the rule itself, 20 ms).
         """
-        limit_ms = int(os.environ.get("TIDELOG_LOOP_LIMIT_MS", "100"))
+        limit_ms = int(os.environ.get("TIDELOG_LOOP_LIMIT_MS", "200"))
         return [
             line
             for line in self.hold_ups
