@@ -13,8 +13,11 @@ from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.phone_region.job import PIPELINE
+from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -82,12 +85,16 @@ def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
     found = {value["event_id"]: value for value in (json.loads(record.value) for record in records)}
     assert sorted(found) == [f"e{number}" for number in range(1, 8)]
     assert len(records) == len(found)
+    [token] = PhoneTokens(read_keys(settings.directory / FILE_NAME), "CN").all_of(JIANGSU)
     assert found["e1"]["phone_region"] == {
-        "e164": JIANGSU,
+        "e164": token,
         "region": "CN",
         "country": "China",
+        "country_zh": "中国",
         "place": "Lianyungang, Jiangsu",
+        "place_zh": "江苏省连云港市",
         "carrier": "China Mobile",
+        "carrier_zh": "中国移动",
         "number_type": "mobile",
         "valid": True,
     }
@@ -100,7 +107,8 @@ def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
     assert (letter.key, letter.value, dict(letter.headers)["pipeline"]) == (b"ann", b"{", b"phone-region")
 
     rows = table_rows(settings.tables, "user_regions")["user_regions"]
-    assert [(row[0], row[1], row[-1]) for row in rows] == [("ann", JIANGSU, "e1"), ("bob", JIANGSU, "e7")]
+    at = TABLE.names.index("event_id")
+    assert [(row[0], row[1], row[at]) for row in rows] == [("ann", token, "e1"), ("bob", token, "e7")]
     report = PIPELINE.backfill(spark, settings, TimeRange(START, datetime.now(UTC)))
     assert report.read == 7
     assert table_rows(settings.tables, "user_regions")["user_regions"] == rows

@@ -90,6 +90,9 @@ COMMANDS = {
     "events": CommandModule(
         "tidelog.cli.events.command", "Make traffic for the pipelines, and measure what they detect in it."
     ),
+    "phones": CommandModule(
+        "tidelog.cli.phones.command", "See and rotate the keys of the tokens that stand for phone numbers."
+    ),
     "pipeline": CommandModule(
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",

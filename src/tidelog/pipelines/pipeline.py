@@ -18,6 +18,24 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+LANGUAGES = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "vi", "zh")
+"""In which there are names of countries; of places and carriers in some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneSettings:
+    """How phone numbers are read, and what is written in their place."""
+
+    clear: bool = False
+    """The numbers themselves are written, instead of tokens."""
+    keys: Path | None = None
+    """The file with the keys of the tokens; None makes one in the pipelines' directory."""
+    country: str = "CN"
+    """Where a number without an international prefix is from: the app's home market."""
+    language: str = "en"
+    """Of countries, places and carriers; their Chinese names are there in any case."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """Where a pipeline reads, writes and remembers."""
@@ -40,6 +58,7 @@ class PipelineSettings:
     """At least so many tasks read a micro-batch; None makes about one for each core."""
     state_partitions: int | None = None
     """Parts of a new state, whatever the number of cores is later; None takes the pipeline's default."""
+    phones: PhoneSettings = PhoneSettings()
     topics_exist: bool = False
     """Who runs the pipelines has seen to their topics: none of them needs to look."""
 

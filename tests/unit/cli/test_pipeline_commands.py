@@ -51,6 +51,8 @@ def test_a_pipeline_is_loaded_without_spark(name: str) -> None:
         (("status", "earning"), "there is no pipeline 'earning'; did you mean earnings?"),
         (("run", "xyz"), "there is no pipeline 'xyz'; there are collect, account-switch,"),
         (("run", "earnings", "--trigger", "often"), "--trigger 'often' is no time: write `2 seconds`"),
+        (("run", "earnings", "--language", "xx"), "--language xx: there are names in ar, de, en,"),
+        (("run", "earnings", "--country", "XX"), "--country XX is no country: write its ISO 3166 code"),
         (("run", "earnings", "--conf", "spark"), "--conf 'spark' is not of the form NAME=VALUE"),
         (
             ("backfill", "earnings", "--from", "yesterday", "--to", "2026-11-02"),

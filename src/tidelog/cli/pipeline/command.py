@@ -9,6 +9,7 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from tidelog.cli.output import examples, print_json, print_table
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.pipelines.pipeline import PhoneSettings, Pipeline, PipelineSettings
 
 app = typer.Typer()
 
@@ -108,6 +109,58 @@ StatePartitions = Annotated[
     ),
 ]
 
+Country = Annotated[
+    str,
+    typer.Option(
+        "--country", metavar="CODE", help="Where numbers without an international prefix are from (ISO 3166)."
+    ),
+]
+Language = Annotated[
+    str,
+    typer.Option(
+        "--language", metavar="CODE", help="Of countries, places and carriers; Chinese is there in any case."
+    ),
+]
+PhoneKeysFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--phone-keys",
+        metavar="FILE",
+        help="Keys of the tokens that stand for phone numbers; made in DIR if left out.",
+        show_default=False,
+    ),
+]
+ClearPhones = Annotated[
+    bool, typer.Option("--clear-phones", help="Write phone numbers themselves instead of tokens.")
+]
+
+
+@dataclass(frozen=True)
+class Phones:
+    """How phone numbers are read and written."""
+
+    country: Country = "CN"
+    language: Language = "en"
+    phone_keys: PhoneKeysFile = None
+    clear_phones: ClearPhones = False
+
+    def settings(self) -> PhoneSettings:
+        """The same for pipelines; raises where something is not known."""
+        from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings
+
+        if self.language not in LANGUAGES:
+            known = ", ".join(LANGUAGES)
+            raise WrongUsage(f"--language {self.language}: there are names in {known}")
+        if importlib.util.find_spec("phonenumbers") is not None:
+            from phonenumbers import SUPPORTED_REGIONS
+
+            if self.country not in SUPPORTED_REGIONS:
+                raise WrongUsage(f"--country {self.country} is no country: write its ISO 3166 code, as CN")
+        return PhoneSettings(self.clear_phones, self.phone_keys, self.country, self.language)
+
+
+DEFAULT_PHONES = Phones()
+
 MetricsAddress = Annotated[
     str | None,
     typer.Option(
@@ -189,6 +242,7 @@ def run(
     metrics: MetricsAddress = None,
     otlp: Otlp = None,
     otlp_headers: OtlpHeaders = None,
+    phones: Phones = DEFAULT_PHONES,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Run pipelines until Ctrl-C, all in one Spark session; a restart goes on exactly where they stopped."""
@@ -208,6 +262,7 @@ def run(
         format=format,
         cassandra=cassandra,
         keyspace=keyspace,
+        phones=phones.settings(),
     )
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
@@ -233,6 +288,7 @@ def backfill(
     cassandra: Cassandra = None,
     keyspace: Keyspace = "tidelog",
     conf: Conf = None,
+    phones: Phones = DEFAULT_PHONES,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Work off a range of event time as one batch; doing it twice leaves what doing it once leaves."""
@@ -248,6 +304,7 @@ def backfill(
         format=format,
         cassandra=cassandra,
         keyspace=keyspace,
+        phones=phones.settings(),
     )
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelog.pipelines.jobs.phone_region.enriching import Reading
+
 NAME = "phone-region"
 _INPUTS = (events.LOGIN.topic, events.MESSAGE_VERIFICATION.topic, events.INVITE.topic)
 
@@ -49,15 +51,27 @@ def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
 
     tables = open_tables(settings)
     tables.ensure(TABLE)
+    read = _reader(settings)
 
     def take(records: DataFrame, batch_id: int) -> None:
         sink = RecordSink(settings, micro_batch(records.sparkSession, PIPELINE.group, batch_id))
-        answers = Answers(work_on_parts(records, enriching(sink, NAME), 1, writing_users(tables)))
+        reading = read()
+        users = writing_users(tables, reading)
+        answers = Answers(work_on_parts(records, enriching(sink, NAME, reading), 1, users))
         sink.finish(answers.of(TOLD))
         if settings.cassandra is None:
             refuse_other_hosts(answers.of(HOST), "the table of phone-region")
 
     return take
+
+
+def _reader(settings: PipelineSettings) -> Callable[[], Reading]:
+    """What says, before each batch, how numbers are read and written."""
+    from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
+    from tidelog.pipelines.jobs.phone_region.enriching import Reading
+
+    phones = PhonesOfSettings(settings)
+    return lambda: Reading(phones.now(), settings.phones.country, settings.phones.language)
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
@@ -79,7 +93,9 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
     found = read_range(session, settings, PIPELINE.inputs, time_range).select(*COLUMNS)
     with open_tables(settings) as tables:
         tables.ensure(TABLE)
-        answers = Answers(work_on_parts(found, looking_up(time_range), 1, writing_users(tables)))
+        reading = _reader(settings)()
+        users = writing_users(tables, reading)
+        answers = Answers(work_on_parts(found, looking_up(time_range, reading), 1, users))
     written = {f"table {TABLE.name}": answers.total(WRITTEN)}
     return BackfillReport(read=answers.total(READ), written=written, dead_letters=0)
 
