@@ -24,7 +24,8 @@ from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, r
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.record_sink import NamedBatch, RecordSink
-from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect, write_rows
+from tidelog.pipelines.framework.sinks.cassandra_connection import CassandraCluster, connect
+from tidelog.pipelines.framework.sinks.cassandra_writer import write_rows
 from tidelog.pipelines.framework.status import last_commit
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.earnings import cassandra_ledger, part_work
@@ -72,14 +73,14 @@ def opened(settings: PipelineSettings) -> CassandraLedger:
 
 
 def empty(cassandra: Cassandra, keyspace: str) -> None:
-    session = connect(ContactPoints.parse(cassandra.contact_points)).session
+    session = connect(CassandraCluster.at(cassandra.contact_points)).session
     for table in TABLES:
         session.execute(f"TRUNCATE {keyspace}.{table}", timeout=60)
 
 
 def derived(settings: PipelineSettings) -> Tables:
     assert settings.cassandra is not None
-    session = connect(ContactPoints.parse(settings.cassandra)).session
+    session = connect(CassandraCluster.at(settings.cassandra)).session
     specs = (cassandra_ledger.USERS, cassandra_ledger.DAILY, cassandra_ledger.TASKS)
     return {
         spec.name: sorted(
@@ -265,7 +266,7 @@ def test_totals_are_exact_after_kill_nine_in_the_middle_of_a_batch(
     settings: PipelineSettings, tmp_path: Path
 ) -> None:
     traffic = EarningsTraffic(seed=9, users=200)
-    session = connect(ContactPoints.parse(settings.cassandra or "")).session
+    session = connect(CassandraCluster.at(settings.cassandra or "")).session
     opened(settings)
     with BrokerProcess(tmp_path / "broker") as server:
         own = PipelineSettings(

@@ -17,7 +17,7 @@ from foreign.broker_process import free_port
 from tests.chaos.process_tree import descendants
 from tests.compat.conftest import available
 
-from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect, disconnect
+from tidelog.pipelines.framework.sinks.cassandra_connection import CassandraCluster, connect, disconnect
 
 SCRIPT = toolchain.ROOT / "scripts" / "run_cassandra.py"
 WAIT_S = 240.0
@@ -59,7 +59,7 @@ def test_the_script_runs_a_node_that_keeps_its_data(tmp_path: Path, number: sign
         toolchain.program("java")
         toolchain.classpath("cassandra-5")
     port = free_port()
-    points = ContactPoints.parse(f"127.0.0.1:{port}")
+    points = CassandraCluster.at(f"127.0.0.1:{port}")
     for count in (1, 2):
         with script(port, tmp_path) as process:
             wait_for_line(process, f"Cassandra answers at 127.0.0.1:{port}")
