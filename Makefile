@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # How long `make run` runs. Bash has a SECONDS of its own, which make takes from the environment: only ours counts.
 DURATION := $(if $(filter command line,$(origin SECONDS)),$(SECONDS))
-# `make run CASSANDRA=1`: a node of its own, on a port that is free, as long as the run takes.
+# `make run CASSANDRA=1`: a node of its own, on a port that is free, as long as the run takes; it shares the cores with all the rest.
 WITH_CASSANDRA := $(BIN)/python scripts/run_cassandra.py --port 0 --fresh --directory data/demo-cassandra --
 TESTS := tests/unit tests/contract tests/simulation tests/integration tests/cluster tests/chaos
 # Compiled at installation: see hatch_build.py.
@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml hatch_build.py $(CODEC)
 
 run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it, CASSANDRA=1 adds one)
 	@$(BIN)/python -m compileall -q src
-	@$(if $(CASSANDRA),$(WITH_CASSANDRA)) $(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION)) $(if $(CASSANDRA),--cassandra {})
+	@$(if $(CASSANDRA),$(WITH_CASSANDRA)) $(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION)) $(if $(CASSANDRA),--rate 300 --cassandra {})
 
 broker: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data/broker
 	@$(BIN)/python -m compileall -q src

@@ -35,6 +35,8 @@ from tidelog.processes.children import Child
 EVENTS_JOB = "tidelog.pipelines.demo.events_job"
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
 DRAIN_S = 10.0
+CASSANDRA_DRAIN_S = 60.0
+"""It shares the cores of this machine, as a rule."""
 SAMPLED_S = 1.3
 """After this time the observer has looked once more."""
 SPARK_STOP_S = 90.0
@@ -295,7 +297,8 @@ class Demo:
 
     async def _drain(self) -> None:
         """Wait until no pipeline has anything left to read, for some seconds at most."""
-        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        drain_s = DRAIN_S if self._settings.cassandra is None else CASSANDRA_DRAIN_S
+        deadline = asyncio.get_running_loop().time() + drain_s
         left: int | None = 1
         while left and asyncio.get_running_loop().time() < deadline:
             # Lags are sampled once a second: what they say at first may be from before the last event.

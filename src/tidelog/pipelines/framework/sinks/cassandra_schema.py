@@ -147,8 +147,15 @@ class CassandraSchema:
     def _ensure_options(self, session: Session, table: TableSpec) -> None:
         """Lifetime and compaction as the options say; what they do not say stays."""
         there = self._table(session, table).options
+        lifetime_s = int(there.get("default_time_to_live") or 0)
+        if lifetime_s and not table.append_only:
+            raise TableError(
+                f"rows of table {self._name(table)} go after {lifetime_s} s, and must stay, since values are "
+                f"computed from them: ALTER TABLE {self._name(table)} WITH default_time_to_live = 0, and "
+                "backfill what is gone"
+            )
         ttl_s, window = self._options.ttl_of(table.name), self._options.window_of(table.name)
-        if ttl_s is not None and int(there.get("default_time_to_live") or 0) != ttl_s:
+        if ttl_s is not None and lifetime_s != ttl_s:
             self._change(session, f"ALTER TABLE {self._name(table)} WITH default_time_to_live = {ttl_s}")
             logger.warning(
                 "rows of table %s that are written from now on go after %d s", self._name(table), ttl_s
