@@ -135,6 +135,10 @@ class ChangingTables(AppendedTables):
 
     def test_a_table_with_other_columns_is_refused_by_name(self, sink: TableSink) -> None:
         sink.ensure(CHANGING)
-        other = TableSpec("changing", columns()[:4], CHANGING.primary_key, CHANGING.partition_key)
+        retyped = (*columns()[:4], ColumnSpec("cents", "string"))
+        other = TableSpec("changing", retyped, CHANGING.primary_key, CHANGING.partition_key)
         with pytest.raises(TableError, match="changing"):
             sink.ensure(other)
+        other_key = TableSpec("changing", columns(), ("user_id", "event_id"))
+        with pytest.raises(TableError, match="changing"):
+            sink.ensure(other_key)
