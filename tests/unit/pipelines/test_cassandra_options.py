@@ -19,6 +19,7 @@ from tidelog.pipelines.cassandra_options import (
     cassandra_options,
     check_keyspace,
 )
+from tidelog.pipelines.jobs.collect.schema import TABLES
 from tidelog.pipelines.pipeline import PipelineSettings
 
 SECRET = "correct horse"
@@ -168,6 +169,11 @@ def test_a_ledger_takes_consistencies_with_which_it_reads_what_it_wrote(
         else:
             taken.add(read)
     assert taken == reads
+
+
+def test_rows_of_the_tables_of_collect_may_go_and_of_no_others() -> None:
+    assert tuple(table.name for table in TABLES) == EVENT_TABLES
+    assert all(table.append_only for table in TABLES)
 
 
 def test_every_option_is_documented_and_none_has_a_secret_default() -> None:

@@ -43,9 +43,6 @@ class TableFigures:
 
 def read_tables(contact_points: str, keyspace: str) -> TableFigures:
     """Read them; raises one sentence where Cassandra does not answer any more."""
-    from cassandra.cluster import NoHostAvailable
-
-    from cassandra import DriverException
     from tidelog.pipelines.framework.sinks.cassandra_connection import (
         CassandraCluster,
         CassandraError,
@@ -55,7 +52,11 @@ def read_tables(contact_points: str, keyspace: str) -> TableFigures:
     )
 
     cluster = CassandraCluster.at(contact_points)
-    session = connect(cluster).session
+    session = connect(cluster).session  # Which says what is missing, the driver for example.
+    from cassandra.cluster import NoHostAvailable
+
+    from cassandra import DriverException
+
     try:
         there = session.cluster.metadata.keyspaces.get(keyspace)
         names = [name for name in TABLES if there is not None and name in there.tables]
