@@ -72,7 +72,14 @@ class SqliteTables(ChangingTableSink):
             connection.execute(
                 f'CREATE TABLE IF NOT EXISTS "{table.name}" ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID'
             )
-            there = [row[1] for row in connection.execute(f'PRAGMA table_info("{table.name}")')]
+            found = list(connection.execute(f'PRAGMA table_info("{table.name}")'))
+        there = [row[1] for row in found]
+        key_there = tuple(row[1] for row in sorted(found, key=lambda row: row[5]) if row[5])
+        if key_there != table.primary_key and there == list(table.names):
+            raise TableError(
+                f"table {table.name} in {self._path} has the primary key ({', '.join(key_there)}), not "
+                f"({', '.join(table.primary_key)}): move the file away, or drop the table, and run again"
+            )
         if there != list(table.names):
             raise TableError(
                 f"table {table.name} in {self._path} has the columns {', '.join(there)}, not "
