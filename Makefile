@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml hatch_build.py $(CODEC)
 	-$(BIN)/python -m tidelog.spark.class_archive
 	@touch $@
 
-run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it, CASSANDRA=1 adds one)
+run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it; CASSANDRA=1: tables in a real one)
 	@$(BIN)/python -m compileall -q src
 	@$(if $(CASSANDRA),$(WITH_CASSANDRA)) $(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION)) $(if $(CASSANDRA),--rate 300 --cassandra {})
 
