@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.pipelines.cassandra_options import CassandraOptions
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -52,6 +54,8 @@ class PipelineSettings:
     cassandra: str | None = None
     """Contact points, ``host[:port],…``; None keeps tables in SQLite and Parquet."""
     keyspace: str = "tidelog"
+    cassandra_options: CassandraOptions = field(default_factory=CassandraOptions)
+    """Login, TLS, consistency and the rest, for Cassandra alone."""
     client_options: Mapping[str, str] = field(default_factory=dict)
     """Further ``kafka.*`` options for sources and sinks, without the prefix."""
     min_partitions: int | None = None
@@ -94,6 +98,10 @@ class BackfillReport:
     dead_letters: int
 
 
+def _no_wishes(settings: PipelineSettings) -> None:
+    """Any settings will do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """One pipeline: its names, its topics, and how to start it."""
@@ -107,6 +115,8 @@ class Pipeline:
     """Starts the streaming query (its name is the pipeline's) and returns at once."""
     backfill: Callable[[SparkSession, PipelineSettings, TimeRange], BackfillReport]
     """Works off a range of event time as one batch; running it twice leaves what running it once leaves."""
+    check: Callable[[PipelineSettings], None] = _no_wishes
+    """Refuses, with a sentence and before Spark is started, settings with which it would not be exact."""
 
     @property
     def group(self) -> str:

@@ -19,6 +19,7 @@ from tidelog.cli.connect import client_options, parse_assignments
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import examples, print_json, print_table
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidelog.pipelines.pipeline import PhoneSettings, Pipeline, PipelineSettings
@@ -57,16 +58,6 @@ Format = Annotated[
         "--format", metavar="NAME", help="Spark's data source: tidelog, or kafka for the JVM connector."
     ),
 ]
-Cassandra = Annotated[
-    str | None,
-    typer.Option(
-        "--cassandra",
-        metavar="HOST[:PORT][,…]",
-        help="Keep tables in Cassandra instead of SQLite and Parquet.",
-        show_default=False,
-    ),
-]
-Keyspace = Annotated[str, typer.Option("--keyspace", metavar="NAME", help="Cassandra's keyspace.")]
 Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
@@ -190,11 +181,52 @@ OtlpHeaders = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class TableStore:
+    """Where tables are kept, if not in files."""
+
+    cassandra: Annotated[
+        str | None,
+        typer.Option(
+            "--cassandra",
+            metavar="HOST[:PORT][,…]",
+            help="Keep tables in Cassandra instead of SQLite and Parquet.",
+            show_default=False,
+        ),
+    ] = None
+    keyspace: Annotated[str, typer.Option("--keyspace", metavar="NAME", help="Cassandra's keyspace.")] = (
+        "tidelog"
+    )
+    cassandra_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--cassandra-config",
+            metavar="FILE",
+            help="A properties file with options for Cassandra (login, TLS, consistency, TTL, …).",
+            show_default=False,
+        ),
+    ] = None
+    cassandra_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cassandra-set",
+            metavar="NAME=VALUE",
+            help="One such option, before those of the file; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+
+DEFAULT_STORE = TableStore()
+"""Stands for the options in the signature of a command."""
+
 _RUN_EXAMPLES = (
     "tidelog pipeline run all",
     "tidelog pipeline run earnings --once",
     "tidelog pipeline run all --metrics 127.0.0.1:9405",
     "tidelog pipeline run collect --master spark://cluster:7077 --conf spark.executor.memory=2g",
+    "tidelog pipeline run all --cassandra db1,db2 --cassandra-config cassandra.properties",
 )
 _BACKFILL_EXAMPLES = (
     "tidelog pipeline backfill earnings --from 2026-11-01 --to 2026-11-08",
@@ -236,8 +268,7 @@ def run(
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
-    cassandra: Cassandra = None,
-    keyspace: Keyspace = "tidelog",
+    store: TableStore = DEFAULT_STORE,
     conf: Conf = None,
     metrics: MetricsAddress = None,
     otlp: Otlp = None,
@@ -260,10 +291,10 @@ def run(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         format=format,
-        cassandra=cassandra,
-        keyspace=keyspace,
         phones=phones.settings(),
+        **_table_store(store),
     )
+    _check(pipelines, settings)
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
     run.run(pipelines, settings, master, spark_options, run.Monitors(metrics, otlp, otlp_headers))
@@ -285,8 +316,7 @@ def backfill(
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
-    cassandra: Cassandra = None,
-    keyspace: Keyspace = "tidelog",
+    store: TableStore = DEFAULT_STORE,
     conf: Conf = None,
     phones: Phones = DEFAULT_PHONES,
     connection: Connection = DEFAULT_CONNECTION,
@@ -302,10 +332,10 @@ def backfill(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         format=format,
-        cassandra=cassandra,
-        keyspace=keyspace,
         phones=phones.settings(),
+        **_table_store(store),
     )
+    _check(pipelines, settings)
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
     backfill.backfill(pipelines, settings, time_range, master, spark_options, json=json)
@@ -344,6 +374,49 @@ def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
     del options["client.id"]
     client = {name: str(value) for name, value in options.items()}
     return PipelineSettings(bootstrap_servers=servers, client_options=client, **settings)  # type: ignore[arg-type]
+
+
+def _table_store(store: TableStore) -> dict[str, object]:
+    """What the command line and its file say about Cassandra; refused in one sentence what is wrong there."""
+    from tidelog.pipelines.cassandra_options import (
+        PASSWORD_VARIABLE,
+        ContactPoints,
+        cassandra_options,
+        check_keyspace,
+    )
+    from tidelog.properties import read_properties
+
+    if store.cassandra is None:
+        for option, value in (
+            ("--cassandra-config", store.cassandra_config),
+            ("--cassandra-set", store.cassandra_set),
+        ):
+            if value:
+                raise WrongUsage(f"{option} has no effect without --cassandra HOST[:PORT]")
+        return {}
+    given = dict(parse_assignments(store.cassandra_set, "--cassandra-set"))
+    if "password" in given:
+        raise WrongUsage(
+            "--cassandra-set password=… shows the password to everybody on this machine: set password.file, "
+            f"or {PASSWORD_VARIABLE} in the environment, or write it into the file of --cassandra-config"
+        )
+    from_file = {} if store.cassandra_config is None else read_properties(store.cassandra_config)
+    try:
+        ContactPoints.parse(store.cassandra)
+        check_keyspace(store.keyspace)
+        options = cassandra_options({**from_file, **given})
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from error
+    return {"cassandra": store.cassandra, "keyspace": store.keyspace, "cassandra_options": options}
+
+
+def _check(pipelines: Sequence[Pipeline], settings: PipelineSettings) -> None:
+    """Refuse settings with which a pipeline would not be exact, before anything is started."""
+    try:
+        for pipeline in pipelines:
+            pipeline.check(settings)
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from error
 
 
 def _chosen(names: Sequence[str]) -> list[Pipeline]:

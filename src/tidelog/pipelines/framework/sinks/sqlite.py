@@ -72,12 +72,16 @@ class SqliteTables(ChangingTableSink):
             connection.execute(
                 f'CREATE TABLE IF NOT EXISTS "{table.name}" ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID'
             )
-            there = _columns(connection, table)
-            missing = [column for column in table.columns if column.name not in there]
-            if not set(table.primary_key).isdisjoint(column.name for column in missing):
-                missing = []
-            for column in missing:
-                _add_column(connection, table, column)
+            key_there = _key(connection, table)
+            if key_there != table.primary_key:
+                raise TableError(
+                    f"table {table.name} in {self._path} has the primary key ({', '.join(key_there)}), not "
+                    f"({', '.join(table.primary_key)}): move the file away, or drop the table, and run again"
+                )
+            known = _columns(connection, table)
+            for column in table.columns:
+                if column.name not in known:
+                    _add_column(connection, table, column)
             there = _columns(connection, table)
         if sorted(there) != sorted(table.names):
             raise TableError(
@@ -121,6 +125,11 @@ class SqliteTables(ChangingTableSink):
 
 def _columns(connection: sqlite3.Connection, table: TableSpec) -> list[str]:
     return [row[1] for row in connection.execute(f'PRAGMA table_info("{table.name}")')]
+
+
+def _key(connection: sqlite3.Connection, table: TableSpec) -> tuple[str, ...]:
+    found = connection.execute(f'PRAGMA table_info("{table.name}")').fetchall()
+    return tuple(row[1] for row in sorted(found, key=lambda row: row[5]) if row[5])
 
 
 def _add_column(connection: sqlite3.Connection, table: TableSpec, column: ColumnSpec) -> None:

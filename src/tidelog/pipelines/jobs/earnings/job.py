@@ -39,9 +39,16 @@ def _prepare(settings: PipelineSettings) -> LedgerParts:
     from tidelog.pipelines.jobs.earnings.ledger import prepare_ledger
     from tidelog.pipelines.jobs.earnings.parts import ledger_parts
 
+    _check(settings)
     ensure_topics(settings, (*PIPELINE.inputs, TOPIC, events.DEAD_LETTERS))
     prepare_ledger(settings)
     return ledger_parts(settings)
+
+
+def _check(settings: PipelineSettings) -> None:
+    """What follows from the ledger is computed by reading what was just written."""
+    if settings.cassandra is not None:
+        settings.cassandra_options.require_reading_own_writes("the ledger of earnings")
 
 
 class MicroBatches:
@@ -138,4 +145,5 @@ PIPELINE = Pipeline(
     outputs=(*(f"table {table}" for table in TABLES), f"topic {TOPIC}"),
     start=_start,
     backfill=_backfill,
+    check=_check,
 )
