@@ -13,9 +13,16 @@ from tests.integration.pipeline_traffic import read_all
 
 from tidelog import ErrorCode, KafkaError, Producer
 from tidelog.client import Admin, NewTopic
-from tidelog.pipelines.framework.letter import HEADERS, REDRIVEN, letter_key
+from tidelog.pipelines.framework.letter import HEADERS, LEFT_OUT, REDRIVEN, WHOLE, letter_key
 from tidelog.pipelines.framework.letter_reader import LetterReader
-from tidelog.pipelines.framework.redrive import Plan, Redrive, Rules, marks_topic, read_marks
+from tidelog.pipelines.framework.redrive import (
+    OriginalRecords,
+    Plan,
+    Redrive,
+    Rules,
+    marks_topic,
+    read_marks,
+)
 from tidelog.testing.broker_process import BrokerProcess
 
 TIMES_MS = itertools.count(1_700_000_000_000, 1000)
@@ -55,6 +62,7 @@ class Box:
         key: bytes | None = b"k",
         value: bytes | None = b"{",
         headers: tuple[tuple[str, bytes | None], ...] = (),
+        carried: bytes = WHOLE,
     ) -> None:
         """A letter of a pipeline about the record at an offset of partition 1."""
         place = (self.events, 1, offset)
@@ -65,7 +73,7 @@ class Box:
                 value,
                 letter_key(pipeline, place, code),
                 timestamp_ms=next(TIMES_MS),
-                headers=[*zip(HEADERS, (*told, key), strict=True), *headers],
+                headers=[*zip(HEADERS, (*told, carried, key), strict=True), *headers],
             ).result(30)
 
     def of(self, *arguments: str) -> tuple[str, ...]:
@@ -165,7 +173,7 @@ def test_a_record_is_sent_again_once_as_it_was(tidelog: CommandLine, box: Box) -
     assert done == {
         "dry_run": False,
         "sent": {box.events: 2},
-        "left": {"sent_before": 0, "too_often": 0, "same_record": 1},
+        "left": {"sent_before": 0, "too_often": 0, "same_record": 1, "gone": 0},
     }
     first, second = read_all(box.bootstrap, box.events)
     assert (first.key, first.value, first.partition, first.timestamp) == (b"\xfe", b"\x00\xff", 1, RECORD_MS)
@@ -222,7 +230,9 @@ def test_what_a_redrive_that_died_had_not_committed_is_sent_by_the_next_one(
     with contextlib.ExitStack() as died:
         reader = died.enter_context(LetterReader(options, box.letters))
         redrive = died.enter_context(Redrive(options, box.letters))
-        sendings = redrive.send(Plan(Rules(), redrive.marks).sendings(reader.letters()))
+        sendings = redrive.send(
+            Plan(Rules(), redrive.marks, OriginalRecords(options)).sendings(reader.letters())
+        )
         assert [next(sendings).letter.offset for _ in range(2)] == [0, 1]
         # It dies with the next records written, and not committed.
         monkeypatch.setattr(Producer, "commit_transaction", _die)
@@ -243,7 +253,7 @@ def test_of_two_redrives_the_later_one_sends(tidelog: CommandLine, box: Box) -> 
     box.write(0)
     options = {"bootstrap.servers": box.bootstrap}
     with LetterReader(options, box.letters) as reader, Redrive(options, box.letters) as first:
-        sendings = list(Plan(Rules(), first.marks).sendings(reader.letters()))
+        sendings = list(Plan(Rules(), first.marks, OriginalRecords(options)).sendings(reader.letters()))
         assert tidelog.json(*box.of("deadletters", "redrive", "--all"))["sent"] == {box.events: 1}
         with pytest.raises(Exception, match=f"another redrive of {box.letters} has begun"):
             list(first.send(sendings))
@@ -262,6 +272,19 @@ def test_a_record_that_is_refused_by_the_broker_is_named_and_nothing_is_marked(
     assert "the record of letter 0:1 could not be written" in said
     assert read_marks({"bootstrap.servers": box.bootstrap}, box.letters) == {}
     assert read_all(box.bootstrap, f"{box.events}-narrow") == []
+
+
+def test_a_record_too_large_for_its_letter_is_read_where_it_was(tidelog: CommandLine, box: Box) -> None:
+    with Producer(bootstrap_servers=box.bootstrap) as producer:
+        producer.send(box.events, b"large", b"u", partition=1, headers={"trace": b"1"}).result(30)
+    box.write(0, key=None, value=None, carried=LEFT_OUT)
+    box.write(5, key=None, value=None, carried=LEFT_OUT)
+    assert "too large for a letter" in tidelog.ok(*box.of("deadletters", "show", "0:0"))
+    done = tidelog.json(*box.of("deadletters", "redrive", "--all"))
+    assert (done["sent"], done["left"]["gone"]) == ({box.events: 1}, 1)
+    sent = read_all(box.bootstrap, box.events)[-1]
+    assert (sent.key, sent.value, sent.partition) == (b"u", b"large", 1)
+    assert sent.headers == (("trace", b"1"), (REDRIVEN, b"1"))
 
 
 def test_other_records_of_the_topic_are_said_to_be_no_letters(tidelog: CommandLine, box: Box) -> None:

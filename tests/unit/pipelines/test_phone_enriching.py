@@ -93,8 +93,9 @@ def test_events_carry_what_their_number_says_and_others_are_letters() -> None:
     assert second["phone_region"]["reason"] == "too short for a mobile number of China: 9 digits"
     [letter] = letters.to_pylist()
     assert (letter["topic"], letter["value"]) == (events.DEAD_LETTERS, b"{")
-    assert letter["headers"][-2:] == [
+    assert letter["headers"][-3:] == [
         {"key": "reason", "value": b"not a JSON object"},
+        {"key": "record", "value": b"whole"},
         {"key": "key", "value": b"k"},
     ]
 

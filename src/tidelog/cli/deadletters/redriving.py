@@ -14,6 +14,7 @@ from tidelog.pipelines.framework.letter_reader import LetterFilter, LetterReader
 from tidelog.pipelines.framework.redrive import (
     Destinations,
     Left,
+    OriginalRecords,
     Plan,
     Redrive,
     Rules,
@@ -41,33 +42,32 @@ def redrive(
     options: Mapping[str, object], topic: str, wanted: Wanted, rules: Rules, *, dry_run: bool, json: bool
 ) -> None:
     """Send what is wanted, or show it."""
-    with LetterReader(options, topic) as reader:
+    with LetterReader(options, topic) as reader, OriginalRecords(options) as records:
         letters = wanted.letters(reader, topic)
         if dry_run:
-            plan = Plan(rules, read_marks(options, topic))
+            plan = Plan(rules, read_marks(options, topic), records)
             _show_plan(_checked(plan.sendings(letters), options), plan.left, json=json)
-        else:
-            _send(options, topic, letters, rules, json=json)
-
-
-def _send(
-    options: Mapping[str, object], topic: str, letters: Iterator[Letter], rules: Rules, *, json: bool
-) -> None:
-    sent: Counter[str] = Counter()
-    with Redrive(options, topic) as running:
-        plan = Plan(rules, running.marks)
-        try:
-            for each in running.send(plan.sendings(letters)):
-                sent[each.to] += 1
-        except BaseException:
-            if sent:
-                remark(f"{counted(sent.total(), 'record')} had been sent and marked before it failed")
-            raise
+            return
+        with Redrive(options, topic) as running:
+            plan = Plan(rules, running.marks, records)
+            sent = _send(running, plan, letters)
     if json:
         print_json({"dry_run": False, "sent": sent, "left": asdict(plan.left)})
         return
     print_table(("to", "records sent"), sorted(sent.items()), right=("records sent",))
     _tell(plan.left)
+
+
+def _send(running: Redrive, plan: Plan, letters: Iterator[Letter]) -> Counter[str]:
+    sent: Counter[str] = Counter()
+    try:
+        for each in running.send(plan.sendings(letters)):
+            sent[each.to] += 1
+    except BaseException:
+        if sent:
+            remark(f"{counted(sent.total(), 'record')} had been sent and marked before it failed")
+        raise
+    return sent
 
 
 def _checked(sendings: Iterator[Sending], options: Mapping[str, object]) -> list[Sending]:
@@ -124,3 +124,7 @@ def _tell(left: Left) -> None:
         remark(f"{counted(left.too_often, 'letter')} left: sent too often already, see --max-redrives")
     if left.same_record:
         remark(f"{counted(left.same_record, 'letter')} left: about records that other letters send")
+    if left.gone:
+        remark(
+            f"{counted(left.gone, 'letter')} left: about records that they could not hold and that are gone"
+        )

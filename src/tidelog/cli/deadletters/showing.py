@@ -12,6 +12,8 @@ from tidelog.pipelines.framework.letter import Letter
 from tidelog.pipelines.framework.letter_reader import LetterReader
 from tidelog.pipelines.framework.redrive import Mark, read_marks
 
+_LEFT_OUT = [("value", "too large for a letter: see `tidelog consume` with --partition and --offset")]
+
 
 def find(reader: LetterReader, place: tuple[int, int], topic: str) -> Letter:
     """The letter at a place; raises one sentence where there is none."""
@@ -38,10 +40,6 @@ def show(options: Mapping[str, object], topic: str, place: tuple[int, int], *, j
 
 def _lines(letter: Letter, mark: Mark | None) -> list[tuple[str, str]]:
     place = letter.place
-    headers = [
-        ("header" if not number else "", f"{printable(name)}={readable(value)}")
-        for number, (name, value) in enumerate(letter.headers)
-    ]
     return [
         ("letter", f"{letter.name}, refused at {time_text(letter.refused_at_ms)}"),
         ("pipeline", printable(letter.pipeline) or "-"),
@@ -50,6 +48,16 @@ def _lines(letter: Letter, mark: Mark | None) -> list[tuple[str, str]]:
         ("redriven", _redriven(letter, mark)),
         ("record", f"{printable(place.topic)}, partition {place.partition}, offset {place.offset}"),
         ("timestamp", "-" if letter.timestamp_ms < 0 else time_text(letter.timestamp_ms)),
+        *(_LEFT_OUT if letter.left_out else _record_lines(letter)),
+    ]
+
+
+def _record_lines(letter: Letter) -> list[tuple[str, str]]:
+    headers = [
+        ("header" if not number else "", f"{printable(name)}={readable(value)}")
+        for number, (name, value) in enumerate(letter.headers)
+    ]
+    return [
         ("key", readable(letter.key)),
         *(headers or [("header", "-")]),
         ("value", readable(letter.value)),
@@ -75,6 +83,7 @@ def _json(letter: Letter, mark: Mark | None) -> dict[str, object]:
         "reason": letter.reason,
         "redriven": mark_json(mark),
         "redrives_before": letter.redrives,
+        "left_out": letter.left_out,
         "record": {
             "topic": place.topic,
             "partition": place.partition,

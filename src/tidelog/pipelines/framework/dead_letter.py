@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidelog.pipelines.framework.events import DEAD_LETTERS
-from tidelog.pipelines.framework.letter import HEADERS, letter_key
+from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, LEFT_OUT, WHOLE, letter_key
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
 from tidelog.pipelines.framework.source import connector_options
@@ -57,28 +57,35 @@ def letter_batch(
         *(malformed.column(name).to_pylist() for name in _PLACE),
         malformed.column("timestamp").cast(pa.int64()).to_pylist(),
         malformed.column("key").to_pylist(),
+        malformed.column("value").to_pylist(),
         own_headers,
         strict=True,
     )
     keys: list[bytes] = []
+    values: list[bytes | None] = []
     headers: list[list[dict[str, Any]]] = []
-    for code, reason, *place, time_us, key, own in rows:
+    for code, reason, *place, time_us, key, value, own in rows:
+        carried = WHOLE
+        if _size(key, value, own) > CARRIED_BYTES:
+            carried, key, value, own = LEFT_OUT, None, None, None
+        values.append(value)
         keys.append(letter_key(pipeline, place, code))
         time_ms = -1 if time_us is None else time_us // _US_PER_MS
         told = [str(each).encode() for each in (pipeline, *place, time_ms, code, reason)]
-        headers.append(
-            [
-                *({"key": name, "value": value} for name, value in zip(HEADERS, (*told, key), strict=True)),
-                *(own or ()),
-            ]
-        )
+        ours = zip(HEADERS, (*told, carried, key), strict=True)
+        headers.append([*({"key": name, "value": each} for name, each in ours), *(own or ())])
     columns = [
         pa.repeat(pa.scalar(DEAD_LETTERS), len(keys)),
         pa.array(keys, pa.binary()),
-        malformed.column("value").cast(pa.binary()),
+        pa.array(values, pa.binary()),
         pa.array(headers, RECORD_SCHEMA.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _size(key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None) -> int:
+    own = sum(len(each["key"]) + len(each["value"] or b"") for each in headers or ())
+    return len(key or b"") + len(value or b"") + own
 
 
 def dead_letters(malformed: DataFrame, pipeline: str) -> DataFrame:

@@ -6,6 +6,8 @@ A pipeline's letter has the record's value as its value, and headers, all text i
     topic       of the record; then its ``partition``, ``offset`` and ``timestamp`` (ms since 1970, -1: none)
     code        why, for programs: ``event_parser`` lists them
     reason      why, as a sentence
+    record      ``whole``, or ``left-out`` where it is too large to be carried (:data:`CARRIED_BYTES`): then
+                key and value are null, its headers are not here, and it is only where it was
     key         the record's key; null where it has none
     …           the record's own headers, all of them, in their order
 
@@ -34,12 +36,16 @@ from tidelog.records.record import RecordHeader
 if TYPE_CHECKING:
     from tidelog.client import ConsumerRecord
 
-HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "key")
+HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "record", "key")
 _EARLIER = ("pipeline", "topic", "partition", "offset", "reason")
 _STREAM = tuple(
     f"dead-letter.{name}"
     for name in ("reason", "error", "attempts", "topic", "partition", "offset", "timestamp")
 )
+WHOLE, LEFT_OUT = b"whole", b"left-out"
+CARRIED_BYTES = 900_000
+"""Key, value and headers of a record that a letter carries. Brokers take a megabyte unless they are told
+otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good."""
 REDRIVEN = "tidelog-redriven"
 """The header of a record that was sent again: how often, as decimal digits."""
 _MAX_DIGITS = 19
@@ -76,6 +82,8 @@ class Letter:
     value: bytes | None
     headers: Sequence[RecordHeader] = field(default=())
     """The record's own."""
+    left_out: bool = False
+    """It was too large: there are neither key nor value nor headers."""
 
     @property
     def name(self) -> str:
@@ -118,7 +126,7 @@ def read_letter(record: ConsumerRecord) -> Letter | None:
 
 
 def _pipelines(record: ConsumerRecord) -> Letter | None:
-    pipeline, topic, partition, offset, timestamp, code, reason, key = (
+    pipeline, topic, partition, offset, timestamp, code, reason, carried, key = (
         value for _, value in record.headers[: len(HEADERS)]
     )
     place = _place(topic, partition, offset)
@@ -136,6 +144,7 @@ def _pipelines(record: ConsumerRecord) -> Letter | None:
         key,
         record.value,
         record.headers[len(HEADERS) :],
+        carried == LEFT_OUT,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from tidelog.client.options import ADMIN, CONSUMER, PRODUCER, ClientKind
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework.letter import Letter, read_letter
+from tidelog.pipelines.framework.letter import Letter, Place, read_letter
 
 if TYPE_CHECKING:
     from tidelog.client import Consumer, ConsumerRecord
@@ -89,11 +89,8 @@ class LetterReader:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {self._topic!r} has no partition {partition}, only 0 to {len(partitions) - 1}",
             )
-        begin, end = self._consumer.beginning_offsets([at])[at], self._consumer.end_offsets([at])[at]
-        if not begin <= offset < end:
-            return None
-        first = next(read_to_the_end(self._consumer, {at: offset}), None)
-        return read_letter(first) if first is not None and first.offset == offset else None
+        found = read_record(self._consumer, Place(self._topic, partition, offset))
+        return None if found is None else read_letter(found)
 
 
 def open_consumer(options: Mapping[str, object]) -> Consumer:
@@ -120,6 +117,16 @@ def options_for(kind: ClientKind, options: Mapping[str, object]) -> dict[str, ob
 def partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
     """The partitions of a topic; raises where there is no such topic."""
     return [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic, _PATIENCE_S / 2)]
+
+
+def read_record(consumer: Consumer, place: Place) -> ConsumerRecord | None:
+    """The record at a place; None where it is not, or not any more."""
+    at = TopicPartition(place.topic, place.partition)
+    begin, end = consumer.beginning_offsets([at])[at], consumer.end_offsets([at])[at]
+    if not begin <= place.offset < end:
+        return None
+    first = next(read_to_the_end(consumer, {at: place.offset}), None)
+    return first if first is not None and first.offset == place.offset else None
 
 
 def read_to_the_end(consumer: Consumer, starts: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:

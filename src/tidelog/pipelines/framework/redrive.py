@@ -9,6 +9,7 @@ several letters about one record, of several pipelines, send it once.
 The record goes with key, value, headers and timestamp as they were, to its own partition where it goes to its
 own topic, and with the header ``tidelog-redriven``: how often it was sent again. A letter about it carries
 that header, too, so that a record which is refused every time comes to :attr:`Rules.max_redrives` and stays.
+A record that was too large for its letter is read where it was; if it is gone from there, it is left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
@@ -28,11 +29,12 @@ from tidelog.pipelines.framework.letter_reader import (
     open_consumer,
     options_for,
     partitions_of,
+    read_record,
     read_to_the_end,
 )
 
 if TYPE_CHECKING:
-    from tidelog.client import Admin, Delivery
+    from tidelog.client import Admin, Consumer, Delivery
     from tidelog.records.record import RecordHeader
 
 TRANSACTION_RECORDS = 500
@@ -91,6 +93,8 @@ class Left:
     too_often: int = 0
     same_record: int = 0
     """Another letter sends it."""
+    gone: int = 0
+    """The record was too large for its letter, and is not in its topic any more."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,7 @@ class Plan:
 
     rules: Rules
     marks: Mapping[Place, Mark]
+    records: OriginalRecords
     left: Left = field(default_factory=Left)
     _chosen: set[Place] = field(default_factory=set)
 
@@ -116,9 +121,41 @@ class Plan:
                 self.left.sent_before += 1
             elif times >= self.rules.max_redrives:
                 self.left.too_often += 1
+            elif (whole := self.records.whole(letter)) is None:
+                self.left.gone += 1
             else:
                 self._chosen.add(letter.place)
-                yield Sending(letter, self.rules.to or letter.place.topic, times + 1)
+                yield Sending(whole, self.rules.to or letter.place.topic, times + 1)
+
+
+class OriginalRecords:
+    """Finds the records that were too large for their letters, where they were; closed by ``with``."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = options
+        self._consumer: Consumer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def whole(self, letter: Letter) -> Letter | None:
+        """The letter with its record in it; None where that is gone."""
+        if not letter.left_out:
+            return letter
+        if self._consumer is None:
+            self._consumer = open_consumer(self._options)
+        place = letter.place
+        partitions = self._consumer.list_topics().get(place.topic, ())
+        if place.partition not in {each.partition for each in partitions}:
+            return None
+        found = read_record(self._consumer, place)
+        if found is None:
+            return None
+        return replace(letter, key=found.key, value=found.value, headers=found.headers, left_out=False)
 
 
 class Destinations:

@@ -10,7 +10,7 @@ import pytest
 from tidelog.client.consumer.failure_policy import dead_letter_headers
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.letter import HEADERS, Letter, Place, read_letter
+from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, Letter, Place, read_letter
 from tidelog.records.record_codec import ConsumerRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -72,6 +72,20 @@ def test_a_letter_has_the_whole_record_and_says_where_and_why() -> None:
     )
     assert empty is not None
     assert (empty.key, empty.value, empty.headers, empty.code) == (None, None, (), "tombstone")
+
+
+def test_a_record_that_is_too_large_is_left_out_so_that_its_letter_can_be_written() -> None:
+    headers = [{"key": "trace", "value": bytes(CARRIED_BYTES // 2)}]
+    fits, large = letters(
+        ("t", 2, 7, TIME_US, b"k", bytes(CARRIED_BYTES // 2 - 6), headers),
+        ("t", 2, 8, TIME_US, b"k", bytes(CARRIED_BYTES // 2 - 5), headers),
+        why=["not-json", "not-json"],
+    )
+    assert fits is not None
+    assert large is not None
+    assert (fits.left_out, len(fits.value or b""), len(fits.headers)) == (False, CARRIED_BYTES // 2 - 6, 1)
+    assert (large.left_out, large.key, large.value, large.headers) == (True, None, None, ())
+    assert (large.place, large.code) == (Place("t", 2, 8), "not-json")
 
 
 def test_the_key_is_the_same_for_the_same_pipeline_record_and_reason_alone() -> None:
