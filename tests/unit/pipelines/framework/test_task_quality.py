@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.unit.pipelines.detecting import WRITTEN as FED_AT
+from tests.unit.pipelines.detecting import Detecting
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.event_parser import EventParser
 from tidelog.pipelines.framework.quality import NOTHING, Quality, quality_of
 from tidelog.pipelines.framework.task_quality import TaskQuality
+from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 
 WRITTEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
 COMMON = {"event_time": "2026-03-02T12:00:00.000Z", "user_id": "ann", "device_id": "d", "ip": "10.0.0.1"}
@@ -97,6 +101,18 @@ def test_tasks_are_added_up() -> None:
     assert two.seen["ip"] == 10
     assert two.null_rates == OF_CREDITS.null_rates
     assert quality_of([]) == NOTHING
+
+
+def test_detecting_tasks_tell_of_all_that_they_have_read(tmp_path: Path) -> None:
+    detecting = Detecting(tmp_path, SwitchDetector())
+    login = {"phone": "1", "method": "sms", "success": False}
+    moment = f"{FED_AT:%Y-%m-%dT%H:%M:%SZ}"
+    failed = json.dumps({"event_id": "a", **COMMON, **login, "event_time": moment}).encode()
+    detecting.feed(failed, failed, failed, b"{", tasks=2)
+    told = [answer.quality for answer in detecting.answers if answer.quality is not None]
+    quality = sum(told, NOTHING)
+    assert (quality.records, quality.malformed, quality.duplicated) == (4, 1, 1)
+    assert quality.null_rates["app_version"] == 1
 
 
 def encoded(quality: Quality) -> bytes:

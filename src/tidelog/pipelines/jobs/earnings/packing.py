@@ -44,7 +44,7 @@ def pack(parts: LedgerParts, pipeline: str) -> Callable[[Iterator[pa.RecordBatch
         for batch in batches:
             found = _Entries(parts)
             parsed = found.add(batch)
-            quality.add_rows(_PARSER, parsed)
+            _count(parsed, quality)
             for parcel in found.parcels():
                 part = parcel.part
                 yield parcel
@@ -56,6 +56,11 @@ def pack(parts: LedgerParts, pipeline: str) -> Callable[[Iterator[pa.RecordBatch
             yield Parcel(part, QUALITY, quality.told())
 
     return packed
+
+
+def _count(parsed: ParsedRows, quality: TaskQuality) -> None:
+    """By itself, since a parser cannot travel with a function that is pickled."""
+    quality.add_rows(_PARSER, parsed)
 
 
 def pack_range(
