@@ -74,6 +74,8 @@ class Reason(NamedTuple):
 
 def reason_columns(reasons: Sequence[Reason | None]) -> tuple[pa.Array, pa.Array]:
     """The codes and the texts of some reasons, null where there is none."""
+    if not any(reasons):  # as nearly always
+        return pa.nulls(len(reasons), pa.string()), pa.nulls(len(reasons), pa.string())
     codes = [None if each is None else each.code for each in reasons]
     return pa.array(codes, pa.string()), pa.array([each and each.text for each in reasons], pa.string())
 
