@@ -12,6 +12,7 @@ from tidelog.pipelines.framework.redrive import Mark, read_marks
 
 _COLUMNS = ("letter", "refused at", "pipelines", "record", "code", "redriven", "reason")
 _SHOWN_CHARS = 160
+_HELD_MORE = 10_000
 
 
 @dataclass(slots=True)
@@ -34,14 +35,15 @@ class Refusal:
 def gathered(letters: Iterable[Letter], limit: int | None) -> tuple[list[Refusal], bool]:
     """The newest refusals, the oldest of them first; whether there are older ones.
 
-    Holds twice as many as are asked for, however many letters there are.
+    Holds so many and some thousand more, however many letters there are: of older ones, letters of other
+    pipelines about the same record may be missing.
     """
     found: dict[tuple[Place, str], Refusal] = {}
     cut = False
     for letter in letters:
         known = found.setdefault((letter.place, letter.code), Refusal(letter))
         known.add(letter)
-        if limit is not None and len(found) > 2 * limit:
+        if limit is not None and len(found) > limit + _HELD_MORE:
             cut = True
             kept = sorted(found.items(), key=lambda each: _age(each[1]))[-limit:]
             found = dict(kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.cli.output import bytes_text, print_json, print_table, remark, time_text
@@ -57,10 +57,21 @@ def _show_figures(statuses: Sequence[PipelineStatus]) -> None:
         remark("none of them runs on this directory, and figures are told by running ones")
         return
     told = [figures_of(each.note) for each in statuses if each.note is not None]
-    names = dict.fromkeys(name for each in told for name in each)
-    rows = [(name, *(each.get(name) for each in told)) for name in names]
+    rows = [(name, *(each.get(name) for each in told)) for name in _in_order(told)]
     columns = [each.pipeline for each in statuses]
     print_table(("figure", *columns), rows, right=columns)
+
+
+def _in_order(told: Sequence[Mapping[str, str]]) -> list[str]:
+    """All names; one that a pipeline alone has comes where it has it."""
+    names: list[str] = []
+    for each in told:
+        at = 0
+        for name in each:
+            if name not in names:
+                names.insert(at, name)
+            at = names.index(name) + 1
+    return names
 
 
 def figures_of(note: RunStatus) -> dict[str, str]:
