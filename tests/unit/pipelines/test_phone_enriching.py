@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys
 from tidelog.pipelines.framework.phone_tokens import CLEAR, PhoneTokens
+from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, describe
 from tidelog.pipelines.jobs.phone_region.schema import TABLE, TOPIC
@@ -69,7 +70,7 @@ def test_events_carry_what_their_number_says_and_others_are_letters() -> None:
     guest = {"invitee_id": "guest", "invitee_device_id": "g", "invitee_ip": "10.0.0.2", "channel": "link"}
     invite = event(events.INVITE, 2, "ann", 6, invitee_phone=SHORT, **guest)
     records = batch(login(1, "ann", 5, JIANGSU), invite, record(events.LOGIN.topic, b"{"))
-    made, letters = enrich([records], UserRegions(CLEARLY), "phone-region")
+    made, letters = enrich([records], UserRegions(CLEARLY), "phone-region", TaskQuality())
     assert made.column("topic").to_pylist() == [TOPIC] * 2
     assert made.column("key").to_pylist() == [b"ann", b"guest"]
     first, second = map(json.loads, made.column("value").to_pylist())
@@ -91,8 +92,12 @@ def test_events_carry_what_their_number_says_and_others_are_letters() -> None:
     assert (second["subject_id"], second["phone_region"]["valid"]) == ("guest", False)
     assert second["phone_region"]["reason"] == "too short for a mobile number of China: 9 digits"
     [letter] = letters.to_pylist()
-    assert (letter["topic"], letter["key"], letter["value"]) == (events.DEAD_LETTERS, b"k", b"{")
-    assert letter["headers"][-1] == {"key": "reason", "value": b"not a JSON object"}
+    assert (letter["topic"], letter["value"]) == (events.DEAD_LETTERS, b"{")
+    assert letter["headers"][-3:] == [
+        {"key": "reason", "value": b"not a JSON object"},
+        {"key": "record", "value": b"whole"},
+        {"key": "key", "value": b"k"},
+    ]
 
 
 def test_numbers_are_tokens_everywhere_unless_they_were_asked_for() -> None:
@@ -107,7 +112,7 @@ def test_numbers_are_tokens_everywhere_unless_they_were_asked_for() -> None:
         event(events.INVITE, 3, "ann", 6, invitee_phone=SHORT, **guest),
         login(4, "eve", 7, "no number"),
     )
-    [made] = enrich([records], users, "phone-region")
+    [made] = enrich([records], users, "phone-region", TaskQuality())
     values = made.column("value").to_pylist()
     assert not any(b"1381234" in value or b"138 1234" in value or b"no number" in value for value in values)
     ann, bob, guest_, eve = map(json.loads, values)

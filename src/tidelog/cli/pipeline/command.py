@@ -232,6 +232,11 @@ _BACKFILL_EXAMPLES = (
     "tidelog pipeline backfill earnings --from 2026-11-01 --to 2026-11-08",
     "tidelog pipeline backfill collect --from 2026-11-01T06:00:00Z --to 2026-11-01T07:00:00Z",
 )
+_STATUS_EXAMPLES = (
+    "tidelog pipeline status",
+    "tidelog pipeline status collect earnings --figures",
+    "tidelog pipeline status earnings --json",
+)
 
 
 @app.command("list", epilog=examples("tidelog pipeline list"))
@@ -341,13 +346,19 @@ def backfill(
     backfill.backfill(pipelines, settings, time_range, master, spark_options, json=json)
 
 
-@app.command(epilog=examples("tidelog pipeline status", "tidelog pipeline status earnings --json"))
+@app.command(epilog=examples(*_STATUS_EXAMPLES))
 @grouped
 def status(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME…]", help="Pipelines; all if none.", show_default=False),
     ] = None,
+    figures: Annotated[
+        bool,
+        typer.Option(
+            "--figures", "-f", help="Also rates, times, watermark, state and data quality of running ones."
+        ),
+    ] = False,
     json: JsonOutput = False,
     directory: Directory = DEFAULT_DIRECTORY,
     connection: Connection = DEFAULT_CONNECTION,
@@ -356,7 +367,7 @@ def status(
     from tidelog.cli.pipeline import status
 
     pipelines = _chosen(names or [ALL])
-    status.show(settings_of(connection, directory=directory), pipelines, json=json)
+    status.show(settings_of(connection, directory=directory), pipelines, json=json, figures=figures)
 
 
 def settings_of(connection: Connection, **settings: object) -> PipelineSettings:

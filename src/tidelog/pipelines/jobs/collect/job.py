@@ -42,11 +42,19 @@ def _prepare(settings: PipelineSettings) -> None:
 
 def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch. The stores are opened, and unreachable ones told, at once."""
+    from tidelog.pipelines.framework.figures import count_quality
+    from tidelog.pipelines.framework.quality import quality_of
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
     from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
     from tidelog.pipelines.jobs.collect.schema import TABLES
-    from tidelog.pipelines.jobs.collect.task_work import collecting, staged_files, told_of, writing_letters
+    from tidelog.pipelines.jobs.collect.task_work import (
+        collecting,
+        staged_files,
+        told_of,
+        told_quality,
+        writing_letters,
+    )
 
     lake = open_lake(settings)
     tables = open_event_tables(settings)
@@ -64,6 +72,7 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
             answers = work_on_parts(records, work, 1, writing_letters(sink))
             lake.commit(TABLES, staged_files(answers), batch.batch)
             sink.finish(told_of(answers))
+            count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
         finally:
             lake.discard(staging)
 

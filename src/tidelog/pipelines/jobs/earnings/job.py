@@ -64,6 +64,7 @@ class MicroBatches:
 
     def take(self, records: DataFrame, batch_id: int) -> None:
         """Work off a batch of records; done when tables and topics are."""
+        from tidelog.pipelines.framework.figures import count_quality
         from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch, was_written
         from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
         from tidelog.pipelines.jobs.earnings.packing import pack
@@ -77,7 +78,8 @@ class MicroBatches:
         # A backfill may have come between a batch and its return: states are others then, not more.
         sink = RecordSink(self._settings, batch, same_content=False)
         work = BatchWork(self._settings, self._parts, sink, PIPELINE.group, with_letters)
-        work.finish(work_on_parts(records, pack(self._parts, NAME), self._parts.count, work))
+        answers = work_on_parts(records, pack(self._parts, NAME), self._parts.count, work)
+        count_quality(self._settings.directory, NAME, work.finish(answers))
         self._is_first = False
 
 

@@ -16,15 +16,16 @@ import pyarrow as pa
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows, parser_of
+from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows, parser_of, reason_columns
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE, TOPIC
 
 if TYPE_CHECKING:
     from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""
 
 UserRow = tuple[Any, ...]
@@ -103,14 +104,17 @@ class UserRegions:
         return (row for _, row in self._newest.values())
 
 
-def enrich(batches: Iterable[pa.RecordBatch], users: UserRegions, pipeline: str) -> Iterator[pa.RecordBatch]:
+def enrich(
+    batches: Iterable[pa.RecordBatch], users: UserRegions, pipeline: str, quality: TaskQuality
+) -> Iterator[pa.RecordBatch]:
     """The records of the topic and the dead letters; ``users`` takes what is shown about them."""
     for batch in batches:
         parsed = parse(batch)
+        quality.add_rows(_PARSER, parsed)
         yield _records(parsed, users.reading)
         show(parsed, users)
         if any(parsed.reasons):
-            yield letter_batch(batch, pa.array(parsed.reasons, pa.string()), pipeline)
+            yield letter_batch(batch, *reason_columns(parsed.reasons), pipeline)
 
 
 def parse(batch: pa.RecordBatch) -> ParsedRows:

@@ -42,12 +42,21 @@ def _prepare(settings: PipelineSettings) -> None:
 
 def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch of records. The table is made, or its store told of, at once."""
+    from tidelog.pipelines.framework.figures import count_quality
+    from tidelog.pipelines.framework.quality import quality_of
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_tables
     from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
     from tidelog.pipelines.framework.sinks.sqlite import refuse_other_hosts
     from tidelog.pipelines.jobs.phone_region.schema import TABLE
-    from tidelog.pipelines.jobs.phone_region.task_work import HOST, TOLD, Answers, enriching, writing_users
+    from tidelog.pipelines.jobs.phone_region.task_work import (
+        HOST,
+        QUALITY,
+        TOLD,
+        Answers,
+        enriching,
+        writing_users,
+    )
 
     tables = open_tables(settings)
     tables.ensure(TABLE)
@@ -59,6 +68,7 @@ def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
         users = writing_users(tables, reading)
         answers = Answers(work_on_parts(records, enriching(sink, NAME, reading), 1, users))
         sink.finish(answers.of(TOLD))
+        count_quality(settings.directory, NAME, quality_of(answers.of(QUALITY)))
         if settings.cassandra is None:
             refuse_other_hosts(answers.of(HOST), "the table of phone-region")
 

@@ -18,12 +18,13 @@ import pyarrow as pa
 from tidelog.pipelines.framework.record_sink import RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, task_number, with_rows
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
+from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import TimeRange
 
 Pack = Callable[[Batches], Iterator[Parcel]]
-USERS, TOLD, READ, WRITTEN, HOST = "users", "told", "read", "written", "host"
+USERS, TOLD, READ, WRITTEN, HOST, QUALITY = "users", "told", "read", "written", "host", "quality"
 """Parcels: rows of users. Parcels that become answers: what the sink is told, and counts."""
 
 
@@ -33,9 +34,10 @@ def enriching(sink: RecordSink, pipeline: str, reading: Reading) -> Pack:
     def packed(batches: Batches) -> Iterator[Parcel]:
         if (filled := with_rows(batches)) is None:
             return
-        users = UserRegions(reading)
-        written = sink.write(task_number(), _filled(enrich(filled, users, pipeline)))
+        users, quality = UserRegions(reading), TaskQuality()
+        written = sink.write(task_number(), _filled(enrich(filled, users, pipeline, quality)))
         yield Parcel(0, TOLD, sink.told(written).encode())
+        yield Parcel(0, QUALITY, quality.told())
         yield Parcel(0, USERS, msgspec.msgpack.encode(users.found))
 
     return packed
