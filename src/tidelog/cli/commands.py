@@ -94,6 +94,10 @@ COMMANDS = {
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
     ),
+    "lake": CommandModule(
+        "tidelog.cli.lake.command",
+        "See how the lake's tables stand, compact them, forget old snapshots.",
+    ),
     "demo": CommandModule(
         "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."
     ),

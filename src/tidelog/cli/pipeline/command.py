@@ -9,13 +9,20 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidelog.cli.connect import client_options, parse_assignments
 from tidelog.cli.failure import Failure, WrongUsage
+from tidelog.cli.lake.options import (
+    DEFAULT_CATALOG,
+    DEFAULT_DIRECTORY,
+    CatalogOptions,
+    Directory,
+    LakeForm,
+    lake_form,
+)
 from tidelog.cli.output import examples, print_json, print_table
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-DEFAULT_DIRECTORY = Path("tidelog-pipelines")
 ALL = "all"
 _TRIGGER = re.compile(r"\s*\d+\s*(milliseconds?|seconds?|minutes?|hours?)\s*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -35,16 +41,6 @@ _INSTALL = 'pipelines run on Spark, which is not installed: pip install "tidelog
 Names = Annotated[
     list[str],
     typer.Argument(metavar="NAME…", help="Pipelines, or `all`.", show_default=False),
-]
-Directory = Annotated[
-    Path,
-    typer.Option(
-        "--directory",
-        "-d",
-        envvar="TIDELOG_PIPELINES",
-        metavar="DIR",
-        help="Where pipelines keep checkpoints, the lake and tables.",
-    ),
 ]
 Master = Annotated[
     str,
@@ -61,7 +57,7 @@ Cassandra = Annotated[
     typer.Option(
         "--cassandra",
         metavar="HOST[:PORT][,…]",
-        help="Keep tables in Cassandra instead of SQLite and Parquet.",
+        help="Keep tables in Cassandra instead of SQLite and the lake alone.",
         show_default=False,
     ),
 ]
@@ -141,6 +137,7 @@ _RUN_EXAMPLES = (
     "tidelog pipeline run all",
     "tidelog pipeline run earnings --once",
     "tidelog pipeline run all --metrics 127.0.0.1:9405",
+    "tidelog pipeline run collect --lake parquet",
     "tidelog pipeline run collect --master spark://cluster:7077 --conf spark.executor.memory=2g",
 )
 _BACKFILL_EXAMPLES = (
@@ -185,6 +182,8 @@ def run(
     format: Format = "tidelog",
     cassandra: Cassandra = None,
     keyspace: Keyspace = "tidelog",
+    lake: LakeForm = None,
+    catalog: CatalogOptions = DEFAULT_CATALOG,
     conf: Conf = None,
     metrics: MetricsAddress = None,
     otlp: Otlp = None,
@@ -208,6 +207,9 @@ def run(
         format=format,
         cassandra=cassandra,
         keyspace=keyspace,
+        lake_form=lake_form(lake),
+        lake_catalog=catalog.lake_catalog,
+        lake_properties=catalog.properties,
     )
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
@@ -232,6 +234,8 @@ def backfill(
     format: Format = "tidelog",
     cassandra: Cassandra = None,
     keyspace: Keyspace = "tidelog",
+    lake: LakeForm = None,
+    catalog: CatalogOptions = DEFAULT_CATALOG,
     conf: Conf = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -248,6 +252,9 @@ def backfill(
         format=format,
         cassandra=cassandra,
         keyspace=keyspace,
+        lake_form=lake_form(lake),
+        lake_catalog=catalog.lake_catalog,
+        lake_properties=catalog.properties,
     )
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
