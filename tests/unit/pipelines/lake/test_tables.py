@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import struct
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -32,6 +33,9 @@ from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.data_files import TableFiles, TaskDataFiles, lower_bound, upper_bound
 from tidelog.pipelines.lake.form import LakeError
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
 WITH_CHANNEL = {**COLUMNS, "channel": "string"}
 
 
@@ -44,6 +48,31 @@ def test_duckdb_reads_a_scan_and_the_files_that_are_listed(tmp_path: Path) -> No
     assert found == (3, 6, NOON)
     paths = [task.file.file_path for task in table.scan().plan_files()]
     assert duckdb.read_parquet(paths).aggregate("count(*), sum(cents)").fetchall() == [(3, 6)]
+
+
+def test_duckdb_reads_the_metadata_by_itself(tmp_path: Path) -> None:
+    """Iceberg as others understood it: merged manifests, a new column, files that were replaced."""
+    table = new_table(tmp_path)
+    for version in range(20):
+        collect(table, version, version, 100 + version, when=NOON + (version % 2) * DAY)
+    seen = [_duckdb(table)]
+    table = new_table(tmp_path, WITH_CHANNEL)
+    append_batch(table, written(table, [event(500, channel="tv")], WITH_CHANNEL), "query", 20)
+    seen.append(_duckdb(table))
+    compaction.compact(table, compaction.plan(table), lambda group: None)
+    seen.append(_duckdb(table))
+    assert seen == [(40, 40, 20, 2380), (41, 41, 21, 2880), (41, 41, 21, 2880)]
+
+
+def _duckdb(table: Table) -> Any:
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    for extension in ("avro", "iceberg"):
+        package = importlib.resources.files(f"duckdb_extension_{extension}")
+        path = package / "extensions" / f"v{duckdb.__version__}" / f"{extension}.duckdb_extension"
+        connection.load_extension(str(path))
+    day = f"event_time < '{(NOON + DAY / 2).isoformat()}'"
+    counts = f"count(*), count(DISTINCT event_id), count(*) FILTER ({day}), sum(cents)::INT"
+    return connection.execute(f"SELECT {counts} FROM iceberg_scan('{table.metadata_location}')").fetchone()
 
 
 def test_a_question_about_a_day_opens_the_files_of_that_day(tmp_path: Path) -> None:

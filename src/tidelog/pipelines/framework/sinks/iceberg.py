@@ -103,6 +103,8 @@ class IcebergLake(Lake):
         self.ensure(table)
         day = F.date_from_unix_date(F.floor(F.unix_seconds(EVENT_TIME) / SECONDS_PER_DAY).cast("int"))
         days: list[date] = [row[0] for row in rows.select(day).distinct().collect()]
+        if not days:
+            return 0
         for attempt in range(MERGE_ATTEMPTS):
             stored = self._catalog.table(table.name)
             present = files_of_days(stored, days)

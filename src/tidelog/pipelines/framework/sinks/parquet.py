@@ -66,6 +66,8 @@ class ParquetLake(Lake):
     def merge(self, table: TableSpec, rows: DataFrame, batch: Batch) -> int:
         self.ensure(table)
         dates = [row[0] for row in rows.select(DATE).distinct().collect()]
+        if not dates:
+            return 0
         present = self._directory.files(table.name, dates)
         wanted = rows.select(*table.names)
         if present:
