@@ -22,7 +22,9 @@ from tests.integration.spark_topics import without_ids
 from tidelog import Consumer, Producer
 from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.sinks import open_lake
 from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.pipelines.session import spark_session
 from tidelog.spark.progress import source_metrics
@@ -338,7 +340,7 @@ def pipelines_once(spark: Any, name: str, directory: Path) -> dict[str, Counter[
             told = [record for partition in records(server, topic) for record in partition]
             found[topic] = Counter(map(repr, told))
     for kind in events.LOGS:
-        frame = spark.read.parquet(str(settings.lake / kind.name))
+        frame = open_lake(settings).read(spark, table_of(kind), once=False)
         found[f"lake {kind.name}"] = Counter(row.event_id for row in frame.select("event_id").collect())
     found["table user_earnings"] = Counter(ledger_rows(settings, "user_earnings")["user_earnings"])
     found["table user_regions"] = Counter(table_rows(settings.tables, "user_regions")["user_regions"])

@@ -22,10 +22,16 @@ from tests.contract.table_sinks import (
 )
 from tests.pipelines_session import pipelines_session
 
+from tidelog.pipelines.framework.sinks import iceberg
+from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
 from tidelog.pipelines.framework.sinks.lake_files import LakeDirectory, StagedFile
 from tidelog.pipelines.framework.sinks.parquet import ParquetLake
 from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableError, TableSpec
+from tidelog.pipelines.lake import compaction
+from tidelog.pipelines.lake.catalog import LakeCatalog
+from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.replacing import replace_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +89,64 @@ class TestSqlite(ChangingTables):
             SqliteTables(tmp_path).ensure(CHANGING)
 
 
-class TestLake(AppendedTables):
+class TestIcebergLake(AppendedTables):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> IcebergLake:
+        return IcebergLake(LakeSettings(tmp_path / "lake"))
+
+    def test_spark_reads_what_a_scan_plans(self, spark: SparkSession, tmp_path: Path) -> None:
+        lake = IcebergLake(LakeSettings(tmp_path / "ä lake #1"))
+        lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
+        lake.upsert(APPENDED, frame(spark, [SPARSE, FALSE]), Batch("app", 1))
+        grown = TableSpec(
+            "appended",
+            (*APPENDED.columns, ColumnSpec("channel", "string")),
+            APPENDED.primary_key,
+            append_only=True,
+        )
+        lake.ensure(grown)
+        found = lake.read(spark, grown, once=False).where("channel is null").collect()
+        assert sorted(row.event_id for row in found) == ["e-1", "e-2", "e-2", "e-3"]
+        assert sorted(tuple(row) for row in lake.read(spark, APPENDED).select("event_id").collect()) == [
+            ("e-1",),
+            ("e-2",),
+            ("e-3",),
+        ]
+
+    def test_a_merge_leaves_each_key_once_and_other_days_alone(
+        self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = IcebergLake(LakeSettings(tmp_path))
+        lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
+        lake.upsert(APPENDED, frame(spark, [SPARSE]), Batch("app", 1))
+        other_day = set(tmp_path.glob("appended/data/event_time_day=2026-10-31/*"))
+        calls: list[object] = []
+
+        def compacted_meanwhile(*arguments: Any) -> None:
+            calls.append(arguments)
+            if len(calls) == 1:
+                table = LakeCatalog(LakeSettings(tmp_path)).table("appended")
+                compaction.compact(table, compaction.plan(table), lambda group: None)
+            replace_files(*arguments)
+
+        monkeypatch.setattr(iceberg, "replace_files", compacted_meanwhile)
+        for attempt in range(2):
+            assert lake.merge(APPENDED, frame(spark, [SPARSE, FALSE]), Batch(f"backfill-{attempt}", 0)) == 2
+            assert lake.read(spark, APPENDED, once=False).count() == 3
+        assert len(calls) == 3
+        assert other_day == set(tmp_path.glob("appended/data/event_time_day=2026-10-31/*"))
+        assert kept(lake, APPENDED) == sorted([FULL, SPARSE, FALSE])
+
+    def test_tables_that_it_cannot_keep_are_refused(self, tmp_path: Path) -> None:
+        lake = IcebergLake(LakeSettings(tmp_path))
+        with pytest.raises(TableError, match="rows that change"):
+            lake.ensure(CHANGING)
+        timeless = TableSpec("timeless", (ColumnSpec("a", "string"),), ("a",), append_only=True)
+        with pytest.raises(TableError, match="no time event_time"):
+            lake.ensure(timeless)
+
+
+class TestParquetLake(AppendedTables):
     @pytest.fixture
     def sink(self, tmp_path: Path) -> ParquetLake:
         return ParquetLake(tmp_path / "lake")

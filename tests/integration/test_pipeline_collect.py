@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,11 @@ from tests.collect_events import TODAY, event, letters, run, send
 from tidelog.pipelines.framework import events, record_sink
 from tidelog.pipelines.framework.figures import figures_of
 from tidelog.pipelines.framework.sinks import open_lake
+from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import TABLES, table_of
+from tidelog.pipelines.lake.catalog import LakeCatalog
+from tidelog.pipelines.lake.expiry import ExpiryRule, expire
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
 from tidelog.testing import LocalBroker, broker
 
@@ -39,12 +43,15 @@ def settings(running: LocalBroker, tmp_path: Path) -> PipelineSettings:
     return PipelineSettings(running.bootstrap_servers, tmp_path / "data", trigger="available-now")
 
 
+@pytest.fixture(params=["iceberg", "parquet"])
+def either_form(settings: PipelineSettings, request: pytest.FixtureRequest) -> PipelineSettings:
+    return replace(settings, lake_form=request.param)
+
+
 def lake_rows(spark: SparkSession, settings: PipelineSettings, kind: events.EventKind) -> Counter[str]:
-    """How often each event is in the files, as any reader of Parquet sees them."""
-    directory = settings.lake / kind.name
-    if not list(directory.glob("date=*")):
-        return Counter()
-    return Counter(row.event_id for row in spark.read.parquet(str(directory)).collect())
+    """How often each event is in the files."""
+    found = open_lake(settings).read(spark, table_of(kind), once=False)
+    return Counter(row.event_id for row in found.collect())
 
 
 def test_all_logs_are_collected_by_date_and_broken_records_become_letters(
@@ -88,8 +95,9 @@ def test_all_logs_are_collected_by_date_and_broken_records_become_letters(
 
 
 def test_a_batch_that_failed_half_way_is_repeated_without_a_trace(
-    spark: SparkSession, settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, either_form: PipelineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings = either_form
     send(settings, events.CREDIT.topic, [*(event(events.CREDIT, number) for number in range(50)), b"broken"])
     finish = record_sink.RecordSink.finish
 
@@ -106,6 +114,30 @@ def test_a_batch_that_failed_half_way_is_repeated_without_a_trace(
     run(spark, settings)
     assert lake_rows(spark, settings, events.CREDIT) == Counter(f"credit-{number}" for number in range(51))
     assert [letter["value"] for letter in letters(settings)] == ["broken"]
+
+
+def test_a_kill_before_the_commit_leaves_files_that_expiry_removes(
+    spark: SparkSession, settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(settings, events.CREDIT.topic, [event(events.CREDIT, number) for number in range(20)])
+
+    def cut_off(*arguments: Any) -> None:
+        raise RuntimeError("the power went off")
+
+    monkeypatch.setattr(IcebergLake, "commit", cut_off)
+    with pytest.raises(StreamingQueryException, match="the power went off"):
+        run(spark, settings)
+    monkeypatch.undo()
+    left = set(settings.lake.rglob("data/**/*.parquet"))
+    assert left
+    assert lake_rows(spark, settings, events.CREDIT) == Counter()
+    run(spark, settings)
+    expected = Counter(f"credit-{number}" for number in range(20))
+    assert lake_rows(spark, settings, events.CREDIT) == expected
+    table = LakeCatalog(settings.lake_settings).table("credit")
+    expire(table, ExpiryRule(older_than_s=0, keep=1, grace_s=0), dry_run=False)
+    assert not left & set(settings.lake.rglob("data/**/*.parquet"))
+    assert lake_rows(spark, settings, events.CREDIT) == expected
 
 
 def test_an_event_that_was_sent_again_is_one_row_of_its_table(

@@ -101,6 +101,10 @@ COMMANDS = {
         "tidelog.cli.deadletters.command",
         "List and show what pipelines have refused, and send it again.",
     ),
+    "lake": CommandModule(
+        "tidelog.cli.lake.command",
+        "See how the lake's tables stand, compact them, forget old snapshots.",
+    ),
     "demo": CommandModule(
         "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."
     ),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.cassandra_options import CassandraOptions
+from tidelog.pipelines.lake.form import Form, LakeSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,10 +53,16 @@ class PipelineSettings:
     format: str = "tidelog"
     """``kafka`` runs the same job through Spark's JVM connector."""
     cassandra: str | None = None
-    """Contact points, ``host[:port],…``; None keeps tables in SQLite and Parquet."""
+    """Contact points, ``host[:port],…``; None keeps tables in SQLite and the lake."""
     keyspace: str = "tidelog"
     cassandra_options: CassandraOptions = field(default_factory=CassandraOptions)
     """Login, TLS, consistency and the rest, for Cassandra alone."""
+    lake_form: Form | None = None
+    """``iceberg`` or ``parquet``; None: that of the lake that is there, Iceberg for a new one."""
+    lake_catalog: str | None = None
+    """The URI of a REST catalog; None: that of the lake that is there, one of its own for a new one."""
+    lake_properties: Mapping[str, str] = field(default_factory=dict)
+    """For the REST catalog, in PyIceberg's names."""
     client_options: Mapping[str, str] = field(default_factory=dict)
     """Further ``kafka.*`` options for sources and sinks, without the prefix."""
     min_partitions: int | None = None
@@ -72,8 +79,13 @@ class PipelineSettings:
 
     @property
     def lake(self) -> Path:
-        """The root of the Parquet lake."""
+        """The root of the lake."""
         return self.directory / "lake"
+
+    @property
+    def lake_settings(self) -> LakeSettings:
+        """Which lake, and in what form."""
+        return LakeSettings(self.lake, self.lake_form, self.lake_catalog, self.lake_properties)
 
     @property
     def tables(self) -> Path:

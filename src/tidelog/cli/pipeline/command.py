@@ -17,6 +17,14 @@ import typer
 
 from tidelog.cli.connect import client_options, parse_assignments
 from tidelog.cli.failure import Failure, WrongUsage
+from tidelog.cli.lake.options import (
+    DEFAULT_CATALOG,
+    DEFAULT_DIRECTORY,
+    CatalogOptions,
+    Directory,
+    LakeForm,
+    lake_form,
+)
 from tidelog.cli.output import examples, print_json, print_table
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.errors import ConfigError
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-DEFAULT_DIRECTORY = Path("tidelog-pipelines")
 ALL = "all"
 _TRIGGER = re.compile(r"\s*\d+\s*(milliseconds?|seconds?|minutes?|hours?)\s*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -37,16 +44,6 @@ _INSTALL = 'pipelines run on Spark, which is not installed: pip install "tidelog
 Names = Annotated[
     list[str],
     typer.Argument(metavar="NAME…", help="Pipelines, or `all`.", show_default=False),
-]
-Directory = Annotated[
-    Path,
-    typer.Option(
-        "--directory",
-        "-d",
-        envvar="TIDELOG_PIPELINES",
-        metavar="DIR",
-        help="Where pipelines keep checkpoints, the lake and tables.",
-    ),
 ]
 Master = Annotated[
     str,
@@ -191,7 +188,7 @@ class TableStore:
         typer.Option(
             "--cassandra",
             metavar="HOST[:PORT][,…]",
-            help="Keep tables in Cassandra instead of SQLite and Parquet.",
+            help="Keep tables in Cassandra instead of SQLite and the lake alone.",
             show_default=False,
         ),
     ] = None
@@ -225,6 +222,7 @@ _RUN_EXAMPLES = (
     "tidelog pipeline run all",
     "tidelog pipeline run earnings --once",
     "tidelog pipeline run all --metrics 127.0.0.1:9405",
+    "tidelog pipeline run collect --lake parquet",
     "tidelog pipeline run collect --master spark://cluster:7077 --conf spark.executor.memory=2g",
     "tidelog pipeline run all --cassandra db1,db2 --cassandra-config cassandra.properties",
 )
@@ -274,6 +272,8 @@ def run(
     master: Master = "local[*]",
     format: Format = "tidelog",
     store: TableStore = DEFAULT_STORE,
+    lake: LakeForm = None,
+    catalog: CatalogOptions = DEFAULT_CATALOG,
     conf: Conf = None,
     metrics: MetricsAddress = None,
     otlp: Otlp = None,
@@ -297,6 +297,9 @@ def run(
         state_partitions=state_partitions,
         format=format,
         phones=phones.settings(),
+        lake_form=lake_form(lake),
+        lake_catalog=catalog.lake_catalog,
+        lake_properties=catalog.properties,
         **_table_store(store),
     )
     _check(pipelines, settings)
@@ -322,6 +325,8 @@ def backfill(
     master: Master = "local[*]",
     format: Format = "tidelog",
     store: TableStore = DEFAULT_STORE,
+    lake: LakeForm = None,
+    catalog: CatalogOptions = DEFAULT_CATALOG,
     conf: Conf = None,
     phones: Phones = DEFAULT_PHONES,
     connection: Connection = DEFAULT_CONNECTION,
@@ -338,6 +343,9 @@ def backfill(
         state_partitions=state_partitions,
         format=format,
         phones=phones.settings(),
+        lake_form=lake_form(lake),
+        lake_catalog=catalog.lake_catalog,
+        lake_properties=catalog.properties,
         **_table_store(store),
     )
     _check(pipelines, settings)

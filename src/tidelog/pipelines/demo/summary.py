@@ -101,8 +101,7 @@ def next_steps(settings: DemoSettings, address: str) -> list[tuple[str, str]]:
         tables,
         (
             "ask the lake:",
-            f"python -c \"import pyarrow.dataset as d; print(d.dataset('{directory / 'lake'}/credit', "
-            "format='parquet', partitioning='hive').head(5).to_pandas())\"",
+            f"tidelog lake status --directory {directory}",
         ),
         ("go on where this run ended, instead of afresh:", resume),
     ]

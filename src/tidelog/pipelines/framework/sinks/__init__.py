@@ -1,4 +1,4 @@
-"""Where pipelines keep tables: one interface (``table``), three stores: SQLite, a Parquet lake, Cassandra."""
+"""Where pipelines keep tables: one interface (``table``), three stores: SQLite, the lake, Cassandra."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidelog.pipelines.framework.sinks.table import Batch, TableSpec
+from tidelog.pipelines.lake.day_files import DayFiles, DayOfTable
 
 DATE = "date"
-ROW_GROUP_ROWS = 65_536
 KEPT_NOTES = 100
 """Spark replays only the last batch; older notes tell people what a batch wrote."""
 
@@ -44,16 +44,26 @@ class StagedFile:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """A write under way: where tasks put its files."""
+
+    directory: Path
+    tables: tuple[TableSpec, ...]
+
+    def open(self) -> TaskFiles:
+        """For a task."""
+        return TaskFiles(self.directory, self.tables)
+
+
 class TaskFiles:
-    """Writes the rows of one task, a file for each table and date; rows wait until they fill a row group."""
+    """Writes the rows of one task, a file for each table and date."""
 
     def __init__(self, directory: Path, tables: Sequence[TableSpec]) -> None:
         self._directory = directory
         self._names = {table.name: [name for name in table.names if name != DATE] for table in tables}
-        self._waiting: dict[tuple[str, str], list[pa.Table]] = {}
-        self._writers: dict[tuple[str, str], pq.ParquetWriter] = {}
-        self._paths: dict[tuple[str, str], Path] = {}
-        self._rows: dict[tuple[str, str], int] = {}
+        self._paths: dict[DayOfTable, Path] = {}
+        self._files: DayFiles[pq.ParquetWriter] = DayFiles(self._open)
 
     def add(self, rows: pa.Table, by: str) -> None:
         """Take rows whose column ``by`` names their table."""
@@ -67,29 +77,21 @@ class TaskFiles:
         dates = pc.unique(rows[DATE]).to_pylist()
         for date in dates:
             chosen = rows if len(dates) == 1 else rows.filter(pc.equal(rows[DATE], date))
-            self._wait((table, date), chosen.select(self._names[table]))
+            self._files.add(DayOfTable(table, date), chosen.select(self._names[table]))
 
-    def finish(self) -> Iterator[StagedFile]:
-        for key in list(self._waiting):
-            self._flush(key)
-        for key, writer in self._writers.items():
-            writer.close()
-            yield StagedFile(*key, str(self._paths[key]), self._rows[key])
+    def finish(self) -> str:
+        """End the files; the driver reads the answer with :func:`staged_files`."""
+        return json.dumps([(*key, str(self._paths[key]), rows) for key, _, rows in self._files.close()])
 
-    def _wait(self, key: tuple[str, str], rows: pa.Table) -> None:
-        waiting = self._waiting.setdefault(key, [])
-        waiting.append(rows)
-        self._rows[key] = self._rows.get(key, 0) + rows.num_rows
-        if sum(part.num_rows for part in waiting) >= ROW_GROUP_ROWS:
-            self._flush(key)
+    def _open(self, key: DayOfTable, schema: pa.Schema) -> pq.ParquetWriter:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._paths[key] = self._directory / f"{uuid.uuid4().hex}.parquet"
+        return pq.ParquetWriter(self._paths[key], schema, compression="zstd")
 
-    def _flush(self, key: tuple[str, str]) -> None:
-        rows = pa.concat_tables(self._waiting.pop(key))
-        if key not in self._writers:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._paths[key] = self._directory / f"{uuid.uuid4().hex}.parquet"
-            self._writers[key] = pq.ParquetWriter(self._paths[key], rows.schema, compression="zstd")
-        self._writers[key].write_table(rows)
+
+def staged_files(answers: Sequence[str]) -> list[StagedFile]:
+    """What tasks have answered."""
+    return [StagedFile(*file) for answer in answers for file in json.loads(answer)]
 
 
 class LakeDirectory:

@@ -1,1 +1,1 @@
-"""collect: all event logs into tables (Cassandra, or the lake alone) and a Parquet lake by date."""
+"""collect: all event logs into tables (Cassandra, or the lake alone) and a lake by day."""

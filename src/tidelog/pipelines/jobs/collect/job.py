@@ -1,10 +1,11 @@
 """collect as a job: one streaming query, or a parallel load of a range of time.
 
-A micro-batch is one Spark job. Its tasks parse records, stage files for the lake, send rows to Cassandra
-where contact points are given, and write dead letters to their topic (``task_work``); the driver then gives
-the files their names in the lake. Each step may be repeated: the lake replaces a batch's files, Cassandra
-upserts, the topic's sink knows the batch by its number. So a crash anywhere leaves nothing twice and nothing
-out. There is no watermark: an event is collected however late it comes, under the day it tells.
+A micro-batch is one Spark job. Its tasks parse records, write files for the lake, send rows to Cassandra
+where contact points are given, and write dead letters to their topic (``task_work``); the driver then
+commits the files to the lake. Each step may be repeated: the lake knows the batch by its number, or
+replaces its files, Cassandra upserts, the topic's sink knows the batch by its number. So a crash anywhere
+leaves nothing twice and nothing out. There is no watermark: an event is collected however late it comes,
+under the day it tells.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     from tidelog.pipelines.jobs.collect.schema import TABLES
     from tidelog.pipelines.jobs.collect.task_work import (
         collecting,
-        staged_files,
+        files_of,
         told_of,
         told_quality,
         writing_letters,
@@ -66,15 +67,15 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     def collect(records: DataFrame, batch_id: int) -> None:
         batch = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
         sink = RecordSink(settings, batch)
-        staging = lake.staging()
+        write = lake.begin(TABLES)
         try:
-            work = collecting(staging, tables, NAME)
+            work = collecting(write, tables, NAME)
             answers = work_on_parts(records, work, 1, writing_letters(sink))
-            lake.commit(TABLES, staged_files(answers), batch.batch)
+            lake.commit(write, files_of(answers), batch.batch)
             sink.finish(told_of(answers))
             count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
         finally:
-            lake.discard(staging)
+            lake.discard(write)
 
     return collect
 
@@ -128,7 +129,7 @@ def _write_missing_letters(found: DataFrame, settings: PipelineSettings) -> int:
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="All event logs into Cassandra tables and a Parquet lake by date; late and repeated events too.",
+    summary="All event logs into a lake of Iceberg tables and into Cassandra; late and repeated events too.",
     inputs=tuple(kind.topic for kind in events.LOGS),
     outputs=tuple(f"lake and table {kind.name}" for kind in events.LOGS),
     start=_start,

@@ -1,7 +1,7 @@
 """What the tasks of collect do with a micro-batch: events into files and tables, dead letters to one task.
 
 A record is parsed once, by the parser of its own kind, and its fields go as columns of Arrow into the files
-that the task stages; none of them passes through Spark's JVM. With Cassandra the task sends the same rows
+that the task writes; none of them passes through Spark's JVM. With Cassandra the task sends the same rows
 there. Letters go to one more task, whatever the number of cores is, which writes them as the batch's.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +17,7 @@ from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
 from tidelog.pipelines.framework.record_sink import RecordSink
-from tidelog.pipelines.framework.sinks.lake_files import StagedFile, TaskFiles
+from tidelog.pipelines.framework.sinks.lake import LakeWrite
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
@@ -29,19 +27,19 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 """What is needed of a record."""
 
 LETTERS, FILES, TOLD, QUALITY = "letters", "files", "told", "quality"
-"""Parcels with letters; parcels that become answers: files that were staged, what the sink is told,
+"""Parcels with letters; parcels that become answers: files that were written, what the sink is told,
 figures."""
 
 _TABLE_OF = {table.name: table for table in TABLES}
 
 
 def collecting(
-    staging: Path, tables: ChangingTableSink | None, pipeline: str
+    write: LakeWrite, tables: ChangingTableSink | None, pipeline: str
 ) -> Callable[[Batches], Iterator[Parcel]]:
-    """Stage the events of a partition of records, and send on which files there are, and the letters."""
+    """Write the events of a partition of records into files, and send on which there are, and the letters."""
 
     def packed(batches: Batches) -> Iterator[Parcel]:
-        files = TaskFiles(staging, TABLES)
+        files = write.open()
         quality = TaskQuality()
         for batch in batches:
             for kind, records in _by_topic(batch):
@@ -54,7 +52,7 @@ def collecting(
                 if letters.num_rows:
                     yield Parcel(0, LETTERS, to_bytes(letters))
         yield Parcel(0, QUALITY, quality.told())
-        yield Parcel(0, FILES, json.dumps([astuple(file) for file in files.finish()]).encode())
+        yield Parcel(0, FILES, files.finish().encode())
 
     return packed
 
@@ -76,10 +74,9 @@ def writing_letters(sink: RecordSink) -> Callable[[int, Iterator[Parcel]], Itera
     return unpacked
 
 
-def staged_files(answers: Sequence[str]) -> list[StagedFile]:
-    """The files that tasks have staged."""
-    packed = [text for kind, text in map(json.loads, answers) if kind == FILES]
-    return [StagedFile(*file) for files in packed for file in json.loads(files)]
+def files_of(answers: Sequence[str]) -> list[str]:
+    """What tasks tell of the files that they have written."""
+    return [text for kind, text in map(json.loads, answers) if kind == FILES]
 
 
 def told_of(answers: Sequence[str]) -> list[str]:

@@ -1,0 +1,80 @@
+"""The options that say which lake is meant, for ``tidelog lake`` and ``tidelog pipeline``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.connect import parse_assignments
+from tidelog.cli.failure import WrongUsage
+from tidelog.pipelines.lake.form import FORMS, Form
+
+DEFAULT_DIRECTORY = Path("tidelog-pipelines")
+
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--directory",
+        "-d",
+        envvar="TIDELOG_PIPELINES",
+        metavar="DIR",
+        help="Where pipelines keep checkpoints, the lake and tables.",
+    ),
+]
+LakeForm = Annotated[
+    str | None,
+    typer.Option(
+        "--lake",
+        metavar="FORM",
+        help="What a new lake is made of: iceberg or parquet; one that is there stays as it is.",
+        show_default="iceberg",
+    ),
+]
+LakeCatalogUri = Annotated[
+    str | None,
+    typer.Option(
+        "--lake-catalog",
+        metavar="URI",
+        help="A REST catalog for the lake's tables; a new lake has one of its own in its directory.",
+        show_default=False,
+    ),
+]
+LakeProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lake-property",
+        metavar="NAME=VALUE",
+        help="A property of the REST catalog in PyIceberg's name; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class CatalogOptions:
+    """Which catalog a lake has."""
+
+    lake_catalog: LakeCatalogUri = None
+    lake_property: LakeProperty = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the catalog is told."""
+        return dict(parse_assignments(self.lake_property, "--lake-property"))
+
+
+DEFAULT_CATALOG = CatalogOptions()
+"""Stands for the options in the signature of a command."""
+
+
+def lake_form(text: str | None) -> Form | None:
+    """What ``--lake`` says."""
+    for form in FORMS:
+        if text == form:
+            return form
+    if text is None:
+        return None
+    raise WrongUsage(f"--lake {text!r} is no form of a lake: choose from {', '.join(FORMS)}")

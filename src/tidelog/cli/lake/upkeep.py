@@ -1,0 +1,98 @@
+"""What ``tidelog lake compact``, ``expire`` and ``convert`` do and show: a bar, then a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidelog.cli.output import is_terminal, print_json, print_table
+from tidelog.pipelines.lake import compaction, conversion, expiry
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from tidelog.pipelines.lake.form import LakeSettings
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Callable[[object], None]]:
+    """Shows how far a piece of work is, on a terminal; called with each part that is done."""
+    if not is_terminal():
+        yield lambda part: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda part: progress.advance(bar)
+
+
+def compact(tables: Sequence[Table], target_bytes: int, min_files: int, *, dry_run: bool, json: bool) -> None:
+    """Compact tables, or show what would be compacted."""
+    done: list[compaction.Compacted] = []
+    for table in tables:
+        groups = compaction.plan(table, target_bytes, min_files)
+        if dry_run:
+            done.append(_planned(table, groups))
+            continue
+        with _bar(f"compact {table.name()[-1]}", len(groups)) as on_group:
+            done.append(compaction.compact(table, groups, on_group))
+    if json:
+        print_json(done)
+        return
+    rows = [
+        (
+            each.table,
+            each.groups,
+            each.files_before,
+            each.bytes_before,
+            None if dry_run else each.files_after,
+            None if dry_run else each.bytes_after,
+            each.skipped,
+        )
+        for each in done
+    ]
+    columns = ("table", "groups", "files before", "bytes before", "files after", "bytes after", "skipped")
+    print_table(columns, rows, right=columns[1:])
+
+
+def _planned(table: Table, groups: Sequence[compaction.Group]) -> compaction.Compacted:
+    return compaction.Compacted(
+        table=table.name()[-1],
+        groups=len(groups),
+        files_before=sum(len(group.tasks) for group in groups),
+        bytes_before=sum(group.size_bytes for group in groups),
+        files_after=0,
+        bytes_after=0,
+        skipped=0,
+    )
+
+
+def expire(tables: Sequence[Table], rule: expiry.ExpiryRule, *, dry_run: bool, json: bool) -> None:
+    """Expire snapshots and files of tables, or show what would go."""
+    done: list[expiry.Expired] = []
+    for table in tables:
+        with _bar(f"expire {table.name()[-1]}", None) as on_file:
+            done.append(expiry.expire(table, rule, dry_run=dry_run, on_file=on_file))
+    if json:
+        print_json(done)
+        return
+    columns = ("table", "snapshots", "files", "bytes")
+    print_table(
+        columns, [(each.table, each.snapshots, each.files, each.bytes) for each in done], right=columns[1:]
+    )
+
+
+def convert(settings: LakeSettings, *, json: bool) -> None:
+    """Convert a lake of plain Parquet."""
+    total = sum(1 for _ in settings.root.glob(f"*/{conversion.DATE}=*/*.parquet"))
+    with _bar("convert", total) as on_file:
+        done = conversion.convert(settings, on_file)
+    if json:
+        print_json(done)
+        return
+    columns = ("table", "rows", "files before", "files after")
+    rows = [(each.table, each.rows, each.files_before, each.files_after) for each in done]
+    print_table(columns, rows, right=columns[1:])

@@ -1,0 +1,134 @@
+"""What a lake's directory holds: Iceberg tables of some catalog, or plain Parquet; a note in it says which.
+
+    <lake>/lake.json    {"form": "iceberg", "catalog": "sqlite" or a REST catalog's URI, "root": its path}
+
+A lake has one form for life. One that was there before the note came is known by its directories. Nothing
+here imports PyIceberg. Called by who opens a lake, before anything is read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from tidelog.errors import TidelogError
+
+Form = Literal["iceberg", "parquet"]
+FORMS: tuple[Form, ...] = get_args(Form)
+SQLITE = "sqlite"
+"""The catalog in the lake's own directory."""
+_NOTE = "lake.json"
+
+
+class LakeError(TidelogError):
+    """A lake that cannot be opened or changed; the text names it and the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """Which lake somebody means."""
+
+    root: Path
+    form: Form | None = None
+    """None: that of the lake that is there; a new one has Iceberg tables."""
+    catalog: str | None = None
+    """The URI of a REST catalog; None: that of the lake that is there; a new one has one of its own."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """For the REST catalog, in PyIceberg's names."""
+
+
+class LakeNote(msgspec.Struct, frozen=True):
+    """What a lake is."""
+
+    form: Form
+    catalog: str = ""
+    root: str = ""
+
+
+def lake_note(settings: LakeSettings) -> LakeNote | None:
+    """What the lake that is there is; None where there is none.
+
+    :raises LakeError: it is not what the settings say, or is not where it was made.
+    """
+    there = _read(settings.root)
+    if there is None:
+        if settings.form == "parquet" and settings.catalog is not None:
+            raise LakeError(_NO_CATALOG)
+        return None
+    if settings.form is not None and settings.form != there.form:
+        raise LakeError(_other_form(settings.root, there.form, settings.form))
+    if there.form == "parquet" and settings.catalog is not None:
+        raise LakeError(_NO_CATALOG if settings.form else _other_form(settings.root, "parquet", "iceberg"))
+    if settings.catalog is not None and settings.catalog != there.catalog:
+        kept = "in its own directory" if there.catalog == SQLITE else f"at {there.catalog}"
+        raise LakeError(
+            f"the lake {settings.root} has its catalog {kept}, not at {settings.catalog}: leave "
+            "--lake-catalog out, or give another --directory"
+        )
+    if there.catalog == SQLITE and not _same_place(settings.root, Path(there.root)):
+        raise LakeError(
+            f"the lake {settings.root} was made as {there.root}, and Iceberg's tables name their files by "
+            "whole paths: move it back, or make the old path a link to the new one"
+        )
+    return there
+
+
+def wanted_note(settings: LakeSettings) -> LakeNote:
+    """What the lake is, or is to be: who opens a new one writes it, before anything is in it."""
+    there = lake_note(settings)
+    if there is not None:
+        return there
+    return LakeNote("parquet") if settings.form == "parquet" else iceberg_note(settings)
+
+
+def iceberg_note(settings: LakeSettings) -> LakeNote:
+    """What a lake of Iceberg tables is to be called."""
+    return LakeNote("iceberg", settings.catalog or SQLITE, str(settings.root.absolute()))
+
+
+def write_note(root: Path, note: LakeNote) -> None:
+    """Make a directory the lake that the note says."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        unfinished = root / f"{_NOTE}.unfinished"
+        unfinished.write_bytes(msgspec.json.encode(note) + b"\n")
+        unfinished.replace(root / _NOTE)
+    except OSError as failure:
+        raise LakeError(f"the lake {root} cannot be written: {failure}") from failure
+
+
+def _read(root: Path) -> LakeNote | None:
+    path = root / _NOTE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LakeNote)
+    except FileNotFoundError:
+        pass
+    except msgspec.MsgspecError as error:
+        raise LakeError(f"{path} does not say what the lake is: {error}; restore it from a copy") from error
+    before_notes = (root / "_batches").is_dir() or any(root.glob("*/date=*"))
+    return LakeNote("parquet") if before_notes else None
+
+
+def _same_place(root: Path, made: Path) -> bool:
+    if root.absolute() == made:
+        return True
+    return root.exists() and made.exists() and root.samefile(made)
+
+
+_NO_CATALOG = "--lake-catalog is for Iceberg tables: plain Parquet (--lake parquet) has no catalog"
+
+
+def _other_form(root: Path, there: Form, wanted: Form) -> str:
+    if there == "parquet":
+        return (
+            f"the lake {root} is plain Parquet, not {wanted}: leave --lake out to go on with it, take it "
+            "over with `tidelog lake convert`, or give another --directory"
+        )
+    return (
+        f"the lake {root} has Iceberg tables, not {wanted}: leave --lake out to go on with it, or give "
+        "another --directory"
+    )

@@ -1,0 +1,71 @@
+"""Data files of an Iceberg table in place of others, in one commit: what compaction and backfills do.
+
+The files that go must still be in the table when the others take their place, or nothing is changed
+(:class:`FilesGoneError`); what is added by others meanwhile stays. Files that went are touched: the time
+since when nobody needs them is the time that ``lake.expiry`` goes by.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from typing import TYPE_CHECKING, Literal
+
+from tidelog.pipelines.lake.data_files import WrittenFile, local_path
+from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.snapshots import Change, FilesGoneError, commit, data_file, delete
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_FIRST_DAY = date(1970, 1, 1)
+
+
+def files_of_days(table: Table, days: Collection[date] | None = None) -> list[str]:
+    """The data files of some days, or all, as scans of the table plan them.
+
+    :raises LakeError: another engine has marked rows as deleted, which a reader of files would not see.
+    """
+    numbers = None if days is None else {None if day is None else (day - _FIRST_DAY).days for day in days}
+    found = []
+    for task in table.scan().plan_files():
+        if task.delete_files:
+            raise LakeError(
+                f"table {table.name()[-1]} has files with deletions of another engine: have that engine "
+                "rewrite its data files first"
+            )
+        if numbers is None or task.file.partition[0] in numbers:
+            found.append(task.file.file_path)
+    return sorted(found)
+
+
+def replace_files(
+    table: Table,
+    old: Sequence[str],
+    new: Sequence[WrittenFile],
+    operation: Literal["overwrite", "replace"],
+    summary: Mapping[str, str],
+) -> None:
+    """Put ``new`` in the place of ``old``.
+
+    :raises FilesGoneError: some of ``old`` are not there any more; ``new`` were removed.
+    """
+    if not old and not new:
+        return
+    gone = frozenset(old)
+
+    def decide(table: Table) -> Change:
+        added = [data_file(file, table) for file in new]
+        return Change(operation if old else "append", added, gone, summary)
+
+    try:
+        commit(table, decide)
+    except FilesGoneError:
+        delete(table, (file.path for file in new))
+        raise
+    for path in map(local_path, old):
+        if path is not None:
+            with suppress(FileNotFoundError):
+                os.utime(path)

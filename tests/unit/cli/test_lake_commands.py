@@ -1,0 +1,155 @@
+"""`tidelog lake`: what it shows, does and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.pipelines.lake.rig import (
+    COLUMNS,
+    DAY,
+    NOON,
+    TABLE,
+    catalog,
+    collect,
+    data_paths,
+    expected,
+    ids,
+)
+
+from tidelog.cli import commands
+from tidelog.cli.lake.command import size_text
+from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    table = catalog(tmp_path / "lake").ensure(TABLE, COLUMNS)
+    for version in range(3):
+        collect(table, version, version, when=NOON + (version // 2) * DAY)
+    catalog(tmp_path / "lake").ensure("login", COLUMNS)
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert commands.run(["lake", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert commands.run(["lake", *arguments]) in (1, 2)
+    return capsys.readouterr().err
+
+
+def test_status_shows_all_tables_or_some(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "status", "-d", str(directory))
+    assert [(each["table"], each["rows"], each["files"]) for each in found] == [
+        ("credit", 3, 3),
+        ("login", 0, 0),
+    ]
+    (one,) = told(capsys, "status", TABLE, "-d", str(directory))
+    assert (one["first_day"], one["last_day"], one["batches"]) == ("2026-11-01", "2026-11-02", {"query": 2})
+    assert commands.run(["lake", "status", "-d", str(directory)]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("credit\t3\t3\t3\t")
+
+
+def test_files_are_those_of_the_table_now(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "files", TABLE, "-d", str(directory))
+    assert {Path(each["path"]) for each in found} == data_paths(directory)
+    assert commands.run(["lake", "files", "--day", "2026-11-02", "-d", str(directory)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split("\t")[:3] == ["credit", "2026-11-02", "1"]
+
+
+def test_compaction_and_expiry_say_what_they_would_do_and_do_it(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = data_paths(directory)
+    for only_told in (("--dry-run",), ()):
+        assert data_paths(directory) == before
+        credit, login = told(capsys, "compact", *only_told, "-d", str(directory))
+        assert (credit["groups"], credit["files_before"], login["groups"]) == (1, 2, 0)
+    assert credit["files_after"] == 1
+    everything = (
+        "expire",
+        "--older-than",
+        "0s",
+        "--keep",
+        "1",
+        "--files-older-than",
+        "0s",
+        "-d",
+        str(directory),
+    )
+    for only_told in (("--dry-run",), ()):
+        assert len(data_paths(directory)) == 4
+        credit, _ = told(capsys, *everything, *only_told)
+        assert credit["snapshots"] == 3
+        assert credit["files"] >= 2
+    assert len(data_paths(directory)) == 2
+    assert ids(directory / "lake") == expected(0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("status", "credits"), "has no table credits; its tables: credit, login"),
+        (("compact", "--target-size", "big"), "--target-size 'big' is no size: write 128MB or 1GB"),
+        (("expire", "--older-than", "7"), "--older-than '7' is no age: write 7d, 12h, 30min or 0s"),
+        (("files", "--day", "today"), "--day 'today' is no day: write 2026-11-01"),
+        (("status", "--lake-catalog", "http://127.0.0.1:1"), "has its catalog in its own directory"),
+        (("status", "--lake-property", "x"), "--lake-property 'x' is not of the form NAME=VALUE"),
+        (("convert",), "has Iceberg tables already: nothing to convert"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    directory: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in refused(capsys, *arguments, "-d", str(directory))
+
+
+def test_a_directory_without_a_lake_stays_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no lake in" in refused(capsys, "status", "-d", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_of_plain_parquet_is_told_to_be_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lake" / "credit" / "date=2026-11-01").mkdir(parents=True)
+    assert "take it over with `tidelog lake convert`" in refused(capsys, "compact", "-d", str(tmp_path))
+    running = StatusFile(tmp_path, "collect")
+    running.write(RunStatus(os.getpid(), 0, 0))
+    assert "collect runs on" in refused(capsys, "convert", "-d", str(tmp_path))
+    running.close()
+    assert told(capsys, "convert", "-d", str(tmp_path)) == [
+        {"table": "credit", "rows": 0, "files_before": 0, "files_after": 0}
+    ]
+    assert told(capsys, "status", "-d", str(tmp_path)) == []
+
+
+def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.run(["pipeline", "run", "collect", "--lake", "delta"]) == 2
+    assert "--lake 'delta' is no form of a lake: choose from iceberg, parquet" in capsys.readouterr().err
+
+
+def test_other_commands_load_nothing_of_it() -> None:
+    script = "import sys, tidelog.cli.pipeline.command, tidelog.cli.lake.command; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not {"pyiceberg", "pyarrow", "sqlalchemy", "pyspark"} & set(done.stdout.split())
+
+
+def test_sizes_are_written_short() -> None:
+    assert [size_text(size) for size in (870, 1536, 13_107_200, 5 << 40)] == [
+        "870 B",
+        "1.5 KB",
+        "12.5 MB",
+        "5120.0 GB",
+    ]

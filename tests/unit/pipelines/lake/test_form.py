@@ -1,0 +1,160 @@
+"""Which form a lake has: it keeps it, nothing is mixed, and one of plain Parquet can be converted exactly."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.pipelines.lake.rig import DAY, NOON, catalog, collect, new_table
+
+from tidelog.pipelines.framework.sinks import open_lake
+from tidelog.pipelines.framework.sinks.lake_files import LakeDirectory, TaskFiles, staged_files
+from tidelog.pipelines.framework.sinks.parquet import ParquetLake
+from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableSpec
+from tidelog.pipelines.lake.catalog import LakeCatalog
+from tidelog.pipelines.lake.conversion import Converted, convert
+from tidelog.pipelines.lake.figures import figures
+from tidelog.pipelines.lake.form import LakeError, LakeNote, LakeSettings, lake_note, wanted_note
+from tidelog.pipelines.pipeline import PipelineSettings
+
+SPEC = TableSpec(
+    "login",
+    (
+        ColumnSpec("event_id", "string"),
+        ColumnSpec("event_time", "time"),
+        ColumnSpec("date", "string"),
+        ColumnSpec("success", "boolean"),
+    ),
+    ("event_id",),
+    append_only=True,
+)
+
+
+def parquet_batch(root: Path, version: int, *numbers: int, application: str = "query") -> None:
+    """A batch in a lake of plain Parquet, as releases before Iceberg wrote it."""
+    directory = LakeDirectory(root)
+    task = TaskFiles(directory.staging(), [SPEC])
+    moments = [NOON + (number % 2) * DAY for number in numbers]
+    columns = {
+        "event_id": pa.array([f"e-{number}" for number in numbers]),
+        "event_time": pa.array(moments, pa.timestamp("ms", "UTC")),
+        "date": pa.array([f"{moment:%Y-%m-%d}" for moment in moments]),
+        "success": pa.array([True] * len(numbers)),
+    }
+    task.add_to("login", pa.table(columns))
+    directory.commit("login", Batch(application, version), staged_files([task.finish()]))
+
+
+def test_a_new_lake_is_iceberg_unless_parquet_is_asked_for(tmp_path: Path) -> None:
+    assert lake_note(LakeSettings(tmp_path / "a")) is None
+    assert not (tmp_path / "a").exists()
+    assert wanted_note(LakeSettings(tmp_path / "a")).form == "iceberg"
+    catalog(tmp_path / "a")
+    assert lake_note(LakeSettings(tmp_path / "a")) == LakeNote("iceberg", "sqlite", str(tmp_path / "a"))
+    settings = PipelineSettings("127.0.0.1:9092", tmp_path, lake_form="parquet")
+    assert isinstance(open_lake(settings), ParquetLake)
+    assert isinstance(open_lake(replace(settings, lake_form=None)), ParquetLake)
+
+
+def test_a_lake_of_before_stays_parquet(tmp_path: Path) -> None:
+    parquet_batch(tmp_path, 0, 1)
+    assert wanted_note(LakeSettings(tmp_path)) == LakeNote("parquet")
+    with pytest.raises(LakeError, match=r"is plain Parquet, not iceberg: .* `tidelog lake convert`"):
+        wanted_note(LakeSettings(tmp_path, "iceberg"))
+    with pytest.raises(LakeError, match="is plain Parquet, not iceberg"):
+        wanted_note(LakeSettings(tmp_path, None, "http://127.0.0.1:8181"))
+    with pytest.raises(LakeError, match="is plain Parquet, which has no catalog"):
+        catalog(tmp_path)
+
+
+def test_iceberg_tables_are_not_mixed_with_parquet_or_another_catalog(tmp_path: Path) -> None:
+    new_table(tmp_path)
+    with pytest.raises(LakeError, match="has Iceberg tables, not parquet: leave --lake out"):
+        wanted_note(LakeSettings(tmp_path, "parquet"))
+    with pytest.raises(LakeError, match="has its catalog in its own directory, not at http:"):
+        wanted_note(LakeSettings(tmp_path, None, "http://127.0.0.1:8181"))
+    with pytest.raises(LakeError, match="--lake-catalog is for Iceberg tables"):
+        wanted_note(LakeSettings(tmp_path / "new", "parquet", "http://127.0.0.1:8181"))
+
+
+def test_a_lake_that_was_moved_is_told_where_it_belongs(tmp_path: Path) -> None:
+    collect(new_table(tmp_path / "old"), 0, 1)
+    (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(
+        LakeError, match=r"was made as .*old, and Iceberg's tables name their files by whole paths"
+    ):
+        catalog(tmp_path / "new")
+    (tmp_path / "old").symlink_to(tmp_path / "new")
+    assert catalog(tmp_path / "new").table("credit").scan().count() == 1
+
+
+def test_a_note_that_says_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "lake.json").write_text("{")
+    with pytest.raises(LakeError, match=r"lake.json does not say what the lake is"):
+        wanted_note(LakeSettings(tmp_path))
+
+
+def test_a_catalog_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "catalog.sqlite").write_text("this is no database, however long it is" * 100)
+    with pytest.raises(
+        LakeError, match=r"catalog.sqlite cannot be used: DatabaseError: file is not a database"
+    ):
+        catalog(tmp_path)
+
+
+def converted_ids(root: Path) -> Counter[str]:
+    return Counter(LakeCatalog(LakeSettings(root)).table("login").scan().to_arrow()["event_id"].to_pylist())
+
+
+def test_a_converted_lake_has_all_rows_and_the_streams_go_on(tmp_path: Path) -> None:
+    parquet_batch(tmp_path, 0, 1, 2, 3)
+    parquet_batch(tmp_path, 1, 4)
+    assert convert(LakeSettings(tmp_path)) == [Converted("login", 4, 3, 2)]
+    assert converted_ids(tmp_path) == Counter(f"e-{number}" for number in (1, 2, 3, 4))
+    table = LakeCatalog(LakeSettings(tmp_path)).table("login")
+    assert figures(table).batches == {"query": 1}
+    rows = table.scan().to_arrow().to_pylist()
+    assert {(row["event_time"].date().isoformat(), row["date"]) for row in rows} == {
+        ("2026-11-01", "2026-11-01"),
+        ("2026-11-02", "2026-11-02"),
+    }
+    assert sorted(path.name for path in (tmp_path / "_parquet").iterdir()) == ["_batches", "login"]
+    assert pq.read_table(tmp_path / "_parquet" / "login").num_rows == 4
+    with pytest.raises(LakeError, match="has Iceberg tables already: nothing to convert"):
+        convert(LakeSettings(tmp_path))
+
+
+def test_a_batch_that_was_cut_short_is_left_for_its_stream(tmp_path: Path) -> None:
+    parquet_batch(tmp_path, 0, 1)
+    parquet_batch(tmp_path, 1, 2, 3)
+    (note,) = (tmp_path / "_batches" / "login").glob("*/0000000001.json")
+    files = json.loads(note.read_text())["files"]
+    assert len(files) == 2
+    (tmp_path / files[0]).unlink()  # the kill came before it was moved into its place
+    convert(LakeSettings(tmp_path))
+    assert converted_ids(tmp_path) == Counter(["e-1"])
+    assert figures(LakeCatalog(LakeSettings(tmp_path)).table("login")).batches == {"query": 0}
+
+
+def test_a_conversion_that_was_interrupted_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.pipelines.lake import conversion
+
+    parquet_batch(tmp_path, 0, 1, 2)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conversion, "write_note", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        convert(LakeSettings(tmp_path))
+    monkeypatch.undo()
+    assert lake_note(LakeSettings(tmp_path)) == LakeNote("parquet")
+    assert convert(LakeSettings(tmp_path)) == [Converted("login", 2, 2, 2)]
+    assert converted_ids(tmp_path) == Counter(["e-1", "e-2"])
