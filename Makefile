@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # How long `make run` runs. Bash has a SECONDS of its own, which make takes from the environment: only ours counts.
 DURATION := $(if $(filter command line,$(origin SECONDS)),$(SECONDS))
+# `make run CASSANDRA=1`: a node of its own, on a port that is free, as long as the run takes; it shares the cores with all the rest.
+WITH_CASSANDRA := $(BIN)/python scripts/run_cassandra.py --port 0 --fresh --directory data/demo-cassandra --
 TESTS := tests/unit tests/contract tests/simulation tests/integration tests/cluster tests/chaos
 # Compiled at installation: see hatch_build.py.
 TYPED := $(shell find src -name '*.pxd')
@@ -29,9 +31,9 @@ $(STAMP): pyproject.toml hatch_build.py $(CODEC)
 	-$(BIN)/python -m tidelog.spark.class_archive
 	@touch $@
 
-run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it)
+run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it; CASSANDRA=1: tables in a real one)
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION))
+	@$(if $(CASSANDRA),$(WITH_CASSANDRA)) $(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION)) $(if $(CASSANDRA),--rate 300 --cassandra {})
 
 broker: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data/broker
 	@$(BIN)/python -m compileall -q src

@@ -1,20 +1,24 @@
 """Apache Cassandra from Maven Central as a single node on loopback: the witness of the table sink.
 
 The jars of maven/cassandra-5.xml are the server; what a distribution adds (start scripts, a configuration) is
-written here, for a small heap and a fast start. Java 11 or 17, which is what Cassandra 5.0 runs on. Called by
-test_cassandra.py and by scripts/run_cassandra.py.
+written here, for a small heap and a fast start. Java 11 or 17, which is what Cassandra 5.0 runs on. A guarded
+node wants a login (of ``cassandra``, at first) and speaks TLS alone. Called by the tests of Cassandra and by
+scripts/run_cassandra.py.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from foreign import toolchain
 from foreign.broker_process import free_port
+from tidelog.pipelines.cassandra_options import CassandraOptions
 
 STARTUP_TIMEOUT_S = 180.0
 SHUTDOWN_TIMEOUT_S = 60.0
@@ -39,6 +43,7 @@ _OPENS = (
     *("java.base/jdk.internal.util.jar", "java.base/sun.nio.ch", "jdk.compiler/com.sun.tools.javac"),
     "jdk.management/com.sun.management.internal",
 )
+_NEEDED = "Cassandra 5.0 runs on Java 11 or 17; install one, or set JAVA_HOME to it"
 _LOGBACK = """<configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%date %-5level %logger{0}: %msg%n</pattern></encoder>
@@ -48,11 +53,25 @@ _LOGBACK = """<configuration>
 """
 
 
+class Guard(NamedTuple):
+    """Who gets at a node: those who log in, by TLS, with a certificate of the authority."""
+
+    authority: Path
+    """PEM certificate."""
+    node: Path
+    """The node's PEM key and certificate, in one file."""
+    options: CassandraOptions
+    """How its first user connects."""
+
+
 class Cassandra:
     """A node with all its files below ``directory``; a restart keeps the data."""
 
-    def __init__(self, directory: Path, port: int | None = None, heap: str = "512m") -> None:
+    def __init__(
+        self, directory: Path, port: int | None = None, heap: str = "512m", guard: Guard | None = None
+    ) -> None:
         self.directory = directory.absolute()
+        self.guard = guard
         self.port = free_port() if port is None else port
         self.heap = heap
         self.output = self.directory / "cassandra.out"
@@ -73,7 +92,13 @@ class Cassandra:
         self._write_configuration()
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for who runs it, and who ends it in good order.
+                start_new_session=True,
             )
         deadline = time.monotonic() + STARTUP_TIMEOUT_S
         while not self._answers():
@@ -106,26 +131,24 @@ class Cassandra:
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-30:])
 
     def _answers(self) -> bool:
-        from tidelog.pipelines.framework.sinks.cassandra_writer import (
+        from tidelog.pipelines.framework.sinks.cassandra_connection import (
+            CassandraCluster,
             CassandraError,
-            ContactPoints,
             connect,
             disconnect,
         )
 
-        points = ContactPoints.parse(self.contact_points)
+        options = self.guard.options if self.guard is not None else None
+        cluster = CassandraCluster.at(self.contact_points, options)
         try:
-            connect(points)
+            connect(cluster)
         except CassandraError:
             return False
-        disconnect(points)
+        disconnect(cluster)
         return True
 
     def _command(self) -> list[str]:
-        java = toolchain.program("java")
-        version = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
-        if re.search(r'version "(11|17)[."]', version) is None:
-            raise toolchain.Missing("Cassandra 5.0 runs on Java 11 or 17")
+        java = _java()
         jars = Path(toolchain.classpath(JARS).removesuffix("/*"))
         (agent,) = jars.glob("jamm-*.jar")
         return [
@@ -139,6 +162,8 @@ class Cassandra:
             f"-Dcassandra.storagedir={self.directory}",
             # A single node has nobody to wait for.
             *("-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=1000"),
+            # Its first user is there as soon as it answers.
+            "-Dcassandra.superuser_setup_delay_ms=0",
             "-Dcassandra-foreground=yes",
             *("-cp", f"{self.directory}:{jars}/*"),
             MAIN,
@@ -171,6 +196,38 @@ class Cassandra:
             # A dropped table is gone: no copy of it fills the disk.
             "auto_snapshot": False,
         }
+        if self.guard is not None:
+            settings |= {
+                "authenticator": "PasswordAuthenticator",
+                "authorizer": "CassandraAuthorizer",
+                "role_manager": "CassandraRoleManager",
+                "client_encryption_options": {
+                    "enabled": True,
+                    "optional": False,
+                    "require_client_auth": True,
+                    "ssl_context_factory": {
+                        "class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"
+                    },
+                    "keystore": str(self.guard.node),
+                    "truststore": str(self.guard.authority),
+                },
+            }
         # YAML holds all of JSON.
         (self.directory / "cassandra.yaml").write_text(json.dumps(settings, indent=1))
         (self.directory / "logback.xml").write_text(_LOGBACK)
+
+
+def _java() -> str:
+    """A Java that Cassandra runs on: that of JAVA_HOME, or else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    found = [str(Path(home) / "bin" / "java")] if home and (Path(home) / "bin" / "java").exists() else []
+    try:
+        found.append(toolchain.program("java"))
+    except toolchain.Missing:
+        if not found:
+            raise toolchain.Missing(f"`java` is not installed: {_NEEDED}") from None
+    for java in found:
+        version = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+        if re.search(r'version "(11|17)[."]', version) is not None:
+            return java
+    raise toolchain.Missing(f"{found[-1]} is another Java: {_NEEDED}")

@@ -1,7 +1,7 @@
 """Write the pages of ``docs/reference/`` from the option tables and the table of access (``make docs``).
 
-Unit tests call :func:`render`, :func:`render_clients`, :func:`render_access`, :func:`render_metrics` and
-:func:`render_client_metrics` and fail when the committed pages say otherwise.
+Unit tests call :func:`render`, :func:`render_clients`, :func:`render_cassandra`, :func:`render_access`,
+:func:`render_metrics` and :func:`render_client_metrics` and fail when the committed pages say otherwise.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from tidelog.metrics.catalog import SECTIONS
 from tidelog.metrics.dashboards import ALL as DASHBOARDS
 from tidelog.metrics.pipeline_catalog import FAMILIES as PIPELINE_FAMILIES
 from tidelog.options import MAX_INT, MAX_LONG, Option
+from tidelog.pipelines.cassandra_options import OPTIONS as CASSANDRA_OPTIONS
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 PAGE = REFERENCE / "configuration.md"
 CLIENT_PAGE = REFERENCE / "client-configuration.md"
+CASSANDRA_PAGE = REFERENCE / "cassandra.md"
 ACCESS_PAGE = REFERENCE / "access.md"
 METRICS_PAGE = REFERENCE / "metrics.md"
 CLIENT_METRICS_PAGE = REFERENCE / "client-metrics.md"
@@ -73,6 +75,17 @@ that only Java needs are warned about once.
 
 - [Producer](#producer), [Consumer](#consumer), [Admin](#admin)
 - [Options without effect](#options-without-effect)
+"""
+
+_CASSANDRA_INTRODUCTION = """\
+# Options for Cassandra
+
+<!-- Written by scripts/generate_reference.py from the option table. Do not edit: run `make docs`. -->
+
+Of `tidelog pipeline run` and `backfill` with `--cassandra`: in a properties file (`--cassandra-config FILE`),
+or one by one (`--cassandra-set NAME=VALUE`, which wins). What they mean for tables and for exactness is said
+in [the pipelines' page on Cassandra](../pipelines/cassandra.md). A misspelt name is refused with the one that
+was meant, and a wrong value before Spark is started.
 """
 
 _METRICS_INTRODUCTION = """\
@@ -164,6 +177,16 @@ def render_clients() -> str:
         parts.append(group.reason + "\n")
         parts.append(", ".join(f"`{name}`" for name in group.names) + "\n")
     return "\n".join(parts)
+
+
+def render_cassandra() -> str:
+    """The page of the pipelines' options for Cassandra."""
+    lines = ["| Option | Type | Default | Allowed | What it does |", "|---|---|---|---|---|"]
+    lines += [
+        _row((f"`{each.name}`", each.type.name.lower(), _default(each), each.bounds() or "any", each.doc))
+        for each in CASSANDRA_OPTIONS.values()
+    ]
+    return "\n".join([_CASSANDRA_INTRODUCTION, *lines]) + "\n"
 
 
 def render_metrics() -> str:
@@ -321,6 +344,7 @@ if __name__ == "__main__":
     pages = (
         (PAGE, render()),
         (CLIENT_PAGE, render_clients()),
+        (CASSANDRA_PAGE, render_cassandra()),
         (ACCESS_PAGE, render_access()),
         (METRICS_PAGE, render_metrics()),
         (CLIENT_METRICS_PAGE, render_client_metrics()),

@@ -1,13 +1,18 @@
 """Run a real Cassandra for the pipelines: one node on loopback, its jars from Maven Central, until Ctrl-C.
 
-Needs Java 11 or 17 and Maven. The jars are fetched once into .compat/, the data stays in --directory.
+Needs Java 11 or 17 and Maven. The jars are fetched once into .compat/, the data stays in --directory. With a
+command behind `--`, in which {} stands for the contact points, the node runs as long as the command does:
+
+    python scripts/run_cassandra.py --port 0 -- tidelog demo --cassandra {}
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +27,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="run_cassandra.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--port", type=int, default=9042, help="where clients connect (default: 9042)")
+    parser.add_argument(
+        "--port", type=int, default=9042, help="where clients connect (default: 9042; 0: any that is free)"
+    )
     parser.add_argument(
         "--directory",
         type=Path,
@@ -30,11 +37,15 @@ def main() -> int:
         help="where it keeps its data (default: data/cassandra)",
     )
     parser.add_argument("--heap", default="512m", help="the heap of its Java (default: 512m)")
+    parser.add_argument("--fresh", action="store_true", help="begin with an empty --directory")
+    parser.add_argument("command", nargs="*", help="run this, and end with it")
     arguments = parser.parse_args()
-    if is_taken(arguments.port):
+    if arguments.port and is_taken(arguments.port):
         print(f"Cassandra cannot run: port {arguments.port} is taken, choose another --port", file=sys.stderr)
         return 1
-    node = Cassandra(arguments.directory, arguments.port, arguments.heap)
+    if arguments.fresh and not emptied(arguments.directory):
+        return 1
+    node = Cassandra(arguments.directory, arguments.port or None, arguments.heap)
     # SIGTERM ends it as Ctrl-C does, and takes the node along.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -44,6 +55,9 @@ def main() -> int:
         )
         node.start()
         print(f"Cassandra answers at {node.contact_points}; its messages are in {node.output}.")
+        if arguments.command:
+            sys.stdout.flush()
+            return run_with(node, arguments.command)
         print(f"Try: tidelog pipeline run collect --cassandra {node.contact_points}")
         print("Ctrl-C stops it.", flush=True)
         return node.wait()
@@ -58,6 +72,32 @@ def main() -> int:
         return 0
     finally:
         node.stop()
+
+
+def emptied(directory: Path) -> bool:
+    """Remove what an earlier node has left; nothing else."""
+    if directory.exists() and any(directory.iterdir()):
+        if not (directory / "cassandra.yaml").exists():
+            print(f"--fresh: {directory} holds files that are not Cassandra's", file=sys.stderr)
+            return False
+        shutil.rmtree(directory)
+    return True
+
+
+def run_with(node: Cassandra, command: list[str]) -> int:
+    """Run a command on the node; returns its exit code. Ctrl-C reaches it from the terminal by itself."""
+    process: subprocess.Popen[bytes] | None = None
+
+    def end(*_: object) -> None:
+        if process is not None:
+            process.terminate()
+
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, end)
+    process = subprocess.Popen([word.replace("{}", node.contact_points) for word in command])
+    code = process.wait()
+    print("Stopping Cassandra …", flush=True)
+    return code
 
 
 def is_taken(port: int) -> bool:

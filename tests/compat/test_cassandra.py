@@ -19,7 +19,7 @@ from tests.pipelines_session import pipelines_session
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
 from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
-from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect
+from tidelog.pipelines.framework.sinks.cassandra_connection import CassandraCluster, connect
 from tidelog.pipelines.framework.sinks.table import Batch, TableError
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import table_of
@@ -48,7 +48,7 @@ def spark() -> SparkSession:
 def keyspace(cassandra: Cassandra) -> Iterator[str]:
     name = f"k{uuid.uuid4().hex[:12]}"
     yield name
-    session = connect(ContactPoints.parse(cassandra.contact_points)).session
+    session = connect(CassandraCluster.at(cassandra.contact_points)).session
     session.execute(f"DROP KEYSPACE IF EXISTS {name}", timeout=60)
 
 
@@ -134,7 +134,7 @@ def test_the_rows_of_a_user_and_day_come_in_the_order_of_time(
         *(f"id {name}" for name in ("step", "steps", "partition", "offset")),
     )
     tables.upsert(table, rows, Batch("app", 0))
-    session = connect(ContactPoints.parse(cassandra.contact_points)).session
+    session = connect(CassandraCluster.at(cassandra.contact_points)).session
     query = f"SELECT event_time FROM {keyspace}.task WHERE user_id = 'u' AND date = '2026-10-31'"
     times = [row[0] for row in session.execute(query)]
     assert len(times) == 50

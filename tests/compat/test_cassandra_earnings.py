@@ -9,22 +9,22 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from foreign.cassandra import Cassandra
 from tests.compat.conftest import available
-from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, credit, task_step, truth
+from tests.compat.earnings_in_cassandra import WAIT_S, derived, running, totals, wait_for
+from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, credit, task_step, truth
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.record_sink import NamedBatch, RecordSink
-from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect, write_rows
+from tidelog.pipelines.framework.sinks.cassandra_connection import CassandraCluster, connect
+from tidelog.pipelines.framework.sinks.cassandra_writer import write_rows
 from tidelog.pipelines.framework.status import last_commit
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.earnings import cassandra_ledger, part_work
@@ -38,7 +38,6 @@ from tidelog.testing import broker
 from tidelog.testing.broker_process import BrokerProcess
 
 TABLES = (*DERIVED, "user_credits", "user_task_steps")
-WAIT_S = 240.0
 KILLS = 2
 
 
@@ -72,31 +71,9 @@ def opened(settings: PipelineSettings) -> CassandraLedger:
 
 
 def empty(cassandra: Cassandra, keyspace: str) -> None:
-    session = connect(ContactPoints.parse(cassandra.contact_points)).session
+    session = connect(CassandraCluster.at(cassandra.contact_points)).session
     for table in TABLES:
         session.execute(f"TRUNCATE {keyspace}.{table}", timeout=60)
-
-
-def derived(settings: PipelineSettings) -> Tables:
-    assert settings.cassandra is not None
-    session = connect(ContactPoints.parse(settings.cassandra)).session
-    specs = (cassandra_ledger.USERS, cassandra_ledger.DAILY, cassandra_ledger.TASKS)
-    return {
-        spec.name: sorted(
-            (
-                tuple(row)
-                for row in session.execute(
-                    f"SELECT {', '.join(spec.names)} FROM {settings.keyspace}.{spec.name}"
-                )
-            ),
-            key=repr,
-        )
-        for spec in specs
-    }
-
-
-def totals(settings: PipelineSettings) -> dict[str, int]:
-    return {row[0]: row[1] for row in derived(settings)["user_earnings"]}
 
 
 class TestCassandra(Ledgers):
@@ -236,36 +213,12 @@ def test_a_crash_within_a_batch_is_made_good_by_its_replay(
     }
 
 
-@contextmanager
-def running(settings: PipelineSettings, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`tidelog pipeline run earnings` on Cassandra, in a process group of its own."""
-    assert settings.cassandra is not None
-    command = [sys.executable, "-m", "tidelog", "pipeline", "run", "earnings", "--master", "local[2]"]
-    command += ["--bootstrap-server", settings.bootstrap_servers, "--directory", str(settings.directory)]
-    command += ["--cassandra", settings.cassandra, "--keyspace", settings.keyspace, *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
-
-
-def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert process.poll() is None, "the pipeline has ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.timeout(900)
 def test_totals_are_exact_after_kill_nine_in_the_middle_of_a_batch(
     settings: PipelineSettings, tmp_path: Path
 ) -> None:
     traffic = EarningsTraffic(seed=9, users=200)
-    session = connect(ContactPoints.parse(settings.cassandra or "")).session
+    session = connect(CassandraCluster.at(settings.cassandra or "")).session
     opened(settings)
     with BrokerProcess(tmp_path / "broker") as server:
         own = PipelineSettings(

@@ -135,6 +135,26 @@ class ChangingTables(AppendedTables):
 
     def test_a_table_with_other_columns_is_refused_by_name(self, sink: TableSink) -> None:
         sink.ensure(CHANGING)
-        other = TableSpec("changing", columns()[:4], CHANGING.primary_key, CHANGING.partition_key)
+        retyped = (*columns()[:4], ColumnSpec("cents", "string"))
+        other = TableSpec("changing", retyped, CHANGING.primary_key, CHANGING.partition_key)
         with pytest.raises(TableError, match="changing"):
             sink.ensure(other)
+        other_key = TableSpec("changing", columns(), ("user_id", "event_id"))
+        with pytest.raises(TableError, match="changing"):
+            sink.ensure(other_key)
+
+    def test_a_column_of_a_newer_release_is_added_and_empty_in_rows_that_were_there(
+        self, spark: SparkSession, sink: TableSink
+    ) -> None:
+        # The key and no more, as an earlier release had it.
+        keys = [column for column in columns() if column.name in CHANGING.primary_key]
+        before = TableSpec("changing", tuple(keys), CHANGING.primary_key, CHANGING.partition_key)
+        sink.upsert(before, frame(spark, [FULL]), Batch("app", 0))
+        sink.ensure(CHANGING)
+        sink.upsert(CHANGING, frame(spark, [SPARSE]), Batch("app", 1))
+        rows = {str(row["event_id"]): row for row in sink.rows(CHANGING)}
+        others = [name for name in CHANGING.names if name not in CHANGING.primary_key]
+        names = [column.name for column in columns()]
+        old, new = (str(row[names.index("event_id")]) for row in (FULL, SPARSE))
+        assert [rows[old][name] for name in others] == [None] * len(others)
+        assert tuple(rows[new][name] for name in names) == SPARSE

@@ -49,6 +49,15 @@ def test_of_a_pipeline_that_never_ran_nothing_is_known(tidelog: CommandLine, tmp
         "dropped": None,
         "checkpoint": str(tmp_path / "checkpoints" / "collect"),
         "dead_letters": None,
+        "input_rows_per_second": None,
+        "processed_rows_per_second": None,
+        "batch_ms": None,
+        "phases_ms": None,
+        "watermark_ms": None,
+        "state_bytes": None,
+        "offsets_behind": None,
+        "quality": None,
+        "last_batch_quality": None,
     }
 
 
@@ -58,7 +67,25 @@ def test_lag_batches_letters_and_the_running_process_are_told(
     _write_traces(own_bootstrap, tmp_path)
     book = StatusFile(tmp_path, "earnings")
     now_ms = time.time_ns() // 1_000_000
-    figures = {"batch_id": 12, "rows_in": 900, "rows_per_second": 45.5, "state_rows": 3, "late": 5}
+    figures = {
+        "batch_id": 12,
+        "rows_in": 900,
+        "rows_per_second": 45.5,
+        "state_rows": 3,
+        "late": 5,
+        "processed_rate": 1234.5,
+        "phases_ms": {"addBatch": 1200},
+        "watermark_ms": 1_700_000_000_000,
+        "behind": 40,
+        "quality": {
+            "records": 900,
+            "malformed": 3,
+            "duplicated": 2,
+            "reasons": {"not-json": 2, "missing:ip": 1},
+            "nulls": {"ip": 1},
+            "seen": {"ip": 400, "source": 400},
+        },
+    }
     book.write(
         msgspec.convert({"pid": 4711, "started_at_ms": now_ms, "updated_at_ms": now_ms, **figures}, RunStatus)
     )
@@ -75,6 +102,20 @@ def test_lag_batches_letters_and_the_running_process_are_told(
     assert (earnings["rows_in"], earnings["rows_per_second"], earnings["state_rows"]) == (900, 45.5, 3)
     assert (earnings["late"], earnings["dropped"]) == (5, 0)
     assert (earnings["dead_letters"], found["collect"]["dead_letters"]) == (3, 1)
+    assert (earnings["processed_rows_per_second"], earnings["phases_ms"]) == (1234.5, {"addBatch": 1200})
+    assert (earnings["watermark_ms"], earnings["offsets_behind"]) == (1_700_000_000_000, 40)
+    assert earnings["quality"] == {
+        "records": 900,
+        "malformed": 3,
+        "duplicated": 2,
+        "reasons": {"not-json": 2, "missing:ip": 1},
+        "null_rates": {"ip": 0.0025, "source": 0},
+    }
+    lines = tidelog.ok("pipeline", "status", "-d", str(tmp_path), "--figures").splitlines()
+    told = dict(line.strip().split("\t") for line in lines[lines.index("figure\tearnings") :])
+    assert told["worked off/s"] == "1,234"
+    assert (told["addBatch"], told["malformed"], told["missing:ip"]) == ("1,200 ms", "3", "1")
+    assert (told["null ip"], told["null source"], told["came twice"]) == ("0.25 %", "0 %", "2")
     book.close()
     table = tidelog.ok("pipeline", "status", "earnings", "-d", str(tmp_path)).splitlines()
     assert table[0].split("\t")[:4] == ["pipeline", "running", "lag", "last batch"]

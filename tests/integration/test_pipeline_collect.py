@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from tests.collect_events import TODAY, event, letters, run, send
 
 from tidelog.pipelines.framework import events, record_sink
+from tidelog.pipelines.framework.figures import figures_of
 from tidelog.pipelines.framework.sinks import open_lake
 from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
@@ -82,6 +83,9 @@ def test_all_logs_are_collected_by_date_and_broken_records_become_letters(
     }
     assert {(letter["pipeline"], letter["topic"]) for letter in found} == {("collect", events.CREDIT.topic)}
     assert len({(letter["partition"], letter["offset"]) for letter in found}) == 3
+    quality = figures_of(settings.directory, "collect").quality
+    assert (quality.records, quality.malformed, quality.duplicated) == (6 * len(events.LOGS) + 3, 3, 0)
+    assert quality.reasons == {"not-json": 1, "range:amount_cents": 1, "tombstone": 1}
 
     send(settings, events.LOGIN.topic, [event(events.LOGIN, 20)])
     run(spark, settings)

@@ -18,6 +18,7 @@ from tests.integration.pipeline_traffic import (
 )
 
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.figures import figures_of
 from tidelog.pipelines.jobs.earnings.job import PIPELINE
 from tidelog.pipelines.jobs.earnings.schema import TABLES
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
@@ -54,6 +55,9 @@ def test_restarts_repetitions_and_backfills_leave_exact_totals(
     assert {user: state["total_cents"] for user, state in states.items()} == dict(traffic.cents)
     letters = read_all(own_bootstrap, events.DEAD_LETTERS)
     assert [dict(letter.headers)["pipeline"] for letter in letters] == [b"earnings"] * traffic.broken
+    quality = figures_of(settings.directory, "earnings").quality
+    assert (quality.records, quality.malformed) == (560 + traffic.broken, traffic.broken)
+    assert quality.duplicated > 0
     before = ledger_rows(settings, *TABLES)
     for path in (settings.directory / "earnings").glob("ledger-*"):
         path.unlink()

@@ -97,12 +97,13 @@ def entries_of(
                 "topic": str(settings.directory),
                 "partition": part,
                 "offset": batch_id,
+                "timestamp": batch_id * 1000,
                 "key": b"k",
                 "value": b"{",
             }
         ]
     )
-    letter = letter_batch(record, pa.array(["bad"]), "earnings")
+    letter = letter_batch(record, pa.array(["not-json"]), pa.array(["bad"]), "earnings")
     return (
         [each for each in mine if isinstance(each, Credit)],
         [each for each in mine if isinstance(each, TaskStep)],

@@ -12,9 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 
+from tidelog import Producer
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.figures import figures_of
+from tidelog.pipelines.framework.letter import read_letter
+from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.phone_region.job import PIPELINE
+from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -70,9 +76,12 @@ def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
             code(3, "bob", 3, BRAZIL, "verified"),
             code(4, "bob", 4, JIANGSU, "sent"),
             invite(5, "ann", 6, SHORT),
-            (events.LOGIN.topic, b"ann", b"{"),
         ],
     )
+    own = (("trace", b"\xff"), ("pipeline", b"not ours"), ("trace", None))
+    with Producer(bootstrap_servers=own_bootstrap) as producer:
+        sent = producer.send(events.LOGIN.topic, b"{", b"ann", headers=own, timestamp_ms=1_772_000_000_123)
+        sent.result(60)
     assert PIPELINE.start(spark, settings).awaitTermination(240)
     # Older than what is known, then newer: only the second one changes the table.
     send(own_bootstrap, [login(6, "ann", 1, BRAZIL), login(7, "bob", 9, JIANGSU)])
@@ -82,12 +91,16 @@ def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
     found = {value["event_id"]: value for value in (json.loads(record.value) for record in records)}
     assert sorted(found) == [f"e{number}" for number in range(1, 8)]
     assert len(records) == len(found)
+    [token] = PhoneTokens(read_keys(settings.directory / FILE_NAME), "CN").all_of(JIANGSU)
     assert found["e1"]["phone_region"] == {
-        "e164": JIANGSU,
+        "e164": token,
         "region": "CN",
         "country": "China",
+        "country_zh": "中国",
         "place": "Lianyungang, Jiangsu",
+        "place_zh": "江苏省连云港市",
         "carrier": "China Mobile",
+        "carrier_zh": "中国移动",
         "number_type": "mobile",
         "valid": True,
     }
@@ -96,11 +109,22 @@ def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
     assert found["e5"]["phone_region"]["reason"] == "too short for a mobile number of China: 9 digits"
     keys = {json.loads(record.value)["event_id"]: record.key for record in records}
     assert (keys["e1"], keys["e5"]) == (b"ann", b"guest")
-    [letter] = read_all(own_bootstrap, events.DEAD_LETTERS)
-    assert (letter.key, letter.value, dict(letter.headers)["pipeline"]) == (b"ann", b"{", b"phone-region")
+    [letter] = map(read_letter, read_all(own_bootstrap, events.DEAD_LETTERS))
+    assert letter is not None
+    assert (letter.pipeline, letter.code, letter.place.topic) == (
+        "phone-region",
+        "not-json",
+        events.LOGIN.topic,
+    )
+    assert (letter.key, letter.value, letter.headers) == (b"ann", b"{", own)
+    assert letter.timestamp_ms == 1_772_000_000_123
+    quality = figures_of(settings.directory, "phone-region").quality
+    assert (quality.records, quality.malformed, quality.duplicated) == (8, 1, 0)
+    assert quality.null_rates["app_version"] == 1
 
     rows = table_rows(settings.tables, "user_regions")["user_regions"]
-    assert [(row[0], row[1], row[-1]) for row in rows] == [("ann", JIANGSU, "e1"), ("bob", JIANGSU, "e7")]
+    at = TABLE.names.index("event_id")
+    assert [(row[0], row[1], row[at]) for row in rows] == [("ann", token, "e1"), ("bob", token, "e7")]
     report = PIPELINE.backfill(spark, settings, TimeRange(START, datetime.now(UTC)))
     assert report.read == 7
     assert table_rows(settings.tables, "user_regions")["user_regions"] == rows

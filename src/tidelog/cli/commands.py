@@ -90,6 +90,9 @@ COMMANDS = {
     "events": CommandModule(
         "tidelog.cli.events.command", "Make traffic for the pipelines, and measure what they detect in it."
     ),
+    "phones": CommandModule(
+        "tidelog.cli.phones.command", "See and rotate the keys of the tokens that stand for phone numbers."
+    ),
     "pipeline": CommandModule(
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
@@ -97,6 +100,10 @@ COMMANDS = {
     "lake": CommandModule(
         "tidelog.cli.lake.command",
         "See how the lake's tables stand, compact them, forget old snapshots.",
+    ),
+    "deadletters": CommandModule(
+        "tidelog.cli.deadletters.command",
+        "List and show what pipelines have refused, and send it again.",
     ),
     "demo": CommandModule(
         "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."

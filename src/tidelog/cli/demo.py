@@ -52,6 +52,15 @@ def command(
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="The Spark master to run on.")
     ] = "local[*]",
+    cassandra: Annotated[
+        str | None,
+        typer.Option(
+            "--cassandra",
+            metavar="HOST[:PORT][,…]",
+            help="Keep the tables in Cassandra, in a keyspace of the run's own.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> int:
     """Run everything at once: a broker, generated events, all five pipelines on Spark, and a live view.
 
@@ -72,5 +81,6 @@ def command(
         resume=resume,
         pipelines=tuple(pipeline or ()),
         master=master,
+        cassandra=cassandra,
     )
     return run(settings, Console())

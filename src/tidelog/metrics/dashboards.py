@@ -289,6 +289,21 @@ PIPELINES = Dashboard(
             (f"rate(tidelog_pipeline_late_events_total{_RATE})", "late {{pipeline}}"),
             (f"rate(tidelog_pipeline_dropped_searches_total{_RATE})", "given up {{pipeline}}"),
         ),
+        _panel(
+            "Malformed records by reason",
+            "cps",
+            (f"rate(tidelog_pipeline_malformed_reasons_total{_RATE})", "{{pipeline}} {{reason}}"),
+        ),
+        _panel(
+            "Events that came twice",
+            "cps",
+            (f"rate(tidelog_pipeline_duplicated_events_total{_RATE})", _PIPELINE),
+        ),
+        _panel(
+            "Fields without a value",
+            "percentunit",
+            ("tidelog_pipeline_field_null_ratio", "{{pipeline}} {{field}}"),
+        ),
     ),
 )
 

@@ -44,6 +44,30 @@ BEHIND = gauge(
 LAG = gauge(f"{_P}lag", "Records that the pipeline's group has still to read, by its commits.", "pipeline")
 LATE = counter(f"{_P}late_events_total", "Events that came too late to count.", "pipeline")
 DROPPED = counter(f"{_P}dropped_searches_total", "Searches given up since they became too large.", "pipeline")
+MALFORMED = counter(f"{_P}malformed_records_total", "Records that were no events.", "pipeline")
+MALFORMED_REASONS = counter(
+    f"{_P}malformed_reasons_total",
+    "The same by the code of the reason; a record with two things wrong counts for both.",
+    "pipeline",
+    "reason",
+)
+DUPLICATED = counter(
+    f"{_P}duplicated_events_total",
+    "Events that a task had seen before in the same micro-batch, by their id.",
+    "pipeline",
+)
+FIELD_NULLS = counter(
+    f"{_P}field_nulls_total",
+    "Records in which a field was absent or null, refused for it or not.",
+    "pipeline",
+    "field",
+)
+FIELD_NULL_RATIO = gauge(
+    f"{_P}field_null_ratio",
+    "Of the last micro-batch's records that could have a field, the share without a value, 0 to 1.",
+    "pipeline",
+    "field",
+)
 DEAD_LETTERS = gauge(
     f"{_P}dead_letters", "Dead letters of the pipeline that are in their topic, by whomever.", "pipeline"
 )
@@ -67,6 +91,11 @@ FAMILIES = (
     LAG,
     LATE,
     DROPPED,
+    MALFORMED,
+    MALFORMED_REASONS,
+    DUPLICATED,
+    FIELD_NULLS,
+    FIELD_NULL_RATIO,
     DEAD_LETTERS,
     RESTARTS,
 )

@@ -13,11 +13,30 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.pipelines.cassandra_options import CassandraOptions
 from tidelog.pipelines.lake.form import Form, LakeSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+LANGUAGES = ("ar", "de", "en", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "ru", "tr", "vi", "zh")
+"""In which there are names of countries; of places and carriers in some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneSettings:
+    """How phone numbers are read, and what is written in their place."""
+
+    clear: bool = False
+    """The numbers themselves are written, instead of tokens."""
+    keys: Path | None = None
+    """The file with the keys of the tokens; None makes one in the pipelines' directory."""
+    country: str = "CN"
+    """Where a number without an international prefix is from: the app's home market."""
+    language: str = "en"
+    """Of countries, places and carriers; their Chinese names are there in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,8 @@ class PipelineSettings:
     cassandra: str | None = None
     """Contact points, ``host[:port],…``; None keeps tables in SQLite and the lake."""
     keyspace: str = "tidelog"
+    cassandra_options: CassandraOptions = field(default_factory=CassandraOptions)
+    """Login, TLS, consistency and the rest, for Cassandra alone."""
     lake_form: Form | None = None
     """``iceberg`` or ``parquet``; None: that of the lake that is there, Iceberg for a new one."""
     lake_catalog: str | None = None
@@ -48,6 +69,7 @@ class PipelineSettings:
     """At least so many tasks read a micro-batch; None makes about one for each core."""
     state_partitions: int | None = None
     """Parts of a new state, whatever the number of cores is later; None takes the pipeline's default."""
+    phones: PhoneSettings = PhoneSettings()
     topics_exist: bool = False
     """Who runs the pipelines has seen to their topics: none of them needs to look."""
 
@@ -88,6 +110,10 @@ class BackfillReport:
     dead_letters: int
 
 
+def _no_wishes(settings: PipelineSettings) -> None:
+    """Any settings will do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """One pipeline: its names, its topics, and how to start it."""
@@ -101,6 +127,8 @@ class Pipeline:
     """Starts the streaming query (its name is the pipeline's) and returns at once."""
     backfill: Callable[[SparkSession, PipelineSettings, TimeRange], BackfillReport]
     """Works off a range of event time as one batch; running it twice leaves what running it once leaves."""
+    check: Callable[[PipelineSettings], None] = _no_wishes
+    """Refuses, with a sentence and before Spark is started, settings with which it would not be exact."""
 
     @property
     def group(self) -> str:

@@ -201,13 +201,7 @@ class _Run:
 
     def figures(self) -> QueryFigures:
         note, latest = self._note, self._latest
-        told = {} if latest is None else of_progress(latest)
-        watermark_us = figures_of(self._directory, self._name).watermark_us
-        if watermark_us is not None and watermark_us > 0:  # not before the first event
-            told["watermark_s"] = watermark_us / 1e6
-        sources = [] if latest is None else source_metrics(latest)
-        if sources:
-            told["behind"] = sum(each.offsets_behind_latest for each in sources)
+        told = {} if latest is None else self._told(latest)
         return QueryFigures(
             self._name,
             self.query.isActive,
@@ -217,8 +211,20 @@ class _Run:
             note.late,
             note.dropped,
             note.state_rows,
+            quality=note.quality,
+            batch_quality=note.batch_quality,
             **told,
         )
+
+    def _told(self, progress: Any) -> dict[str, Any]:
+        """What Spark and the job say of a micro-batch."""
+        told = of_progress(progress)
+        watermark_us = figures_of(self._directory, self._name).watermark_us
+        if watermark_us is not None and watermark_us > 0:  # not before the first event
+            told["watermark_s"] = watermark_us / 1e6
+        if sources := source_metrics(progress):
+            told["behind"] = sum(each.offsets_behind_latest for each in sources)
+        return told
 
     def close(self) -> None:
         if self._closed:
@@ -242,6 +248,8 @@ class _Run:
         if fresh:
             latest = fresh[-1]
             figures = figures_of(self._directory, self._name)
+            told = self._told(latest)
+            watermark_s = told["watermark_s"]
             self._seen_batch = latest["batchId"]
             self._latest = latest
             self._batches += len(fresh)
@@ -254,6 +262,14 @@ class _Run:
                 + sum(operator["numRowsTotal"] for operator in latest["stateOperators"]),
                 late=figures.late,
                 dropped=figures.dropped,
+                input_rate=told["input_rate"],
+                processed_rate=told["processed_rate"],
+                phases_ms=dict(latest["durationMs"]),
+                watermark_ms=None if watermark_s is None else round(watermark_s * 1000),
+                state_bytes=told["state_bytes"],
+                behind=told.get("behind"),
+                quality=figures.quality,
+                batch_quality=figures.batch_quality,
             )
             self._write_note()
 

@@ -51,6 +51,8 @@ def test_a_pipeline_is_loaded_without_spark(name: str) -> None:
         (("status", "earning"), "there is no pipeline 'earning'; did you mean earnings?"),
         (("run", "xyz"), "there is no pipeline 'xyz'; there are collect, account-switch,"),
         (("run", "earnings", "--trigger", "often"), "--trigger 'often' is no time: write `2 seconds`"),
+        (("run", "earnings", "--language", "xx"), "--language xx: there are names in ar, de, en,"),
+        (("run", "earnings", "--country", "XX"), "--country XX is no country: write its ISO 3166 code"),
         (("run", "earnings", "--conf", "spark"), "--conf 'spark' is not of the form NAME=VALUE"),
         (
             ("backfill", "earnings", "--from", "yesterday", "--to", "2026-11-02"),
@@ -98,6 +100,46 @@ def test_parallelism_is_told_to_the_pipelines(
     code, error = run(capsys, "run", "earnings", "--state-partitions", "0", *NOWHERE)
     assert code == 2
     assert "--state-partitions" in error
+
+
+CASSANDRA = ("run", "earnings", "--cassandra", "db1,db2:9043")
+
+
+def test_options_for_cassandra_come_from_a_file_and_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[PipelineSettings] = []
+    monkeypatch.setattr(running, "run", lambda pipelines, settings, *others: told.append(settings))
+    file = tmp_path / "cassandra.properties"
+    file.write_text("user=app\npassword=of the file\nlocal.datacenter=east\nttl=login:7d\n")
+    given = ("--cassandra-config", str(file), "--cassandra-set", "local.datacenter=west", "--keyspace", "k1")
+    assert run(capsys, *CASSANDRA, *given, *NOWHERE) == (0, "")
+    [settings] = told
+    options = settings.cassandra_options
+    assert (settings.cassandra, settings.keyspace) == ("db1,db2:9043", "k1")
+    assert (options.user, options.password, options.local_datacenter) == ("app", "of the file", "west")
+    assert options.ttl_of("login") == 7 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "all", "--cassandra-set", "user=a"), "--cassandra-set has no effect without --cassandra"),
+        ((*CASSANDRA, "--cassandra-set", "user"), "--cassandra-set 'user' is not of the form NAME=VALUE"),
+        ((*CASSANDRA, "--cassandra-set", "password=geheim"), "shows the password to everybody"),
+        ((*CASSANDRA, "--cassandra-set", "consistency.read=ONE"), "consistency.read=ONE may miss what was"),
+        ((*CASSANDRA, "--cassandra-set", "ttl=user_tasks:1d"), "rows of table user_tasks must stay"),
+        ((*CASSANDRA, "--keyspace", "a-b"), "'a-b' is no keyspace of Cassandra"),
+        (("run", "all", "--cassandra", "db:port"), "'db:port' is no contact point of Cassandra"),
+    ],
+)
+def test_wrong_options_for_cassandra_are_refused_before_spark(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, error = run(capsys, *arguments, *NOWHERE)
+    assert code == 2
+    assert sentence in error
+    assert "geheim" not in error
 
 
 def test_a_range_is_utc_and_takes_days_and_moments() -> None:

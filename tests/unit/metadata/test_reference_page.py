@@ -28,6 +28,11 @@ def test_the_reference_page_of_clients_says_what_their_tables_say() -> None:
     assert page == _generator().render_clients(), "run `make docs`"
 
 
+def test_the_reference_page_of_cassandra_says_what_its_table_says() -> None:
+    page = (ROOT / "docs" / "reference" / "cassandra.md").read_text(encoding="utf-8")
+    assert page == _generator().render_cassandra(), "run `make docs`"
+
+
 def test_the_reference_page_of_access_says_what_is_checked() -> None:
     page = (ROOT / "docs" / "reference" / "access.md").read_text(encoding="utf-8")
     assert page == _generator().render_access(), "run `make docs`"

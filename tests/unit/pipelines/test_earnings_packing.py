@@ -78,14 +78,19 @@ def test_records_become_entries_and_impossible_ones_letters_that_say_why() -> No
     assert steps == [TaskStep("ann", "t", 2, time, 3)]
     [found] = [letter for part in letters for letter in from_bytes(part)]
     reasons = {}
+    codes = []
     for letter in found.to_pylist():
         headers = {header["key"]: header["value"].decode() for header in letter["headers"]}
-        assert (letter["topic"], letter["key"], headers["pipeline"]) == (
+        place = f"{headers['topic']}/{headers['partition']}/{headers['offset']}"
+        assert letter["key"].decode() == f"earnings/{place}/{headers['code']}"
+        assert (letter["topic"], headers["key"], headers["pipeline"]) == (
             events.DEAD_LETTERS,
-            b"k",
+            "k",
             "earnings",
         )
         reasons[int(headers["offset"])] = headers["reason"]
+        codes.append(headers["code"])
+    assert sorted(codes) == ["choice:source", "range:amount_cents", "range:step", "range:steps"]
     assert reasons[2] == "field amount_cents: more than 10000000000"
     assert reasons[3] == "field step: more than field steps"
     assert "theft" in reasons[4]

@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 from tidelog.errors import ConfigError
 from tidelog.metrics.otlp_export import Target, endpoint_of
 from tidelog.metrics.pipeline_catalog import FAMILIES
+from tidelog.pipelines.framework.quality import Quality
 from tidelog.pipelines.framework.query_figures import QueryFigures, of_progress
 from tidelog.pipelines.metrics_export import MetricsExport
 
@@ -29,7 +30,13 @@ PROGRESS: dict[str, Any] = {
     "stateOperators": [{"memoryUsedBytes": 1000}, {"memoryUsedBytes": 24}],
 }
 AT_S = 1794895200.0
-FIGURES = QueryFigures("earnings", True, 3, 300, 1, 4, 5, 600, **{**of_progress(PROGRESS), "behind": 9})
+QUALITY = Quality(300, 6, 7, {"not-json": 4, "missing:ip": 2}, {"ip": 2}, {"ip": 296, "source": 296})
+FIGURES = QueryFigures(
+    *("earnings", True, 3, 300, 1, 4, 5, 600),
+    **{**of_progress(PROGRESS), "behind": 9},
+    quality=QUALITY,
+    batch_quality=Quality(4, 1, 0, {"missing:ip": 1}, {"ip": 1}, {"ip": 4}),
+)
 
 
 @pytest.fixture
@@ -87,6 +94,11 @@ def test_the_page_has_every_family_and_the_values_that_were_given(export: Metric
         f"tidelog_pipeline_lag{of} 70",
         f"tidelog_pipeline_dead_letters{of} 2",
         'tidelog_pipeline_batch_phase_seconds{pipeline="earnings",phase="addBatch"} 0.2',
+        f"tidelog_pipeline_malformed_records_total{of} 6",
+        'tidelog_pipeline_malformed_reasons_total{pipeline="earnings",reason="missing:ip"} 2',
+        f"tidelog_pipeline_duplicated_events_total{of} 7",
+        'tidelog_pipeline_field_nulls_total{pipeline="earnings",field="source"} 0',
+        'tidelog_pipeline_field_null_ratio{pipeline="earnings",field="ip"} 0.25',
     ):
         assert f"{line}\n" in page
     (delay,) = [line for line in page.splitlines() if line.startswith("tidelog_pipeline_watermark_delay")]

@@ -11,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.jobs.phone_region.enriching import UserRegions, enrich, parse, show
+from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys
+from tidelog.pipelines.framework.phone_tokens import CLEAR, PhoneTokens
+from tidelog.pipelines.framework.task_quality import TaskQuality
+from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, describe
 from tidelog.pipelines.jobs.phone_region.schema import TABLE, TOPIC
 
 JIANGSU, BRAZIL, SHORT = "+8613812345678", "+5511987654321", "+86138123456"
 DAY = datetime(2026, 3, 2, tzinfo=UTC)
+CLEARLY = Reading(CLEAR, "CN", "en")
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -66,7 +70,7 @@ def test_events_carry_what_their_number_says_and_others_are_letters() -> None:
     guest = {"invitee_id": "guest", "invitee_device_id": "g", "invitee_ip": "10.0.0.2", "channel": "link"}
     invite = event(events.INVITE, 2, "ann", 6, invitee_phone=SHORT, **guest)
     records = batch(login(1, "ann", 5, JIANGSU), invite, record(events.LOGIN.topic, b"{"))
-    made, letters = enrich([records], UserRegions(), "phone-region")
+    made, letters = enrich([records], UserRegions(CLEARLY), "phone-region", TaskQuality())
     assert made.column("topic").to_pylist() == [TOPIC] * 2
     assert made.column("key").to_pylist() == [b"ann", b"guest"]
     first, second = map(json.loads, made.column("value").to_pylist())
@@ -88,12 +92,44 @@ def test_events_carry_what_their_number_says_and_others_are_letters() -> None:
     assert (second["subject_id"], second["phone_region"]["valid"]) == ("guest", False)
     assert second["phone_region"]["reason"] == "too short for a mobile number of China: 9 digits"
     [letter] = letters.to_pylist()
-    assert (letter["topic"], letter["key"], letter["value"]) == (events.DEAD_LETTERS, b"k", b"{")
-    assert letter["headers"][-1] == {"key": "reason", "value": b"not a JSON object"}
+    assert (letter["topic"], letter["value"]) == (events.DEAD_LETTERS, b"{")
+    assert letter["headers"][-3:] == [
+        {"key": "reason", "value": b"not a JSON object"},
+        {"key": "record", "value": b"whole"},
+        {"key": "key", "value": b"k"},
+    ]
+
+
+def test_numbers_are_tokens_everywhere_unless_they_were_asked_for() -> None:
+    guest = {"invitee_id": "guest", "invitee_device_id": "g", "invitee_ip": "10.0.0.2", "channel": "link"}
+    noon = DAY + timedelta(hours=12)
+    keys = PhoneKeys([PhoneKey("k1", DAY, b"1" * 32), PhoneKey("k2", noon, b"2" * 32)])
+    tokens = PhoneTokens(keys, "CN")
+    users = UserRegions(Reading(tokens, "CN", "zh"))
+    records = batch(
+        login(1, "ann", 5, "138 1234 5678"),
+        login(2, "bob", 13, JIANGSU),
+        event(events.INVITE, 3, "ann", 6, invitee_phone=SHORT, **guest),
+        login(4, "eve", 7, "no number"),
+    )
+    [made] = enrich([records], users, "phone-region", TaskQuality())
+    values = made.column("value").to_pylist()
+    assert not any(b"1381234" in value or b"138 1234" in value or b"no number" in value for value in values)
+    ann, bob, guest_, eve = map(json.loads, values)
+    assert ann["phone"] == ann["phone_region"]["e164"] == tokens.all_of(JIANGSU)[0]
+    assert bob["phone"] == bob["phone_region"]["e164"] == tokens.all_of(JIANGSU)[1]
+    assert guest_["invitee_phone"] == guest_["phone_region"]["e164"] == tokens.all_of(SHORT)[0]
+    assert eve["phone"].startswith("tel_k1_")
+    assert "e164" not in eve["phone_region"]
+    assert (ann["phone_region"]["place"], ann["phone_region"]["country"]) == ("江苏省连云港市", "中国")
+    assert [(row["user_id"], row["e164"], row["carrier_zh"]) for row in rows(users)] == [
+        ("ann", ann["phone"], "中国移动"),
+        ("bob", bob["phone"], "中国移动"),
+    ]
 
 
 def test_a_number_counts_when_it_was_shown_to_be_theirs_and_may_be_a_mobile_phone() -> None:
-    users = UserRegions()
+    users = UserRegions(CLEARLY)
     records = [
         login(1, "ann", 5, JIANGSU),
         login(2, "ann", 7, BRAZIL, success=False),
@@ -111,7 +147,7 @@ def test_a_number_counts_when_it_was_shown_to_be_theirs_and_may_be_a_mobile_phon
 
 
 def test_a_range_of_time_leaves_others_out() -> None:
-    users = UserRegions()
+    users = UserRegions(CLEARLY)
     first, end = (round((DAY + timedelta(hours=hour)).timestamp() * 1e6) for hour in (5, 6))
     found = parse(batch(*(login(hour, "ann", hour, JIANGSU) for hour in (4, 5, 6))))
     assert show(found, users, first, end) == 1
@@ -125,14 +161,14 @@ def test_a_range_of_time_leaves_others_out() -> None:
 def test_any_order_and_split_of_events_leaves_the_same_rows(
     told: list[tuple[str, int, str]], draw: Any
 ) -> None:
-    whole = UserRegions()
+    whole = UserRegions(CLEARLY)
     for user, time_us, event_id in told:
         whole.add(user, time_us, event_id, JIANGSU)
     shuffled = draw.sample(told, len(told))
-    tasks = UserRegions(), UserRegions()
+    tasks = UserRegions(CLEARLY), UserRegions(CLEARLY)
     for user, time_us, event_id in shuffled:
         draw.choice(tasks).add(user, time_us, event_id, JIANGSU)
-    merged = UserRegions()
+    merged = UserRegions(CLEARLY)
     for task in tasks:
         merged.take(task.found)
     assert rows(merged) == rows(whole)

@@ -11,7 +11,17 @@ from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, describe
 
 def test_a_mobile_number_tells_country_place_and_carrier() -> None:
     assert describe("+8613812345678") == PhoneRegion(
-        "+8613812345678", "CN", "China", "Lianyungang, Jiangsu", "China Mobile", "mobile", True, None
+        e164="+8613812345678",
+        region="CN",
+        country="China",
+        country_zh="中国",
+        place="Lianyungang, Jiangsu",
+        place_zh="江苏省连云港市",
+        carrier="China Mobile",
+        carrier_zh="中国移动",
+        number_type="mobile",
+        valid=True,
+        reason=None,
     )
 
 

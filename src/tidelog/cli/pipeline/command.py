@@ -9,6 +9,8 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,9 +27,10 @@ from tidelog.cli.lake.options import (
 )
 from tidelog.cli.output import examples, print_json, print_table
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.pipelines.pipeline import PhoneSettings, Pipeline, PipelineSettings
 
 app = typer.Typer()
 
@@ -52,16 +55,6 @@ Format = Annotated[
         "--format", metavar="NAME", help="Spark's data source: tidelog, or kafka for the JVM connector."
     ),
 ]
-Cassandra = Annotated[
-    str | None,
-    typer.Option(
-        "--cassandra",
-        metavar="HOST[:PORT][,…]",
-        help="Keep tables in Cassandra instead of SQLite and the lake alone.",
-        show_default=False,
-    ),
-]
-Keyspace = Annotated[str, typer.Option("--keyspace", metavar="NAME", help="Cassandra's keyspace.")]
 Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
@@ -104,6 +97,58 @@ StatePartitions = Annotated[
     ),
 ]
 
+Country = Annotated[
+    str,
+    typer.Option(
+        "--country", metavar="CODE", help="Where numbers without an international prefix are from (ISO 3166)."
+    ),
+]
+Language = Annotated[
+    str,
+    typer.Option(
+        "--language", metavar="CODE", help="Of countries, places and carriers; Chinese is there in any case."
+    ),
+]
+PhoneKeysFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--phone-keys",
+        metavar="FILE",
+        help="Keys of the tokens that stand for phone numbers; made in DIR if left out.",
+        show_default=False,
+    ),
+]
+ClearPhones = Annotated[
+    bool, typer.Option("--clear-phones", help="Write phone numbers themselves instead of tokens.")
+]
+
+
+@dataclass(frozen=True)
+class Phones:
+    """How phone numbers are read and written."""
+
+    country: Country = "CN"
+    language: Language = "en"
+    phone_keys: PhoneKeysFile = None
+    clear_phones: ClearPhones = False
+
+    def settings(self) -> PhoneSettings:
+        """The same for pipelines; raises where something is not known."""
+        from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings
+
+        if self.language not in LANGUAGES:
+            known = ", ".join(LANGUAGES)
+            raise WrongUsage(f"--language {self.language}: there are names in {known}")
+        if importlib.util.find_spec("phonenumbers") is not None:
+            from phonenumbers import SUPPORTED_REGIONS
+
+            if self.country not in SUPPORTED_REGIONS:
+                raise WrongUsage(f"--country {self.country} is no country: write its ISO 3166 code, as CN")
+        return PhoneSettings(self.clear_phones, self.phone_keys, self.country, self.language)
+
+
+DEFAULT_PHONES = Phones()
+
 MetricsAddress = Annotated[
     str | None,
     typer.Option(
@@ -133,16 +178,62 @@ OtlpHeaders = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class TableStore:
+    """Where tables are kept, if not in files."""
+
+    cassandra: Annotated[
+        str | None,
+        typer.Option(
+            "--cassandra",
+            metavar="HOST[:PORT][,…]",
+            help="Keep tables in Cassandra instead of SQLite and the lake alone.",
+            show_default=False,
+        ),
+    ] = None
+    keyspace: Annotated[str, typer.Option("--keyspace", metavar="NAME", help="Cassandra's keyspace.")] = (
+        "tidelog"
+    )
+    cassandra_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--cassandra-config",
+            metavar="FILE",
+            help="A properties file with options for Cassandra (login, TLS, consistency, TTL, …).",
+            show_default=False,
+        ),
+    ] = None
+    cassandra_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cassandra-set",
+            metavar="NAME=VALUE",
+            help="One such option, before those of the file; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+
+DEFAULT_STORE = TableStore()
+"""Stands for the options in the signature of a command."""
+
 _RUN_EXAMPLES = (
     "tidelog pipeline run all",
     "tidelog pipeline run earnings --once",
     "tidelog pipeline run all --metrics 127.0.0.1:9405",
     "tidelog pipeline run collect --lake parquet",
     "tidelog pipeline run collect --master spark://cluster:7077 --conf spark.executor.memory=2g",
+    "tidelog pipeline run all --cassandra db1,db2 --cassandra-config cassandra.properties",
 )
 _BACKFILL_EXAMPLES = (
     "tidelog pipeline backfill earnings --from 2026-11-01 --to 2026-11-08",
     "tidelog pipeline backfill collect --from 2026-11-01T06:00:00Z --to 2026-11-01T07:00:00Z",
+)
+_STATUS_EXAMPLES = (
+    "tidelog pipeline status",
+    "tidelog pipeline status collect earnings --figures",
+    "tidelog pipeline status earnings --json",
 )
 
 
@@ -180,14 +271,14 @@ def run(
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
-    cassandra: Cassandra = None,
-    keyspace: Keyspace = "tidelog",
+    store: TableStore = DEFAULT_STORE,
     lake: LakeForm = None,
     catalog: CatalogOptions = DEFAULT_CATALOG,
     conf: Conf = None,
     metrics: MetricsAddress = None,
     otlp: Otlp = None,
     otlp_headers: OtlpHeaders = None,
+    phones: Phones = DEFAULT_PHONES,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Run pipelines until Ctrl-C, all in one Spark session; a restart goes on exactly where they stopped."""
@@ -205,12 +296,13 @@ def run(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         format=format,
-        cassandra=cassandra,
-        keyspace=keyspace,
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
         lake_properties=catalog.properties,
+        phones=phones.settings(),
+        **_table_store(store),
     )
+    _check(pipelines, settings)
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
     run.run(pipelines, settings, master, spark_options, run.Monitors(metrics, otlp, otlp_headers))
@@ -232,11 +324,11 @@ def backfill(
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
-    cassandra: Cassandra = None,
-    keyspace: Keyspace = "tidelog",
+    store: TableStore = DEFAULT_STORE,
     lake: LakeForm = None,
     catalog: CatalogOptions = DEFAULT_CATALOG,
     conf: Conf = None,
+    phones: Phones = DEFAULT_PHONES,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Work off a range of event time as one batch; doing it twice leaves what doing it once leaves."""
@@ -250,24 +342,31 @@ def backfill(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         format=format,
-        cassandra=cassandra,
-        keyspace=keyspace,
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
         lake_properties=catalog.properties,
+        phones=phones.settings(),
+        **_table_store(store),
     )
+    _check(pipelines, settings)
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
     backfill.backfill(pipelines, settings, time_range, master, spark_options, json=json)
 
 
-@app.command(epilog=examples("tidelog pipeline status", "tidelog pipeline status earnings --json"))
+@app.command(epilog=examples(*_STATUS_EXAMPLES))
 @grouped
 def status(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME…]", help="Pipelines; all if none.", show_default=False),
     ] = None,
+    figures: Annotated[
+        bool,
+        typer.Option(
+            "--figures", "-f", help="Also rates, times, watermark, state and data quality of running ones."
+        ),
+    ] = False,
     json: JsonOutput = False,
     directory: Directory = DEFAULT_DIRECTORY,
     connection: Connection = DEFAULT_CONNECTION,
@@ -276,7 +375,7 @@ def status(
     from tidelog.cli.pipeline import status
 
     pipelines = _chosen(names or [ALL])
-    status.show(settings_of(connection, directory=directory), pipelines, json=json)
+    status.show(settings_of(connection, directory=directory), pipelines, json=json, figures=figures)
 
 
 def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
@@ -294,6 +393,49 @@ def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
     del options["client.id"]
     client = {name: str(value) for name, value in options.items()}
     return PipelineSettings(bootstrap_servers=servers, client_options=client, **settings)  # type: ignore[arg-type]
+
+
+def _table_store(store: TableStore) -> dict[str, object]:
+    """What the command line and its file say about Cassandra; refused in one sentence what is wrong there."""
+    from tidelog.pipelines.cassandra_options import (
+        PASSWORD_VARIABLE,
+        ContactPoints,
+        cassandra_options,
+        check_keyspace,
+    )
+    from tidelog.properties import read_properties
+
+    if store.cassandra is None:
+        for option, value in (
+            ("--cassandra-config", store.cassandra_config),
+            ("--cassandra-set", store.cassandra_set),
+        ):
+            if value:
+                raise WrongUsage(f"{option} has no effect without --cassandra HOST[:PORT]")
+        return {}
+    given = dict(parse_assignments(store.cassandra_set, "--cassandra-set"))
+    if "password" in given:
+        raise WrongUsage(
+            "--cassandra-set password=… shows the password to everybody on this machine: set password.file, "
+            f"or {PASSWORD_VARIABLE} in the environment, or write it into the file of --cassandra-config"
+        )
+    from_file = {} if store.cassandra_config is None else read_properties(store.cassandra_config)
+    try:
+        ContactPoints.parse(store.cassandra)
+        check_keyspace(store.keyspace)
+        options = cassandra_options({**from_file, **given})
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from error
+    return {"cassandra": store.cassandra, "keyspace": store.keyspace, "cassandra_options": options}
+
+
+def _check(pipelines: Sequence[Pipeline], settings: PipelineSettings) -> None:
+    """Refuse settings with which a pipeline would not be exact, before anything is started."""
+    try:
+        for pipeline in pipelines:
+            pipeline.check(settings)
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from error
 
 
 def _chosen(names: Sequence[str]) -> list[Pipeline]:

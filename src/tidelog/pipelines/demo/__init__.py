@@ -7,6 +7,7 @@
     fork_server   the process that Spark's Python processes are forked from; ``fork_client`` asks it to
     observer      reads offsets, lag and results from the broker into the view
     results       what the records of the output topics say, held against ``truth``
+    cassandra_tables  what the tables in Cassandra hold at the end, where there is one
     directory     where everything is kept, and the broker's port
     display       shows the view while the run goes on
     view          the figures, plain values

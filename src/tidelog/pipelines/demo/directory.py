@@ -1,9 +1,10 @@
-"""The main job's directory, cleared for a fresh run and kept for one that resumes; and the broker's port."""
+"""The main job's directory, cleared for a fresh run and kept for one that resumes; its keyspace; its port."""
 
 from __future__ import annotations
 
 import shutil
 import socket
+import uuid
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.demo.settings import DemoSettings
@@ -40,6 +41,21 @@ def next_number(settings: DemoSettings) -> int:
     number = int(text) + 1 if text.strip().isdecimal() else 1
     settings.marker.write_text(f"{number}\n")
     return number
+
+
+def keyspace(settings: DemoSettings) -> str:
+    """The keyspace of this run: one of its own for each fresh run, whose ledger must be empty."""
+    marker = settings.keyspace_marker
+    if settings.cassandra is not None and not marker.exists():
+        if settings.resume:
+            raise DemoError(
+                f"--resume: the run in {settings.directory} had no Cassandra; leave --cassandra out, or "
+                "start afresh"
+            )
+        marker.write_text(f"tidelog_demo_{uuid.uuid4().hex[:8]}\n")
+    if settings.cassandra is None and marker.exists():
+        raise DemoError("--resume: the tables of that run are in Cassandra; name it with --cassandra")
+    return marker.read_text().strip() if settings.cassandra is not None else ""
 
 
 def choose_port(wanted: int | None) -> int:

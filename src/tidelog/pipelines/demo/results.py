@@ -72,10 +72,14 @@ class Results:
                 each for pipeline in _KINDS if (each := _summed(report, pipeline, final)).planted
             ]
 
+    def paid(self) -> Mapping[str, int]:
+        """The cents that were paid to each user; nothing before all of them were worked off."""
+        return {} if any(row.lag for row in self._view.pipelines.values()) else self._truth.cents_by_user
+
     def proofs(self) -> list[str]:
         """What the whole truth proves about the results, once the run has ended."""
-        paid = self._truth.cents_by_user
-        if not paid or any(row.lag for row in self._view.pipelines.values()):
+        paid = self.paid()
+        if not paid:
             return []
         held = self._view.earnings_cents
         wrong = [user for user, cents in paid.items() if held.get(user, 0) != cents]

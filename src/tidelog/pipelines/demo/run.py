@@ -18,7 +18,9 @@ from rich.console import Console
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.pipelines import registry
+from tidelog.pipelines.cassandra_options import ContactPoints
 from tidelog.pipelines.demo import directory, summary
+from tidelog.pipelines.demo.cassandra_tables import TableFigures, read_tables
 from tidelog.pipelines.demo.directory import DemoError
 from tidelog.pipelines.demo.display import Display
 from tidelog.pipelines.demo.results import Results
@@ -33,6 +35,8 @@ from tidelog.processes.children import Child
 EVENTS_JOB = "tidelog.pipelines.demo.events_job"
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
 DRAIN_S = 10.0
+CASSANDRA_DRAIN_S = 60.0
+"""It shares the cores of this machine, as a rule."""
 SAMPLED_S = 1.3
 """After this time the observer has looked once more."""
 SPARK_STOP_S = 90.0
@@ -50,6 +54,8 @@ def run(settings: DemoSettings, console: Console) -> int:
     unknown = [name for name in settings.pipelines if name not in registry.PIPELINES]
     if unknown:
         raise DemoError(f"there is no pipeline {unknown[0]}: choose from {', '.join(registry.PIPELINES)}")
+    if settings.cassandra is not None:
+        ContactPoints.parse(settings.cassandra)
     directory.prepare(settings)
     return asyncio.run(Demo(settings, console).run())
 
@@ -83,6 +89,8 @@ class Demo:
             directory=str(settings.directory),
         )
         self._number = directory.next_number(settings)
+        self._keyspace = directory.keyspace(settings)
+        self._tables: TableFigures | None = None
         truth = [settings.truth(number + 1) for number in range(self._number)]
         self._results = Results(self._view, Truth(truth))
         self._broker = Child("broker", settings.log("broker"))
@@ -184,6 +192,8 @@ class Demo:
             "trigger": self._settings.trigger,
             "master": self._settings.master,
             "pipelines": self._names,
+            "cassandra": self._settings.cassandra,
+            "keyspace": self._keyspace,
         }
         # Spark's Python processes are forked from this one, and Spark wants one seed in all of them.
         await self._spark.start(SPARK_JOB, [json.dumps(arguments)], {"PYTHONHASHSEED": "0"})
@@ -276,12 +286,19 @@ class Demo:
             # One more round of the observer, until nothing new has come.
             read = view.records_out.total
             await asyncio.sleep(SAMPLED_S)
+        if self._settings.cassandra is not None and view.is_live and not self._problem:
+            view.stopping = "ending: the tables are read from Cassandra"
+            try:
+                self._tables = await asyncio.to_thread(read_tables, self._settings.cassandra, self._keyspace)
+            except TidelogError as error:
+                self._problem = str(error)
         view.stopping = "ending: the broker shuts down"
         await self._broker.stop()
 
     async def _drain(self) -> None:
         """Wait until no pipeline has anything left to read, for some seconds at most."""
-        deadline = asyncio.get_running_loop().time() + DRAIN_S
+        drain_s = DRAIN_S if self._settings.cassandra is None else CASSANDRA_DRAIN_S
+        deadline = asyncio.get_running_loop().time() + drain_s
         left: int | None = 1
         while left and asyncio.get_running_loop().time() < deadline:
             # Lags are sampled once a second: what they say at first may be from before the last event.
@@ -297,7 +314,10 @@ class Demo:
             self._problem = f"the pipeline {failed[0].problem} (log: {self._spark.log})"
         if self._view.events_in.total:
             self._results.refresh(final=True)
-            summary.show(self._view, self._settings, self._console, self._results.proofs())
+            proofs = self._results.proofs()
+            if self._tables is not None:
+                proofs += self._tables.sentences(self._results.paid())
+            summary.show(self._view, self._settings, self._console, proofs)
         if self._problem:
             raise DemoError(self._problem)
         return 0

@@ -26,6 +26,9 @@ class DemoSettings:
     trigger: str = "4 seconds"
     """Five queries on two cores: a micro-batch of each costs about a second of CPU, however small."""
 
+    cassandra: str | None = None
+    """Contact points of a Cassandra that keeps the tables; None keeps them in files of the directory."""
+
     @property
     def broker_data(self) -> Path:
         """The broker's log directory."""
@@ -39,6 +42,11 @@ class DemoSettings:
     def marker(self) -> Path:
         """A file that says that the directory belongs to the main job, so that it may be cleared."""
         return self.directory / ".tidelog-demo"
+
+    @property
+    def keyspace_marker(self) -> Path:
+        """A file with the name of the keyspace in Cassandra, where there is one."""
+        return self.directory / ".keyspace"
 
     @property
     def topics_marker(self) -> Path:

@@ -80,6 +80,8 @@ class SparkJob:
             bootstrap_servers=arguments["bootstrap_servers"],
             directory=Path(arguments["directory"]),
             trigger=arguments["trigger"],
+            cassandra=arguments["cassandra"],
+            keyspace=arguments["keyspace"],
             topics_exist=True,
         )
 

@@ -76,6 +76,21 @@ def next_steps(settings: DemoSettings, address: str) -> list[tuple[str, str]]:
     """What a person may type now; the broker has stopped, its data are still there."""
     directory = settings.directory
     server = "" if address.endswith(":9092") else f" -b {address}"
+    if settings.cassandra is None:
+        tables = (
+            "ask the tables:",
+            f"for part in {directory / 'earnings'}/*.sqlite; do sqlite3 $part "
+            "'select total_cents, user_id from user_earnings'; done | sort -nr | head -5",
+        )
+        resume = f"tidelog demo --resume --dir {directory}"
+    else:
+        keyspace = settings.keyspace_marker.read_text().strip()
+        address_of_node = settings.cassandra.split(",")[0].replace(":", " ")
+        tables = (
+            "ask the tables, while Cassandra runs:",
+            f"cqlsh {address_of_node} -e 'select user_id, total_cents from {keyspace}.user_earnings limit 5'",
+        )
+        resume = f"tidelog demo --resume --dir {directory} --cassandra {settings.cassandra}"
     return [
         (
             "the broker's data are kept; start it again, and look around from another terminal:",
@@ -83,14 +98,10 @@ def next_steps(settings: DemoSettings, address: str) -> list[tuple[str, str]]:
         ),
         ("read the alerts:", f"tidelog consume {events.INVITE_FRAUD_ALERTS} --from-beginning{server}"),
         ("see how far each pipeline is:", f"tidelog groups describe tidelog-pipeline-earnings{server}"),
-        (
-            "ask the tables:",
-            f"for part in {directory / 'earnings'}/*.sqlite; do sqlite3 $part "
-            "'select total_cents, user_id from user_earnings'; done | sort -nr | head -5",
-        ),
+        tables,
         (
             "ask the lake:",
             f"tidelog lake status --directory {directory}",
         ),
-        ("go on where this run ended, instead of afresh:", f"tidelog demo --resume --dir {directory}"),
+        ("go on where this run ended, instead of afresh:", resume),
     ]

@@ -72,6 +72,7 @@ def _compute(
         "startingOffsetsByTimestampStrategy": "latest",
         "endingOffsets": offsets,
         "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
         "failOnDataLoss": "false",
     }
     raw = session.read.format(settings.format).options(**options).load()

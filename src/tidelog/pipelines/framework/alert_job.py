@@ -33,7 +33,8 @@ from tidelog.pipelines.framework.alert_tasks import (
     merged,
 )
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INVITE_FRAUD_ALERTS
-from tidelog.pipelines.framework.figures import count_detections
+from tidelog.pipelines.framework.figures import count_detections, count_quality
+from tidelog.pipelines.framework.quality import NOTHING
 from tidelog.pipelines.framework.query import start_query
 from tidelog.pipelines.framework.record_sink import RECORD
 from tidelog.pipelines.framework.source import connector_options, read_range, read_stream
@@ -87,6 +88,8 @@ class KeyedBatches:
         self._newest_us = max([self._newest_us or 0, *(answer.newest_us for answer in answers)])
         watermark_us = self._newest_us - self._detector.watermark_delay_us
         count_detections(self._settings.directory, self._detector.name, answers, watermark_us)
+        counted = sum((each.quality for each in answers if each.quality is not None), NOTHING)
+        count_quality(self._settings.directory, self._detector.name, counted)
 
     def _task(self, batch_id: int) -> BatchTask:
         if self._newest_us is None:

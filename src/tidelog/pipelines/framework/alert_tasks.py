@@ -42,18 +42,23 @@ from tidelog.pipelines.framework.alert_state import (
     left_behind,
     rows_of_keys,
 )
+from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
-from tidelog.pipelines.framework.events import DEAD_LETTERS, EventKind
+from tidelog.pipelines.framework.events import EventKind
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS
+from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.task_quality import TaskQuality
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidelog.spark.write_options import WriteOptions
 
-_SHARE = "bucket int, events binary, letters binary"
-_SHARE_SCHEMA = pa.schema({"bucket": pa.int32(), "events": pa.binary(), "letters": pa.binary()})
+_SHARE = "bucket int, events binary, letters binary, quality binary"
+_SHARE_SCHEMA = pa.schema(
+    {"bucket": pa.int32(), "events": pa.binary(), "letters": pa.binary(), "quality": pa.binary()}
+)
 _RESULT = (
     "answer string, topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 )
@@ -73,6 +78,8 @@ class Answer(msgspec.Struct, frozen=True):
     alerts: int = 0
     letters: int = 0
     follow_ups: int = 0
+    quality: Quality | None = None
+    """Of what the source's tasks have read."""
 
 
 class Found(NamedTuple):
@@ -209,40 +216,50 @@ class BatchTask:
 
     def sort_out(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Records to a row for each bucket."""
+        quality = TaskQuality()
         for batch in batches:
-            records = {name: batch.column(name) for name in RECORD_COLUMNS}
             parsed = parser_of((self.detector.kind,), self.detector.kind).columns(
-                records["topic"], records["value"], records["timestamp"]
+                batch.column("topic"), batch.column("value"), batch.column("timestamp")
             )
-            rows = self.detector.rows(parsed, records["partition"], records["offset"])
+            rows = self.detector.rows(parsed, batch.column("partition"), batch.column("offset"))
+            quality.add(self.detector.kind, parsed)
             yield _shares(
                 _split(rows, buckets_of(rows[KEY].combine_chunks(), self.buckets), self.buckets),
-                self._letters(self._told_of(parsed.field("reason"), records["timestamp"]), records),
+                self._letters(self._told_of(parsed.field("code"), batch), parsed.field("reason"), batch),
             )
+        # A bucket behind the last one, without a state.
+        told = {"bucket": self.buckets, "quality": quality.told()}
+        yield pa.RecordBatch.from_pylist([told], schema=_SHARE_SCHEMA)
 
-    def _told_of(self, reasons: pa.Array, timestamps: pa.Array) -> pa.Array:
+    def _told_of(self, codes: pa.Array, batch: pa.RecordBatch) -> pa.Array:
         within = self.letters_within
         if within is None:
-            return reasons
-        times_us = timestamps.cast(pa.int64())
+            return codes
+        times_us = batch.column("timestamp").cast(pa.int64())
         inside = pc.and_(pc.greater_equal(times_us, within.start_us), pc.less(times_us, within.end_us))
-        return pc.if_else(inside, reasons, pa.scalar(None, pa.string()))
+        return pc.if_else(inside, codes, pa.scalar(None, pa.string()))
 
-    def _letters(self, reasons: pa.Array, records: dict[str, pa.Array]) -> dict[int, pa.RecordBatch]:
+    def _letters(
+        self, codes: pa.Array, reasons: pa.Array, batch: pa.RecordBatch
+    ) -> dict[int, pa.RecordBatch]:
         """Letters by bucket, which the place of a record decides."""
-        if reasons.null_count == len(reasons):
+        if codes.null_count == len(codes):
             return {}
-        told = letters(reasons, records, self.detector.name)
-        partitions = records["partition"].filter(pc.is_valid(reasons)).cast(pa.uint32())
+        told = letter_batch(batch, codes, reasons, self.detector.name)
+        partitions = batch.column("partition").filter(pc.is_valid(codes)).cast(pa.uint32())
         return _split(pa.Table.from_batches([told]), buckets_of(partitions, self.buckets), self.buckets)
 
     def merge(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of buckets to a row for each bucket with its answer."""
         events: dict[int, list[pa.RecordBatch]] = {}
         told: dict[int, list[pa.RecordBatch]] = {}
+        quality: list[bytes] = []
         for batch in batches:
             for share in batch.to_pylist():
                 bucket = share["bucket"]
+                if share["quality"] is not None:
+                    quality.append(share["quality"])
+                    continue
                 events.setdefault(bucket, [])
                 told.setdefault(bucket, [])
                 if share["events"] is not None:
@@ -254,6 +271,10 @@ class BatchTask:
                 bucket,
                 pa.Table.from_batches(events[bucket], self.detector.schema),
                 pa.Table.from_batches(told[bucket], RECORD_SCHEMA),
+            )
+        if quality:
+            yield from self._told(
+                Answer(self.buckets, quality=quality_of(quality)), RECORD_SCHEMA.empty_table()
             )
 
     def _merge_bucket(self, bucket: int, new: pa.Table, told: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -331,33 +352,6 @@ def alert_table(alerts: list[tuple[bytes, bytes]], topic: str) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def letters(reasons: pa.Array, records: dict[str, pa.Array], pipeline: str) -> pa.RecordBatch:
-    """The dead letters of the records that have a reason, byte for byte those of ``dead_letter``."""
-    bad = pc.indices_nonzero(pc.is_valid(reasons))
-    told = {name: column.take(bad).to_pylist() for name, column in records.items()}
-    places = zip(*(told[name] for name in ("topic", "partition", "offset")), strict=True)
-    headers = [
-        [
-            {"key": name, "value": str(value).encode()}
-            for name, value in zip(
-                ("pipeline", "topic", "partition", "offset", "reason"),
-                (pipeline, *place, reason),
-                strict=True,
-            )
-        ]
-        for place, reason in zip(places, reasons.take(bad).to_pylist(), strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([DEAD_LETTERS] * len(bad), pa.string()),
-            pa.array(told["key"], pa.binary()),
-            pa.array(told["value"], pa.binary()),
-            pa.array(headers, RECORD_SCHEMA.field("headers").type),
-        ],
-        schema=RECORD_SCHEMA,
-    )
-
-
 def _split(rows: pa.Table, homes: pa.Array, buckets: int) -> dict[int, pa.RecordBatch]:
     """The rows of each bucket that has some."""
     shares = {}
@@ -378,6 +372,7 @@ def _shares(events: dict[int, pa.RecordBatch], told: dict[int, pa.RecordBatch]) 
             )
             for each in (events, told)
         ),
+        pa.nulls(len(homes), pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_SHARE_SCHEMA)
 

@@ -1,23 +1,25 @@
-"""Dead letters: records that a pipeline could not use, as they came, with headers that say where and why.
+"""Writes dead letters: records that a pipeline could not use, as ``letter`` says.
 
-The headers are ``pipeline``, ``topic``, ``partition``, ``offset`` and ``reason``, in this order, all text in
-UTF-8: `tidelog consume ml_dead_letters` shows them, and a mended record can be sent again to its topic. A
-pipeline writes one letter for a record, however often it meets it. Letters are made in the tasks that parse
-(:func:`letter_batch`) and written by a task (``record_sink``); backfills have them as frames, with the
-columns of Spark's Kafka connector.
+Letters are made in the tasks that parse (:func:`letter_batch`) and written by a task, exactly once
+(``record_sink``); backfills have them as frames, with the columns of Spark's Kafka connector, and look for
+those that the topic lacks.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tidelog.pipelines.framework.events import DEAD_LETTERS
+from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, LEFT_OUT, WHOLE, letter_key
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
 from tidelog.pipelines.framework.source import connector_options
 
 if TYPE_CHECKING:
@@ -26,46 +28,74 @@ if TYPE_CHECKING:
 _PLACE = ("topic", "partition", "offset")
 _NAMES_THE_RECORD = 4
 """So many headers, from the first, say which record it is for which pipeline."""
-
-
-def letter_batch(records: pa.RecordBatch, reasons: pa.Array, pipeline: str) -> pa.RecordBatch:
-    """The letters of those records that have a reason, for a task that has parsed them.
-
-    ``records`` have the columns topic, partition, offset, key and value.
-    """
-    malformed = records.filter(pc.is_valid(reasons))
-    told = {
-        "pipeline": [pipeline] * malformed.num_rows,
-        **{name: malformed.column(name).to_pylist() for name in _PLACE},
-        "reason": reasons.drop_null().to_pylist(),
-    }
-    headers = [
-        [{"key": name, "value": str(value).encode()} for name, value in zip(told, values, strict=True)]
-        for values in zip(*told.values(), strict=True)
+_US_PER_MS = 1000
+_HEADER = T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+_RECORD = T.StructType(
+    [
+        T.StructField("topic", T.StringType()),
+        T.StructField("key", T.BinaryType()),
+        T.StructField("value", T.BinaryType()),
+        T.StructField("headers", T.ArrayType(_HEADER)),
     ]
-    columns = {
-        "topic": [DEAD_LETTERS] * malformed.num_rows,
-        "key": malformed.column("key"),
-        "value": malformed.column("value"),
-        "headers": headers,
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+)
+
+
+def letter_batch(
+    records: pa.RecordBatch, codes: pa.Array, reasons: pa.Array, pipeline: str
+) -> pa.RecordBatch:
+    """The letters of those records that have a code, for a task that has parsed them.
+
+    ``records`` have the columns topic, partition, offset, timestamp, key, value and, where the source was
+    asked for them, headers.
+    """
+    malformed = records.filter(pc.is_valid(codes))
+    has_headers = "headers" in malformed.schema.names
+    own_headers = malformed.column("headers").to_pylist() if has_headers else [None] * malformed.num_rows
+    rows = zip(
+        codes.drop_null().to_pylist(),
+        reasons.filter(pc.is_valid(codes)).to_pylist(),
+        *(malformed.column(name).to_pylist() for name in _PLACE),
+        malformed.column("timestamp").cast(pa.int64()).to_pylist(),
+        malformed.column("key").to_pylist(),
+        malformed.column("value").to_pylist(),
+        own_headers,
+        strict=True,
+    )
+    keys: list[bytes] = []
+    values: list[bytes | None] = []
+    headers: list[list[dict[str, Any]]] = []
+    for code, reason, *place, time_us, key, value, own in rows:
+        carried = WHOLE
+        if _size(key, value, own) > CARRIED_BYTES:
+            carried, key, value, own = LEFT_OUT, None, None, None
+        values.append(value)
+        keys.append(letter_key(pipeline, place, code))
+        time_ms = -1 if time_us is None else time_us // _US_PER_MS
+        told = [str(each).encode() for each in (pipeline, *place, time_ms, code, reason)]
+        ours = zip(HEADERS, (*told, carried, key), strict=True)
+        headers.append([*({"key": name, "value": each} for name, each in ours), *(own or ())])
+    columns = [
+        pa.repeat(pa.scalar(DEAD_LETTERS), len(keys)),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(headers, RECORD_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _size(key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None) -> int:
+    own = sum(len(each["key"]) + len(each["value"] or b"") for each in headers or ())
+    return len(key or b"") + len(value or b"") + own
 
 
 def dead_letters(malformed: DataFrame, pipeline: str) -> DataFrame:
     """Turn ``Parsed.malformed`` into records of the dead-letter topic: topic, key, value, headers."""
-    return malformed.select(
-        F.lit(DEAD_LETTERS).alias("topic"), "key", "value", dead_letter_headers(pipeline).alias("headers")
-    )
 
+    def letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield letter_batch(batch, batch.column("code"), batch.column("reason"), pipeline)
 
-def dead_letter_headers(pipeline: str) -> Column:
-    """The headers, from the columns topic, partition, offset and reason."""
-    return F.array(
-        _header("pipeline", F.lit(pipeline)),
-        *(_header(name, F.col(name)) for name in ("topic", "partition", "offset", "reason")),
-    )
+    return map_in_arrow(malformed, letters, _RECORD)
 
 
 def not_yet_written(letters: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -80,10 +110,6 @@ def not_yet_written(letters: DataFrame, settings: PipelineSettings) -> DataFrame
     known = written.select(_record_of(F.col("headers")).alias("_record")).distinct()
     named = letters.withColumn("_record", _record_of(F.col("headers")))
     return named.join(known, "_record", "left_anti").drop("_record")
-
-
-def _header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 def _record_of(headers: Column) -> Column:

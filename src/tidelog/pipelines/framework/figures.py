@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tidelog.pipelines.framework.quality import NOTHING, Quality
+
 
 class Counted(Protocol):
     """What is told of a part of the state after a batch."""
@@ -40,6 +42,10 @@ class Figures:
     """Searches that were given up since they became too large."""
     watermark_us: int | None = None
     """What is older, in event time, is late; None where there is no such thing."""
+    quality: Quality = NOTHING
+    """Of all that was read."""
+    batch_quality: Quality = NOTHING
+    """Of the last micro-batch."""
 
     @property
     def state_rows(self) -> int:
@@ -60,6 +66,14 @@ def count_detections(directory: Path, pipeline: str, answers: Iterable[Counted],
             figures.late += answer.late
             figures.dropped += answer.dropped
         figures.watermark_us = watermark_us
+
+
+def count_quality(directory: Path, pipeline: str, quality: Quality) -> None:
+    """Add what the tasks of a batch have counted."""
+    with _lock:
+        figures = _figures.setdefault((directory.absolute(), pipeline), Figures())
+        figures.quality += quality
+        figures.batch_quality = quality
 
 
 def figures_of(directory: Path, pipeline: str) -> Figures:

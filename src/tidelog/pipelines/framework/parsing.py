@@ -36,7 +36,8 @@ from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS as MAX_STR
 from tidelog.pipelines.framework.event_parser import parser_of, wide_fields
 from tidelog.pipelines.framework.events import EventKind, FieldType
 
-RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_HEADERS = "array<struct<key: string, value: binary>>"
 
 _SPARK_TYPES: dict[FieldType, T.DataType] = {
     "string": T.StringType(),
@@ -51,8 +52,8 @@ class Parsed:
     """The rows of a parsed frame: all of them, the good ones, the others.
 
     ``rows`` has the columns of the record (:data:`RECORD_COLUMNS`), ``kind``, the fields of all kinds asked
-    for (null where they belong to another kind) and ``reason``, which is null for an event. Use it where one
-    pass must give both results and dead letters.
+    for (null where they belong to another kind), and ``code`` and ``reason``, which are null for an event.
+    Use it where one pass must give both results and dead letters.
     """
 
     rows: DataFrame
@@ -61,12 +62,12 @@ class Parsed:
     @property
     def events(self) -> DataFrame:
         """``topic``, ``partition``, ``offset``, ``timestamp``, ``kind`` and the typed fields."""
-        return self.rows.where(F.col("reason").isNull()).drop("key", "value", "reason")
+        return self.rows.where(F.col("reason").isNull()).drop("key", "value", "headers", "code", "reason")
 
     @property
     def malformed(self) -> DataFrame:
-        """The record's columns and ``reason``."""
-        return self.rows.where(F.col("reason").isNotNull()).select(*RECORD_COLUMNS, "reason")
+        """The record's columns, ``code`` and ``reason``."""
+        return self.rows.where(F.col("reason").isNotNull()).select(*RECORD_COLUMNS, "code", "reason")
 
 
 def event_schema(kind: EventKind) -> T.StructType:
@@ -100,7 +101,10 @@ def _parse(raw: DataFrame, kinds: tuple[EventKind, ...], only: EventKind | None)
     wide = wide_fields(kinds)
     fields = [T.StructField(name, _SPARK_TYPES[type_]) for name, type_ in wide.items()]
     text = T.StringType()
-    result = T.StructType([T.StructField("kind", text), *fields, T.StructField("reason", text)])
+    why = [T.StructField(name, text) for name in ("code", "reason")]
+    result = T.StructType([T.StructField("kind", text), *fields, *why])
     parsed = arrow_udf(columns, result).asNondeterministic()  # type: ignore[call-overload]
+    if "headers" not in raw.columns:  # a source that was not asked for them
+        raw = raw.withColumn("headers", F.lit(None).cast(_HEADERS))
     rows = raw.select(*RECORD_COLUMNS, parsed("topic", "value", "timestamp").alias("_event"))
     return Parsed(rows.select(*RECORD_COLUMNS, "_event.*"), kinds)

@@ -13,6 +13,7 @@ from typing import Any
 from tidelog.metrics import pipeline_catalog as catalog
 from tidelog.metrics.metric import Metric
 from tidelog.metrics.page import Page, labels
+from tidelog.pipelines.framework.quality import NOTHING, Quality
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -38,6 +39,10 @@ class QueryFigures:
     watermark_s: float | None = None
     """In Unix time."""
     behind: int | None = None
+    quality: Quality = NOTHING
+    """Since the process started."""
+    batch_quality: Quality = NOTHING
+    """Of the last micro-batch."""
 
 
 def of_progress(progress: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,9 +100,43 @@ def families(
             for each in figures
         ),
     )
+    yield from _of_quality(figures, of)
     yield told(catalog.LAG, ((each.pipeline, lags.get(each.pipeline)) for each in figures))
     if letters is not None:
         yield told(catalog.DEAD_LETTERS, ((each.pipeline, letters.get(each.pipeline, 0)) for each in figures))
+
+
+def _of_quality(
+    figures: Sequence[QueryFigures], of: Mapping[str, str]
+) -> Iterator[tuple[Metric, list[tuple[str, float]]]]:
+    """What was wrong with the records, where any were counted."""
+    counted = [each for each in figures if each.quality.records]
+    yield catalog.MALFORMED, [(of[each.pipeline], each.quality.malformed) for each in counted]
+    yield (
+        catalog.MALFORMED_REASONS,
+        [
+            (labels(pipeline=each.pipeline, reason=reason), count)
+            for each in counted
+            for reason, count in sorted(each.quality.reasons.items())
+        ],
+    )
+    yield catalog.DUPLICATED, [(of[each.pipeline], each.quality.duplicated) for each in counted]
+    yield (
+        catalog.FIELD_NULLS,
+        [
+            (labels(pipeline=each.pipeline, field=name), each.quality.nulls.get(name, 0))
+            for each in counted
+            for name in sorted(each.quality.seen)
+        ],
+    )
+    yield (
+        catalog.FIELD_NULL_RATIO,
+        [
+            (labels(pipeline=each.pipeline, field=name), rate)
+            for each in counted
+            for name, rate in sorted(each.batch_quality.null_rates.items())
+        ],
+    )
 
 
 def render(

@@ -1,8 +1,8 @@
 """How pipelines read their topics: as a stream with visible progress, or a range of time as one batch.
 
 Both give the columns of Spark's Kafka connector (key, value, topic, partition, offset, timestamp,
-timestampType), from either connector. No pipeline reads headers: each column costs every event. Called by the
-jobs.
+timestampType, headers), from either connector. Headers are for dead letters, which carry the whole record.
+Called by the jobs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def read_stream(
         "subscribe": ",".join(topics),
         "startingOffsets": settings.starting_offsets,
         "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
         **_parallelism(settings),
     }
     if settings.max_offsets_per_trigger is not None:
@@ -58,6 +59,7 @@ def read_range(
         "startingTimestamp": _millis(time_range.start - EARLY_SLACK),
         "startingOffsetsByTimestampStrategy": "latest",
         "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
         **_parallelism(settings),
     }
     return session.read.format(settings.format).options(**options).load()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.status_file import is_running, read_status
+from tidelog.pipelines.framework.status_file import RunStatus, is_running, read_status
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
@@ -51,6 +51,8 @@ class PipelineStatus:
     """Searches that were given up, since the process started."""
     checkpoint: Path
     dead_letters: int | None
+    note: RunStatus | None = None
+    """All figures of the running process."""
 
 
 def pipeline_statuses(settings: PipelineSettings, pipelines: Sequence[Pipeline]) -> list[PipelineStatus]:
@@ -165,7 +167,9 @@ def _read_to_the_end(consumer: Consumer, counted: Counter[str]) -> None:
     deadline = time.monotonic() + _COUNT_TIMEOUT_S
     while any(consumer.position(each) < ends[each] for each in assigned) and time.monotonic() < deadline:
         for record in consumer.poll(_POLL_S):
-            name = (dict(record.headers).get("pipeline") or b"?").decode(errors="replace")
+            # The first: behind ours are the record's own headers.
+            told = next((value for header, value in record.headers if header == "pipeline"), None)
+            name = (told or b"?").decode(errors="replace")
             # Whoever may write there may write any names.
             counted[name if name in counted or len(counted) < _COUNTED_NAMES else "?"] += 1
 
@@ -191,4 +195,5 @@ def _status(
         dropped=note.dropped if note else None,
         checkpoint=checkpoint,
         dead_letters=None if letters is None else letters.get(pipeline.name, 0),
+        note=note,
     )

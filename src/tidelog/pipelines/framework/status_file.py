@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tidelog.errors import TidelogError
+from tidelog.pipelines.framework.quality import NOTHING, Quality
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -30,6 +31,20 @@ class RunStatus(msgspec.Struct, frozen=True):
     state_rows: int = 0
     late: int = 0
     dropped: int = 0
+    input_rate: float | None = None
+    """Records per second that came in, in the last micro-batch; ``processed_rate``: of its own time."""
+    processed_rate: float | None = None
+    phases_ms: dict[str, int] = {}
+    """Where the time of the last micro-batch went, under Spark's names."""
+    watermark_ms: int | None = None
+    state_bytes: int = 0
+    """Memory of Spark's own state."""
+    behind: int | None = None
+    """Offsets that the last micro-batch left to be read."""
+    quality: Quality = NOTHING
+    """Of all that was read since the process started."""
+    batch_quality: Quality = NOTHING
+    """Of the last micro-batch."""
 
 
 class StatusFile:

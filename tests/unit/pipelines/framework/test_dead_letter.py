@@ -1,32 +1,143 @@
-"""What a dead letter carries."""
+"""What a dead letter carries, and how it is read again, whoever has written it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 
+from tidelog.client.consumer.failure_policy import dead_letter_headers
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.dead_letter import dead_letters
+from tidelog.pipelines.framework.dead_letter import letter_batch
+from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, Letter, Place, read_letter
+from tidelog.records.record_codec import ConsumerRecord
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+Headers = Sequence[tuple[str, bytes | None]]
 
-pytestmark = pytest.mark.slow
-
-
-def test_a_letter_is_the_record_with_headers_that_say_where_and_why(spark: SparkSession) -> None:
-    malformed = spark.createDataFrame(
-        [("ml_task_log", 2, 7, b"k", b"\xff", "not UTF-8"), ("ml_task_log", 0, 1, None, None, "no")],
-        "topic string, partition int, offset long, key binary, value binary, reason string",
-    )
-    full, empty = dead_letters(malformed, "earnings").collect()
-    assert (full.topic, bytes(full.key), bytes(full.value)) == (events.DEAD_LETTERS, b"k", b"\xff")
-    assert [(header.key, bytes(header.value)) for header in full.headers] == [
-        ("pipeline", b"earnings"),
-        ("topic", b"ml_task_log"),
-        ("partition", b"2"),
-        ("offset", b"7"),
-        ("reason", b"not UTF-8"),
+RECORDS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
-    assert (empty.key, empty.value) == (None, None)
+)
+OWN: Headers = [("trace", b"\xff\x00"), ("trace", None), ("pipeline", b"not ours"), ("key", b""), ("", b"x")]
+TIME_US = 1_700_000_000_123_000
+
+
+def letters(*rows: tuple[object, ...], why: Sequence[str | None]) -> list[Letter | None]:
+    """The letters of some records, as who reads the topic sees them."""
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip(RECORDS.names, row, strict=True)) for row in rows], schema=RECORDS
+    )
+    codes = pa.array(why, pa.string())
+    made = letter_batch(batch, codes, pa.array([each and f"it is {each}" for each in why]), "earnings")
+    return [
+        read_letter(
+            consumed(row["key"], row["value"], [(each["key"], each["value"]) for each in row["headers"]])
+        )
+        for row in made.to_pylist()
+    ]
+
+
+def consumed(key: bytes | None, value: bytes | None, headers: Headers) -> ConsumerRecord:
+    return ConsumerRecord(events.DEAD_LETTERS, 1, 5, 1_800_000_000_000, 0, key, value, tuple(headers))
+
+
+def test_a_letter_has_the_whole_record_and_says_where_and_why() -> None:
+    headers = [{"key": name, "value": value} for name, value in OWN]
+    full, empty = letters(
+        ("ml_task_log", 2, 7, TIME_US, b"\xfek", b"\xff", headers),
+        ("ml_task_log", 2, 8, TIME_US, b"k", b"{}", None),
+        ("ml_task_log", 0, 1, TIME_US, None, None, None),
+        why=["not-utf-8", None, "tombstone"],
+    )
+    assert full == Letter(
+        1,
+        5,
+        1_800_000_000_000,
+        "earnings",
+        Place("ml_task_log", 2, 7),
+        1_700_000_000_123,
+        "not-utf-8",
+        "it is not-utf-8",
+        b"\xfek",
+        b"\xff",
+        tuple(OWN),
+    )
+    assert empty is not None
+    assert (empty.key, empty.value, empty.headers, empty.code) == (None, None, (), "tombstone")
+
+
+def test_a_record_that_is_too_large_is_left_out_so_that_its_letter_can_be_written() -> None:
+    headers = [{"key": "trace", "value": bytes(CARRIED_BYTES // 2)}]
+    fits, large = letters(
+        ("t", 2, 7, TIME_US, b"k", bytes(CARRIED_BYTES // 2 - 6), headers),
+        ("t", 2, 8, TIME_US, b"k", bytes(CARRIED_BYTES // 2 - 5), headers),
+        why=["not-json", "not-json"],
+    )
+    assert fits is not None
+    assert large is not None
+    assert (fits.left_out, len(fits.value or b""), len(fits.headers)) == (False, CARRIED_BYTES // 2 - 6, 1)
+    assert (large.left_out, large.key, large.value, large.headers) == (True, None, None, ())
+    assert (large.place, large.code) == (Place("t", 2, 8), "not-json")
+
+
+def test_the_key_is_the_same_for_the_same_pipeline_record_and_reason_alone() -> None:
+    row = {"topic": "t", "partition": 2, "offset": 7, "timestamp": TIME_US, "key": b"k", "value": b"x"}
+    batch = pa.RecordBatch.from_pylist([row], schema=RECORDS)
+
+    def key(code: str, pipeline: str) -> bytes:
+        made = letter_batch(batch, pa.array([code]), pa.array(["because"]), pipeline)
+        return bytes(made.column("key")[0].as_py())
+
+    assert key("not-json", "collect") == key("not-json", "collect") == b"collect/t/2/7/not-json"
+    assert len({key("not-json", "collect"), key("missing:ip", "collect"), key("not-json", "earnings")}) == 3
+
+
+def test_letters_of_streams_and_of_earlier_releases_are_read_too() -> None:
+    refused = ConsumerRecord("orders", 3, 9, 1_234, 0, b"k", b"v", (("trace", b"1"), ("trace", b"2")))
+    stream = read_letter(consumed(b"k", b"v", dead_letter_headers(refused, ValueError("no"), 1)))
+    assert stream is not None
+    assert (stream.pipeline, stream.place, stream.timestamp_ms) == (None, Place("orders", 3, 9), 1_234)
+    assert (stream.code, stream.reason) == ("builtins.ValueError", "no")
+    assert stream.headers == refused.headers
+    names = ("pipeline", "topic", "partition", "offset", "reason")
+    values = (b"collect", b"orders", b"3", b"9", b"not UTF-8")
+    earlier = read_letter(consumed(b"k", b"v", list(zip(names, values, strict=True))))
+    assert earlier is not None
+    assert (earlier.pipeline, earlier.place) == ("collect", Place("orders", 3, 9))
+    assert (earlier.code, earlier.reason, earlier.key) == ("unknown", "not UTF-8", b"k")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("pipeline", b"earnings")],
+        [(name, None) for name in HEADERS],
+        [(name, b"1") for name in reversed(HEADERS)],
+        [(name, b"-5") for name in HEADERS],
+        [(name, b"9" * 40) for name in HEADERS],
+        [(name, "٣".encode()) for name in HEADERS],
+    ],
+)
+def test_what_anybody_may_have_written_there_is_no_letter(headers: Headers) -> None:
+    assert read_letter(consumed(None, b"x", headers)) is None
+
+
+def test_codes_are_found_whole_in_parts_and_without_their_fields() -> None:
+    letter = Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "missing:ip,type:step", "", None, None)
+    assert letter.codes == {"missing:ip", "type:step", "missing", "type"}
+
+
+def test_how_often_a_record_was_sent_again_is_what_our_header_says() -> None:
+    headers = [("tidelog-redriven", b"2"), ("tidelog-redriven", b"many"), ("tidelog-redriven", None)]
+    letter = Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", None, None, headers)
+    assert letter.redrives == 2
+    assert Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", None, None).redrives == 0

@@ -85,4 +85,7 @@ def test_what_is_no_event_is_refused_by_both(value: bytes) -> None:
     (row,) = parsed(value)
     assert row["reason"]
     parser = EventParser(events.LOGS)
-    assert parser.explain(events.CREDIT, events.CREDIT.topic, value, WRITTEN)[1] == row["reason"]
+    assert parser.explain(events.CREDIT, events.CREDIT.topic, value, WRITTEN)[1] == (
+        row["code"],
+        row["reason"],
+    )

@@ -5,7 +5,7 @@ most ``MAX_IN_FLIGHT`` of them under way and takes no further rows meanwhile, wh
 slows Spark down when Cassandra is slow. A request that failed for want of replicas or time is sent again
 with growing pauses: an upsert may be sent any number of times. Of rows with ``newest_by`` that time is the
 write's own timestamp, by which Cassandra itself lets the newest win. The keyspace and tables are created
-when they are missing. Called by the pipelines through ``sinks.opening``.
+when they are missing (``cassandra_schema``). Called by the pipelines through ``sinks.opening``.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.sinks.cassandra_writer import (
+from tidelog.pipelines.cassandra_options import CassandraOptions
+from tidelog.pipelines.framework.sinks.cassandra_connection import (
+    CassandraCluster,
     CassandraError,
-    ContactPoints,
     connect,
     disconnect,
-    write_rows,
 )
+from tidelog.pipelines.framework.sinks.cassandra_schema import CassandraSchema
+from tidelog.pipelines.framework.sinks.cassandra_writer import write_rows
 from tidelog.pipelines.framework.sinks.partition_work import Work, work_on_partitions
 from tidelog.pipelines.framework.sinks.table import (
     Batch,
     ChangingTableSink,
     ColumnSpec,
-    ColumnType,
     Row,
     TableError,
     TableSpec,
@@ -40,38 +41,22 @@ if TYPE_CHECKING:
     from cassandra.cluster import Session
     from pyspark.sql import Column, DataFrame
 
-MAX_REPLICATION_FACTOR = 3
 _TABLE = "_table"
-
-_TYPES: dict[ColumnType, str] = {
-    "string": "text",
-    "long": "bigint",
-    "double": "double",
-    "boolean": "boolean",
-    "time": "timestamp",
-}
 
 
 class CassandraTables(ChangingTableSink):
     """The tables of one keyspace. ``contact_points`` is ``host[:port],…``."""
 
-    def __init__(self, contact_points: str, keyspace: str) -> None:
-        self._points = ContactPoints.parse(contact_points)
+    def __init__(self, contact_points: str, keyspace: str, options: CassandraOptions | None = None) -> None:
+        self._cluster = CassandraCluster.at(contact_points, options)
         self._keyspace = keyspace
+        self._schema = CassandraSchema(keyspace, self._cluster.options)
         self._ensured: set[TableSpec] = set()
 
     def ensure(self, table: TableSpec) -> None:
         if table in self._ensured:
             return
-        session = self._session()
-        self._ensure_keyspace(session)
-        partition = ", ".join(table.partition)
-        key = ", ".join([f"({partition})", *table.clustering])
-        columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in table.columns)
-        session.execute(
-            f'CREATE TABLE IF NOT EXISTS "{self._keyspace}".{table.name} ({columns}, PRIMARY KEY ({key}))'
-        )
-        self._check(session, table)
+        self._schema.ensure(self._session(), table)
         self._ensured.add(table)
 
     def upsert(self, table: TableSpec, rows: DataFrame, batch: Batch) -> int:
@@ -88,14 +73,14 @@ class CassandraTables(ChangingTableSink):
         columns = {column.name: column for table in tables for column in table.columns}
         chosen = rows.select(F.col(by).alias(_TABLE), *(_sent(column) for column in columns.values()))
         totals = {table.name: 0 for table in tables}
-        for answer in work_on_partitions(chosen, _writing(self._points, self._keyspace, tables)):
+        for answer in work_on_partitions(chosen, _writing(self._cluster, self._keyspace, tables)):
             for name, count in json.loads(answer).items():
                 totals[name] += count
         return totals
 
     def write(self, table: TableSpec, rows: Iterable[Sequence[object]]) -> int:
         values = [tuple(row) for row in rows]
-        write_rows(self._points, self._keyspace, table, values)
+        write_rows(self._cluster, self._keyspace, table, values)
         return len(values)
 
     def rows(self, table: TableSpec) -> Iterator[Row]:
@@ -106,41 +91,13 @@ class CassandraTables(ChangingTableSink):
             yield {name: _told(value) for name, value in zip(table.names, values, strict=True)}
 
     def close(self) -> None:
-        disconnect(self._points)
+        disconnect(self._cluster)
 
     def _session(self) -> Session:
         try:
-            return connect(self._points).session
+            return connect(self._cluster).session
         except CassandraError as failure:
             raise TableError(str(failure)) from None
-
-    def _ensure_keyspace(self, session: Session) -> None:
-        metadata = session.cluster.metadata
-        if self._keyspace in metadata.keyspaces:
-            return
-        nodes: dict[str, int] = {}
-        for host in metadata.all_hosts():
-            nodes[host.datacenter] = nodes.get(host.datacenter, 0) + 1
-        replicas = ", ".join(
-            f"'{name}': {min(count, MAX_REPLICATION_FACTOR)}" for name, count in sorted(nodes.items())
-        )
-        session.execute(
-            f'CREATE KEYSPACE IF NOT EXISTS "{self._keyspace}" '
-            f"WITH replication = {{'class': 'NetworkTopologyStrategy', {replicas}}}"
-        )
-
-    def _check(self, session: Session, table: TableSpec) -> None:
-        """An older table of the same name would refuse each row; say so once instead."""
-        session.cluster.refresh_table_metadata(self._keyspace, table.name)
-        there = session.cluster.metadata.keyspaces[self._keyspace].tables[table.name]
-        types = {column.name: column.cql_type for column in there.columns.values()}
-        wanted = {column.name: _TYPES[column.type] for column in table.columns}
-        key = [column.name for column in there.primary_key]
-        if types != wanted or key != list(table.primary_key):
-            raise TableError(
-                f"table {table.name} in keyspace {self._keyspace} of Cassandra has other columns or another "
-                f"primary key than ({', '.join(table.primary_key)}): drop it, or choose another keyspace"
-            )
 
 
 def _sent(column: ColumnSpec) -> Column:
@@ -148,7 +105,7 @@ def _sent(column: ColumnSpec) -> Column:
     return F.unix_millis(column.name).alias(column.name) if column.type == "time" else F.col(column.name)
 
 
-def _writing(points: ContactPoints, keyspace: str, tables: Sequence[TableSpec]) -> Work:
+def _writing(cluster: CassandraCluster, keyspace: str, tables: Sequence[TableSpec]) -> Work:
     """What a task does: send its rows, and answer with how many for each table."""
 
     def write(batches: Iterator[pa.Table]) -> str:
@@ -160,7 +117,7 @@ def _writing(points: ContactPoints, keyspace: str, tables: Sequence[TableSpec]) 
                 chosen = rows.filter(pc.equal(rows[_TABLE], table.name))
                 if chosen.num_rows:
                     values = zip(*(chosen[name].to_pylist() for name in table.names), strict=True)
-                    write_rows(points, keyspace, table, values)
+                    write_rows(cluster, keyspace, table, values)
                     totals[table.name] += chosen.num_rows
         return json.dumps(totals)
 

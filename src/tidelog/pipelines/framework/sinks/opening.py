@@ -14,7 +14,7 @@ def open_tables(settings: PipelineSettings) -> ChangingTableSink:
     """The store for tables whose rows change. Nothing is connected before the first call."""
     if settings.cassandra is None:
         return SqliteTables(settings.tables)
-    return _cassandra(settings.cassandra, settings.keyspace)
+    return _cassandra(settings.cassandra, settings)
 
 
 def open_lake(settings: PipelineSettings) -> Lake:
@@ -36,11 +36,11 @@ def open_event_tables(settings: PipelineSettings) -> ChangingTableSink | None:
     """The store for event logs beside the lake; None where the lake is their table."""
     if settings.cassandra is None:
         return None
-    return _cassandra(settings.cassandra, settings.keyspace)
+    return _cassandra(settings.cassandra, settings)
 
 
-def _cassandra(contact_points: str, keyspace: str) -> ChangingTableSink:
+def _cassandra(contact_points: str, settings: PipelineSettings) -> ChangingTableSink:
     # Without contact points nobody needs its driver.
     from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
 
-    return CassandraTables(contact_points, keyspace)
+    return CassandraTables(contact_points, settings.keyspace, settings.cassandra_options)

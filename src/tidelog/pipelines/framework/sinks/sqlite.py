@@ -72,8 +72,18 @@ class SqliteTables(ChangingTableSink):
             connection.execute(
                 f'CREATE TABLE IF NOT EXISTS "{table.name}" ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID'
             )
-            there = [row[1] for row in connection.execute(f'PRAGMA table_info("{table.name}")')]
-        if there != list(table.names):
+            key_there = _key(connection, table)
+            if key_there != table.primary_key:
+                raise TableError(
+                    f"table {table.name} in {self._path} has the primary key ({', '.join(key_there)}), not "
+                    f"({', '.join(table.primary_key)}): move the file away, or drop the table, and run again"
+                )
+            known = _columns(connection, table)
+            for column in table.columns:
+                if column.name not in known:
+                    _add_column(connection, table, column)
+            there = _columns(connection, table)
+        if sorted(there) != sorted(table.names):
             raise TableError(
                 f"table {table.name} in {self._path} has the columns {', '.join(there)}, not "
                 f"{', '.join(table.names)}: move the file away, or drop the table, and run again"
@@ -111,6 +121,25 @@ class SqliteTables(ChangingTableSink):
         except (OSError, sqlite3.Error) as failure:
             raise TableError(f"the tables in {self._path} cannot be opened: {failure}") from failure
         return connection
+
+
+def _columns(connection: sqlite3.Connection, table: TableSpec) -> list[str]:
+    return [row[1] for row in connection.execute(f'PRAGMA table_info("{table.name}")')]
+
+
+def _key(connection: sqlite3.Connection, table: TableSpec) -> tuple[str, ...]:
+    found = connection.execute(f'PRAGMA table_info("{table.name}")').fetchall()
+    return tuple(row[1] for row in sorted(found, key=lambda row: row[5]) if row[5])
+
+
+def _add_column(connection: sqlite3.Connection, table: TableSpec, column: ColumnSpec) -> None:
+    """Add a column that an earlier release did not have; rows that are there have nothing in it."""
+    try:
+        connection.execute(f'ALTER TABLE "{table.name}" ADD COLUMN "{column.name}" {_TYPES[column.type]}')
+    except sqlite3.OperationalError:
+        # Another pipeline's process may have been quicker.
+        if column.name not in _columns(connection, table):
+            raise
 
 
 def _write(connection: sqlite3.Connection, table: TableSpec, rows: Iterator[list[Any]]) -> int:

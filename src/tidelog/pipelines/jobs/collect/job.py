@@ -43,11 +43,19 @@ def _prepare(settings: PipelineSettings) -> None:
 
 def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch. The stores are opened, and unreachable ones told, at once."""
+    from tidelog.pipelines.framework.figures import count_quality
+    from tidelog.pipelines.framework.quality import quality_of
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
     from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
     from tidelog.pipelines.jobs.collect.schema import TABLES
-    from tidelog.pipelines.jobs.collect.task_work import collecting, files_of, told_of, writing_letters
+    from tidelog.pipelines.jobs.collect.task_work import (
+        collecting,
+        files_of,
+        told_of,
+        told_quality,
+        writing_letters,
+    )
 
     lake = open_lake(settings)
     tables = open_event_tables(settings)
@@ -65,6 +73,7 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
             answers = work_on_parts(records, work, 1, writing_letters(sink))
             lake.commit(write, files_of(answers), batch.batch)
             sink.finish(told_of(answers))
+            count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
         finally:
             lake.discard(write)
 

@@ -20,13 +20,15 @@ from tidelog.pipelines.framework.record_sink import RecordSink
 from tidelog.pipelines.framework.sinks.lake import LakeWrite
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
+from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.collect.schema import TABLES
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""
 
-LETTERS, FILES, TOLD = "letters", "files", "told"
-"""Parcels with letters; parcels that become answers: files that were written, what the sink is told."""
+LETTERS, FILES, TOLD, QUALITY = "letters", "files", "told", "quality"
+"""Parcels with letters; parcels that become answers: files that were written, what the sink is told,
+figures."""
 
 _TABLE_OF = {table.name: table for table in TABLES}
 
@@ -38,9 +40,10 @@ def collecting(
 
     def packed(batches: Batches) -> Iterator[Parcel]:
         files = write.open()
+        quality = TaskQuality()
         for batch in batches:
             for kind, records in _by_topic(batch):
-                rows, letters = parse(records, kind, pipeline)
+                rows, letters = parse(records, kind, pipeline, quality)
                 if rows.num_rows:
                     assert kind is not None
                     files.add_to(kind.name, rows)
@@ -48,6 +51,7 @@ def collecting(
                         _send(tables, kind, rows)
                 if letters.num_rows:
                     yield Parcel(0, LETTERS, to_bytes(letters))
+        yield Parcel(0, QUALITY, quality.told())
         yield Parcel(0, FILES, files.finish().encode())
 
     return packed
@@ -80,16 +84,22 @@ def told_of(answers: Sequence[str]) -> list[str]:
     return [text for kind, text in map(json.loads, answers) if kind == TOLD]
 
 
+def told_quality(answers: Sequence[str]) -> list[str]:
+    """What tasks have counted."""
+    return [text for kind, text in map(json.loads, answers) if kind == QUALITY]
+
+
 def parse(
-    records: pa.RecordBatch, kind: events.EventKind | None, pipeline: str
+    records: pa.RecordBatch, kind: events.EventKind | None, pipeline: str, quality: TaskQuality
 ) -> tuple[pa.Table, pa.RecordBatch]:
     """Records of one topic as rows of their table, and the letters of those that are no events."""
     parser = parser_of(events.LOGS) if kind is None else parser_of((kind,), kind)
     parsed = parser.columns(*(records.column(name) for name in ("topic", "value", "timestamp")))
-    reasons = parsed.field("reason")
-    letters = letter_batch(records, reasons, pipeline)
+    quality.add(kind, parsed)
+    codes = parsed.field("code")
+    letters = letter_batch(records, codes, parsed.field("reason"), pipeline)
     if letters.num_rows:
-        good = pc.is_null(reasons)
+        good = pc.is_null(codes)
         parsed, records = parsed.filter(good), records.filter(good)
     # The day is UTC's.
     day = parsed.field("event_time").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)

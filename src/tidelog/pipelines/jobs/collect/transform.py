@@ -23,7 +23,9 @@ def rows(raw: DataFrame) -> DataFrame:
 
 def events_of(parsed: DataFrame) -> DataFrame:
     """The rows for the tables; ``kind`` names each one's."""
-    return parsed.where(F.col("reason").isNull()).drop("key", "value", "timestamp", "reason")
+    return parsed.where(F.col("reason").isNull()).drop(
+        "key", "value", "headers", "timestamp", "code", "reason"
+    )
 
 
 def in_range(parsed: DataFrame, time_range: TimeRange) -> DataFrame:
@@ -34,5 +36,5 @@ def in_range(parsed: DataFrame, time_range: TimeRange) -> DataFrame:
 
 def letters_of(parsed: DataFrame, pipeline: str) -> DataFrame:
     """The dead letters."""
-    malformed = parsed.where(F.col("reason").isNotNull()).select(*RECORD_COLUMNS, "reason")
+    malformed = parsed.where(F.col("reason").isNotNull()).select(*RECORD_COLUMNS, "code", "reason")
     return dead_letters(malformed, pipeline)

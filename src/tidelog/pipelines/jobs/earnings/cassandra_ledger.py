@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
-from tidelog.pipelines.framework.sinks.cassandra_writer import ContactPoints, connect, read_rows, write_rows
+from tidelog.pipelines.framework.sinks.cassandra_connection import cluster_of, connect
+from tidelog.pipelines.framework.sinks.cassandra_writer import read_rows, write_rows
 from tidelog.pipelines.framework.sinks.table import ColumnSpec, ColumnType, TableSpec
 from tidelog.pipelines.jobs.earnings.key_spill import KeySpill, Touched
 from tidelog.pipelines.jobs.earnings.schema import (
@@ -96,9 +97,9 @@ class CassandraLedger:
 
     def __init__(self, settings: PipelineSettings) -> None:
         assert settings.cassandra is not None
-        self._points = ContactPoints.parse(settings.cassandra)
+        self._cluster = cluster_of(settings)
         self._keyspace = settings.keyspace
-        self._tables = CassandraTables(settings.cassandra, settings.keyspace)
+        self._tables = CassandraTables(settings.cassandra, settings.keyspace, settings.cassandra_options)
 
     def ensure(self) -> None:
         """Make the tables that are missing."""
@@ -156,9 +157,9 @@ class CassandraLedger:
 
     def _scan(self, query: str, table: TableSpec, bounds: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
         """All rows of a slice, which the driver of Cassandra brings page by page."""
-        connection = connect(self._points)
+        connection = connect(self._cluster)
         text = query.format(table=f'"{self._keyspace}".{table.name}')
-        yield from connection.session.execute(connection.prepared(text), bounds, timeout=None)
+        yield from connection.session.execute(connection.reading(text), bounds, timeout=None)
 
     def derive(self, days: Iterable[tuple[str, str]], tasks: Iterable[tuple[str, str]]) -> list[UserEarnings]:
         """Derive days and tasks anew from the entries; returns the states of their users."""
@@ -194,12 +195,12 @@ class CassandraLedger:
         ]
 
     def _write(self, table: TableSpec, rows: Iterable[tuple[Any, ...]], *, timestamped: bool = False) -> None:
-        write_rows(self._points, self._keyspace, table, rows, timestamped=timestamped)
+        write_rows(self._cluster, self._keyspace, table, rows, timestamped=timestamped)
 
     def _select(
         self, query: str, table: TableSpec, keys: Iterable[tuple[str, ...]]
     ) -> Iterator[tuple[Any, ...]]:
-        return read_rows(self._points, query.format(keyspace=self._keyspace), keys, table.name)
+        return read_rows(self._cluster, query.format(keyspace=self._keyspace), keys, table.name)
 
 
 def _slice(number: int, of: int) -> tuple[int, int]:

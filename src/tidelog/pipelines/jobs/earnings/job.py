@@ -39,9 +39,16 @@ def _prepare(settings: PipelineSettings) -> LedgerParts:
     from tidelog.pipelines.jobs.earnings.ledger import prepare_ledger
     from tidelog.pipelines.jobs.earnings.parts import ledger_parts
 
+    _check(settings)
     ensure_topics(settings, (*PIPELINE.inputs, TOPIC, events.DEAD_LETTERS))
     prepare_ledger(settings)
     return ledger_parts(settings)
+
+
+def _check(settings: PipelineSettings) -> None:
+    """What follows from the ledger is computed by reading what was just written."""
+    if settings.cassandra is not None:
+        settings.cassandra_options.require_reading_own_writes("the ledger of earnings")
 
 
 class MicroBatches:
@@ -57,6 +64,7 @@ class MicroBatches:
 
     def take(self, records: DataFrame, batch_id: int) -> None:
         """Work off a batch of records; done when tables and topics are."""
+        from tidelog.pipelines.framework.figures import count_quality
         from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch, was_written
         from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
         from tidelog.pipelines.jobs.earnings.packing import pack
@@ -70,7 +78,8 @@ class MicroBatches:
         # A backfill may have come between a batch and its return: states are others then, not more.
         sink = RecordSink(self._settings, batch, same_content=False)
         work = BatchWork(self._settings, self._parts, sink, PIPELINE.group, with_letters)
-        work.finish(work_on_parts(records, pack(self._parts, NAME), self._parts.count, work))
+        answers = work_on_parts(records, pack(self._parts, NAME), self._parts.count, work)
+        count_quality(self._settings.directory, NAME, work.finish(answers))
         self._is_first = False
 
 
@@ -138,4 +147,5 @@ PIPELINE = Pipeline(
     outputs=(*(f"table {table}" for table in TABLES), f"topic {TOPIC}"),
     start=_start,
     backfill=_backfill,
+    check=_check,
 )

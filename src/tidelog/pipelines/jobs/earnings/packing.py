@@ -7,7 +7,7 @@ a MessagePack array of rows as the ledger's tables have them, so that nobody tak
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from zlib import crc32
 
 import msgspec
@@ -16,16 +16,17 @@ import pyarrow.compute as pc
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.event_parser import Values, parser_of
+from tidelog.pipelines.framework.event_parser import ParsedRows, Reason, Values, parser_of, reason_columns
 from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
+from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
 from tidelog.pipelines.jobs.earnings.schema import MAXIMUM_CENTS, MAXIMUM_STEPS, Credit, TaskStep
 
 KINDS = (events.CREDIT, events.TASK)
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""
 
-CREDITS, STEPS, LETTERS = "credits", "steps", "letters"
+CREDITS, STEPS, LETTERS, QUALITY = "credits", "steps", "letters", "quality"
 """The kinds of parcels."""
 
 _PARSER = parser_of(KINDS)
@@ -38,14 +39,28 @@ def pack(parts: LedgerParts, pipeline: str) -> Callable[[Iterator[pa.RecordBatch
     """Makes parcels of all that is in some batches of records."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
+        quality = TaskQuality()
+        part = None
         for batch in batches:
             found = _Entries(parts)
-            reasons = found.add(batch)
-            yield from found.parcels()
-            if any(reasons):
-                yield from _letters(batch, pa.array(reasons, pa.string()), parts, pipeline)
+            parsed = found.add(batch)
+            _count(parsed, quality)
+            for parcel in found.parcels():
+                part = parcel.part
+                yield parcel
+            if any(parsed.reasons):
+                for parcel in _letters(batch, parsed.reasons, parts, pipeline):
+                    part = parcel.part
+                    yield parcel
+        if part is not None:  # with one that has something to do in any case
+            yield Parcel(part, QUALITY, quality.told())
 
     return packed
+
+
+def _count(parsed: ParsedRows, quality: TaskQuality) -> None:
+    """By itself, since a parser cannot travel with a function that is pickled."""
+    quality.add_rows(_PARSER, parsed)
 
 
 def pack_range(
@@ -72,7 +87,7 @@ def entries_of(parcels: Iterable[Parcel]) -> tuple[list[Credit], list[TaskStep],
             credits += _to_credits(parcel.data)
         elif parcel.kind == STEPS:
             steps += _to_steps(parcel.data)
-        else:
+        elif parcel.kind == LETTERS:
             letters.append(parcel.data)
     return credits, steps, letters
 
@@ -86,8 +101,8 @@ class _Entries:
         self._credits: defaultdict[int, list[Credit]] = defaultdict(list)
         self._steps: defaultdict[int, list[TaskStep]] = defaultdict(list)
 
-    def add(self, batch: pa.RecordBatch) -> list[str | None]:
-        """Take the events; returns the reasons why the other records are none."""
+    def add(self, batch: pa.RecordBatch) -> ParsedRows:
+        """Take the events; returns all records, with the reasons why the others are none."""
         parsed = _PARSER.rows(batch.column("topic"), batch.column("value"), batch.column("timestamp"))
         times = parsed.time_texts("event_time", _AT["event_time"])
         for at, (kind, values, time) in enumerate(zip(parsed.kinds, parsed.values, times, strict=True)):
@@ -99,7 +114,7 @@ class _Entries:
                     self._credits[self._part_of(user)].append(_credit(values, user, time))
                 else:
                     self._steps[self._part_of(user)].append(_step(values, user, time))
-        return parsed.reasons
+        return parsed
 
     def parcels(self) -> Iterator[Parcel]:
         """All that was taken."""
@@ -109,15 +124,15 @@ class _Entries:
             yield Parcel(part, STEPS, msgspec.msgpack.encode(steps))
 
 
-def impossible(values: Values) -> str | None:
+def impossible(values: Values) -> Reason | None:
     """What no schema of single fields can say."""
     amount, step, steps = (values[_AT[name]] for name in ("amount_cents", "step", "steps"))
     if amount is not None and amount > MAXIMUM_CENTS:
-        return f"field amount_cents: more than {MAXIMUM_CENTS}"
+        return Reason("range:amount_cents", f"field amount_cents: more than {MAXIMUM_CENTS}")
     if steps is not None and steps > MAXIMUM_STEPS:
-        return f"field steps: more than {MAXIMUM_STEPS}"
+        return Reason("range:steps", f"field steps: more than {MAXIMUM_STEPS}")
     if step is not None and steps is not None and step > steps:
-        return "field step: more than field steps"
+        return Reason("range:step", "field step: more than field steps")
     return None
 
 
@@ -130,14 +145,17 @@ def _step(values: Values, user: str, time: str) -> TaskStep:
     return TaskStep(user, values[_AT["task_id"]], values[_AT["step"]], time, values[_AT["steps"]])
 
 
-def _letters(batch: pa.RecordBatch, reasons: pa.Array, parts: LedgerParts, pipeline: str) -> Iterator[Parcel]:
+def _letters(
+    batch: pa.RecordBatch, reasons: Sequence[Reason | None], parts: LedgerParts, pipeline: str
+) -> Iterator[Parcel]:
     """Letters go by the place of their record, so that a batch has each in the same part every time."""
-    malformed = pc.indices_nonzero(pc.is_valid(reasons)).to_pylist()
+    codes, texts = reason_columns(reasons)
+    malformed = pc.indices_nonzero(pc.is_valid(codes)).to_pylist()
     places = batch.select(["topic", "partition"]).take(pa.array(malformed)).to_pylist()
     by_part: defaultdict[int, list[int]] = defaultdict(list)
     for at, place in zip(malformed, places, strict=True):
         by_part[crc32(f"{place['topic']}/{place['partition']}".encode()) % parts.count].append(at)
     for part, rows in by_part.items():
         chosen = pa.array(rows)
-        letters = letter_batch(batch.take(chosen), reasons.take(chosen), pipeline)
+        letters = letter_batch(batch.take(chosen), codes.take(chosen), texts.take(chosen), pipeline)
         yield Parcel(part, LETTERS, to_bytes(letters))

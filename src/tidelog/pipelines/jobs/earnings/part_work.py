@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, Work, from_bytes
 from tidelog.pipelines.framework.sinks.sqlite import refuse_other_hosts
 from tidelog.pipelines.jobs.earnings.cassandra_ledger import USERS_PER_CHUNK, CassandraLedger
 from tidelog.pipelines.jobs.earnings.key_spill import KeySpill, Touched
 from tidelog.pipelines.jobs.earnings.ledger import Ledger, open_ledger
-from tidelog.pipelines.jobs.earnings.packing import entries_of
+from tidelog.pipelines.jobs.earnings.packing import QUALITY, entries_of
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
 from tidelog.pipelines.jobs.earnings.publisher import StatePublisher
 from tidelog.pipelines.jobs.earnings.schema import TOPIC, Credit, TaskStep, UserEarnings, state_json
@@ -64,9 +65,11 @@ class BatchWork:
 
     def __call__(self, part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
         """Work off the parcels of a part; the answer is read by :meth:`finish`."""
-        credits, steps, letters = entries_of(parcels)
+        counted: list[bytes] = []
+        credits, steps, letters = entries_of(_without_quality(parcels, counted))
         written = self.take(part, credits, steps, letters if self.with_letters else ())
-        yield json.dumps([self.sink.told(written), socket.gethostname()])
+        quality = [each.decode() for each in counted]
+        yield json.dumps([self.sink.told(written), socket.gethostname(), quality])
 
     def take(
         self, part: int, credits: Sequence[Credit], steps: Sequence[TaskStep], letters: Iterable[bytes] = ()
@@ -90,12 +93,21 @@ class BatchWork:
                 publisher.publish_newest(newer, ledger)
         return written
 
-    def finish(self, answers: Sequence[str]) -> None:
-        """The driver's part, with the answers of all tasks."""
+    def finish(self, answers: Sequence[str]) -> Quality:
+        """The driver's part, with the answers of all tasks; returns what they have counted."""
         told = [json.loads(answer) for answer in answers]
-        self.sink.finish([answer for answer, _ in told])
+        self.sink.finish([answer for answer, _, _ in told])
         if self.settings.cassandra is None:
-            refuse_other_hosts((host for _, host in told), "the ledger of earnings")
+            refuse_other_hosts((host for _, host, _ in told), "the ledger of earnings")
+        return quality_of(each for _, _, counted in told for each in counted)
+
+
+def _without_quality(parcels: Iterable[Parcel], counted: list[bytes]) -> Iterator[Parcel]:
+    for parcel in parcels:
+        if parcel.kind == QUALITY:
+            counted.append(parcel.data)
+        else:
+            yield parcel
 
 
 def merge_entries(settings: PipelineSettings, parts: LedgerParts) -> Unpack:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.parsing import parse_all
+from tidelog.pipelines.framework.parsing import RECORD_COLUMNS, parse_all
 from tidelog.pipelines.jobs.earnings.packing import KINDS
 from tidelog.pipelines.jobs.earnings.schema import MAXIMUM_CENTS, MAXIMUM_STEPS
 
@@ -16,16 +16,25 @@ _TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 
 def malformed(raw: DataFrame, start: str, end: str) -> DataFrame:
-    """The records that were written in a range of time and are no events, with their ``reason``."""
-    rows = parse_all(raw, KINDS).rows.withColumn("reason", F.coalesce("reason", _impossible()))
+    """The records that were written in a range of time and are no events, with ``code`` and ``reason``."""
+    rows = parse_all(raw, KINDS).rows
+    checked = rows.select(
+        *RECORD_COLUMNS, *(F.coalesce(name, _impossible(name)).alias(name) for name in ("code", "reason"))
+    )
     written = F.date_format("timestamp", _TIME_FORMAT)
-    return rows.where(F.col("reason").isNotNull() & (written >= start) & (written < end))
+    return checked.where(F.col("reason").isNotNull() & (written >= start) & (written < end))
 
 
-def _impossible() -> Column:
-    """What no schema of single fields can say."""
+def _impossible(name: str) -> Column:
+    """What no schema of single fields can say: ``packing.impossible`` for frames."""
+    texts = {
+        "range:amount_cents": f"field amount_cents: more than {MAXIMUM_CENTS}",
+        "range:steps": f"field steps: more than {MAXIMUM_STEPS}",
+        "range:step": "field step: more than field steps",
+    }
+    amount, steps, step = texts if name == "code" else texts.values()
     return (
-        F.when(F.col("amount_cents") > MAXIMUM_CENTS, f"field amount_cents: more than {MAXIMUM_CENTS}")
-        .when(F.col("steps") > MAXIMUM_STEPS, f"field steps: more than {MAXIMUM_STEPS}")
-        .when(F.col("step") > F.col("steps"), "field step: more than field steps")
+        F.when(F.col("amount_cents") > MAXIMUM_CENTS, amount)
+        .when(F.col("steps") > MAXIMUM_STEPS, steps)
+        .when(F.col("step") > F.col("steps"), step)
     )

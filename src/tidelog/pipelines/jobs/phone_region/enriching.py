@@ -7,19 +7,25 @@ says about a user is one row, the newest that was shown to be theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows, parser_of
+from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows, parser_of, reason_columns
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE, TOPIC
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+if TYPE_CHECKING:
+    from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""
 
 UserRow = tuple[Any, ...]
@@ -39,10 +45,35 @@ _CACHED = 1 << 16
 _VALID_ROW = tuple(name for name in TABLE.names if name not in ("user_id", "event_time", "event_id"))
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How numbers are read, and what is written in their place; made on the driver, sent to tasks."""
+
+    phones: PhonesWritten
+    country: str
+    language: str
+
+    def row(self, phone: str, time_us: int) -> tuple[Any, ...]:
+        """What the table says about a number."""
+        told = _described(phone, self.country, self.language)._asdict()
+        if (written := self.phones.of(phone, time_us)) != phone:
+            told["e164"] = written
+        return tuple(told[name] for name in _VALID_ROW)
+
+    def region(self, phone: str, written: str) -> msgspec.Raw:
+        """What the topic says about a number in whose place something else is ``written``."""
+        return _region(phone, written, self.country, self.language)
+
+    def is_valid(self, phone: str) -> bool:
+        """Whether it can be somebody's mobile phone."""
+        return _described(phone, self.country, self.language).valid
+
+
 class UserRegions:
     """The newest number of each user among some events; of two at one moment the greater event id counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
         self._newest: dict[str, tuple[tuple[int, str], UserRow]] = {}
 
     def add(self, user_id: str, time_us: int, event_id: str, phone: str) -> None:
@@ -50,7 +81,7 @@ class UserRegions:
         age = (time_us, event_id)
         known = self._newest.get(user_id)
         if known is None or known[0] < age:
-            told = dict(zip(_VALID_ROW, _row(phone), strict=True))
+            told = dict(zip(_VALID_ROW, self.reading.row(phone, time_us), strict=True))
             row = {**told, "user_id": user_id, "event_time": time_us // 1000, "event_id": event_id}
             self._newest[user_id] = age, tuple(row[name] for name in TABLE.names)
 
@@ -73,14 +104,17 @@ class UserRegions:
         return (row for _, row in self._newest.values())
 
 
-def enrich(batches: Iterable[pa.RecordBatch], users: UserRegions, pipeline: str) -> Iterator[pa.RecordBatch]:
+def enrich(
+    batches: Iterable[pa.RecordBatch], users: UserRegions, pipeline: str, quality: TaskQuality
+) -> Iterator[pa.RecordBatch]:
     """The records of the topic and the dead letters; ``users`` takes what is shown about them."""
     for batch in batches:
         parsed = parse(batch)
-        yield _records(parsed)
+        quality.add_rows(_PARSER, parsed)
+        yield _records(parsed, users.reading)
         show(parsed, users)
         if any(parsed.reasons):
-            yield letter_batch(batch, pa.array(parsed.reasons, pa.string()), pipeline)
+            yield letter_batch(batch, *reason_columns(parsed.reasons), pipeline)
 
 
 def parse(batch: pa.RecordBatch) -> ParsedRows:
@@ -100,25 +134,30 @@ def show(parsed: ParsedRows, users: UserRegions, first_us: int = 0, end_us: int 
         if reason is not None or time_us < first_us or (end_us is not None and time_us >= end_us):
             continue
         counted += 1
-        if (values[success] or values[result] == "verified") and _is_valid(values[phone]):
+        if (values[success] or values[result] == "verified") and users.reading.is_valid(values[phone]):
             users.add(values[_AT["user_id"]], time_us, values[_AT["event_id"]], values[phone])
     return counted
 
 
-def _records(parsed: ParsedRows) -> pa.RecordBatch:
+def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
     """Enriched events as records of the topic, key: whose number it is."""
     keys: list[bytes] = []
     made: list[bytes] = []
     encode = _ENCODER.encode
     at_time = _AT["event_time"]
     texts = parsed.time_texts("event_time", at_time)
+    times_us = parsed.times["event_time"].cast(pa.int64()).to_pylist()
     places = (_AT["invitee_id"], _AT["invitee_phone"], _AT["user_id"], _AT["phone"])
-    for kind, values, time, reason in zip(parsed.kinds, parsed.values, texts, parsed.reasons, strict=True):
+    rows = zip(parsed.kinds, parsed.values, texts, times_us, parsed.reasons, strict=True)
+    for kind, values, time, time_us, reason in rows:
         if reason is not None or kind is None:
             continue
         subject, phone = places[:2] if kind is events.INVITE else places[2:]
-        others = (*values[:at_time], *values[at_time + 1 :])
-        event = _Enriched(kind.name, time, *others, values[subject], _region(values[phone]))
+        number = values[phone]
+        written = reading.phones.of(number, time_us)
+        others = [*values[:at_time], *values[at_time + 1 :]]
+        others[phone - (phone > at_time)] = written
+        event = _Enriched(kind.name, time, *others, values[subject], reading.region(number, written))
         keys.append(values[subject].encode())
         made.append(encode(event))
     return pa.RecordBatch.from_arrays(
@@ -133,23 +172,16 @@ def _records(parsed: ParsedRows) -> pa.RecordBatch:
 
 
 @lru_cache(_CACHED)
-def _region(phone: str) -> msgspec.Raw:
+def _region(phone: str, written: str, country: str, language: str) -> msgspec.Raw:
     """What is known about a number, as JSON; fields without a value are left out."""
-    from tidelog.pipelines.jobs.phone_region.numbers import describe
+    told = _described(phone, country, language)._asdict()
+    if written != phone and told["e164"] is not None:
+        told["e164"] = written
+    return msgspec.Raw(_ENCODER.encode({name: value for name, value in told.items() if value is not None}))
 
-    told = {name: value for name, value in describe(phone)._asdict().items() if value is not None}
-    return msgspec.Raw(_ENCODER.encode(told))
 
-
-def _is_valid(phone: str) -> bool:
+def _described(phone: str, country: str, language: str) -> PhoneRegion:
     # The numbering plans are for the workers; a driver need not load them.
     from tidelog.pipelines.jobs.phone_region.numbers import describe
 
-    return describe(phone).valid
-
-
-def _row(phone: str) -> tuple[Any, ...]:
-    from tidelog.pipelines.jobs.phone_region.numbers import describe
-
-    told = describe(phone)._asdict()
-    return tuple(told[name] for name in _VALID_ROW)
+    return describe(phone, country, language)

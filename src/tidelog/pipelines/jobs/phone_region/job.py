@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelog.pipelines.jobs.phone_region.enriching import Reading
+
 NAME = "phone-region"
 _INPUTS = (events.LOGIN.topic, events.MESSAGE_VERIFICATION.topic, events.INVITE.topic)
 
@@ -40,24 +42,46 @@ def _prepare(settings: PipelineSettings) -> None:
 
 def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch of records. The table is made, or its store told of, at once."""
+    from tidelog.pipelines.framework.figures import count_quality
+    from tidelog.pipelines.framework.quality import quality_of
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_tables
     from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
     from tidelog.pipelines.framework.sinks.sqlite import refuse_other_hosts
     from tidelog.pipelines.jobs.phone_region.schema import TABLE
-    from tidelog.pipelines.jobs.phone_region.task_work import HOST, TOLD, Answers, enriching, writing_users
+    from tidelog.pipelines.jobs.phone_region.task_work import (
+        HOST,
+        QUALITY,
+        TOLD,
+        Answers,
+        enriching,
+        writing_users,
+    )
 
     tables = open_tables(settings)
     tables.ensure(TABLE)
+    read = _reader(settings)
 
     def take(records: DataFrame, batch_id: int) -> None:
         sink = RecordSink(settings, micro_batch(records.sparkSession, PIPELINE.group, batch_id))
-        answers = Answers(work_on_parts(records, enriching(sink, NAME), 1, writing_users(tables)))
+        reading = read()
+        users = writing_users(tables, reading)
+        answers = Answers(work_on_parts(records, enriching(sink, NAME, reading), 1, users))
         sink.finish(answers.of(TOLD))
+        count_quality(settings.directory, NAME, quality_of(answers.of(QUALITY)))
         if settings.cassandra is None:
             refuse_other_hosts(answers.of(HOST), "the table of phone-region")
 
     return take
+
+
+def _reader(settings: PipelineSettings) -> Callable[[], Reading]:
+    """What says, before each batch, how numbers are read and written."""
+    from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
+    from tidelog.pipelines.jobs.phone_region.enriching import Reading
+
+    phones = PhonesOfSettings(settings)
+    return lambda: Reading(phones.now(), settings.phones.country, settings.phones.language)
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
@@ -79,7 +103,9 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
     found = read_range(session, settings, PIPELINE.inputs, time_range).select(*COLUMNS)
     with open_tables(settings) as tables:
         tables.ensure(TABLE)
-        answers = Answers(work_on_parts(found, looking_up(time_range), 1, writing_users(tables)))
+        reading = _reader(settings)()
+        users = writing_users(tables, reading)
+        answers = Answers(work_on_parts(found, looking_up(time_range, reading), 1, users))
     written = {f"table {TABLE.name}": answers.total(WRITTEN)}
     return BackfillReport(read=answers.total(READ), written=written, dead_letters=0)
 

@@ -23,10 +23,7 @@ from phonenumbers import (
 )
 from phonenumbers.geodata.locale import LOCALE_DATA
 
-DEFAULT_REGION = "CN"
-"""Where a number without an international prefix is from: the app's home market."""
-
-LANGUAGE = "en"
+CHINESE = "zh"
 CACHED_NUMBERS = 1 << 16
 """About 25 MB in each worker."""
 
@@ -61,10 +58,14 @@ class PhoneRegion(NamedTuple):
     region: str | None
     """ISO 3166 code of the country, ``001`` for numbers of no country."""
     country: str | None
+    country_zh: str | None
+    """The same in Chinese, as in the other fields of that ending."""
     place: str | None
     """City and province, as far as the number tells."""
+    place_zh: str | None
     carrier: str | None
     """Who issued the number; its owner may have taken it to somebody else since."""
+    carrier_zh: str | None
     number_type: str
     valid: bool
     """Whether it can be somebody's mobile phone: in use in its country, and in a mobile range."""
@@ -72,51 +73,60 @@ class PhoneRegion(NamedTuple):
 
 
 @lru_cache(CACHED_NUMBERS)
-def describe(phone: str, default_region: str = DEFAULT_REGION) -> PhoneRegion:
-    """Look at one number; never raises for a text."""
+def describe(phone: str, default_country: str = "CN", language: str = "en") -> PhoneRegion:
+    """Look at one number; never raises for a text.
+
+    ``default_country`` is where it is from if it has no international prefix.
+    """
     if not phone.strip():
         return _unknown("empty")
     try:
-        number = phonenumbers.parse(phone, default_region)
+        number = phonenumbers.parse(phone, default_country)
     except NumberParseException as error:
         return _unknown(_UNPARSED[error.error_type])
     kind = phonenumbers.number_type(number)
-    return _in_use(number, kind) if kind in _KINDS else _not_in_use(number)
+    return _in_use(number, kind, language) if kind in _KINDS else _not_in_use(number, language)
 
 
 def _unknown(reason: str) -> PhoneRegion:
-    return PhoneRegion(None, None, None, None, None, "unknown", False, reason)
+    return PhoneRegion(*(None,) * 8, "unknown", False, reason)
 
 
-def _in_use(number: PhoneNumber, kind: int) -> PhoneRegion:
+def _in_use(number: PhoneNumber, kind: int, language: str) -> PhoneRegion:
     region = phonenumbers.region_code_for_number(number)
     name, range_name = _KINDS[kind]
     valid = kind in _MOBILE
     return PhoneRegion(
         e164=_e164(number),
         region=region,
-        country=_country(region),
-        place=geocoder.description_for_valid_number(number, LANGUAGE) or None,
-        carrier=(carrier.name_for_valid_number(number, LANGUAGE) or None) if valid else None,
+        country=_country(region, language),
+        country_zh=_country(region, CHINESE),
+        place=geocoder.description_for_valid_number(number, language) or None,
+        place_zh=geocoder.description_for_valid_number(number, CHINESE) or None,
+        carrier=(carrier.name_for_valid_number(number, language) or None) if valid else None,
+        carrier_zh=(carrier.name_for_valid_number(number, CHINESE) or None) if valid else None,
         number_type=name,
         valid=valid,
         reason=None if valid else f"not a mobile number: this range is for {range_name}",
     )
 
 
-def _not_in_use(number: PhoneNumber) -> PhoneRegion:
+def _not_in_use(number: PhoneNumber, language: str) -> PhoneRegion:
     assert number.country_code is not None, "phonenumbers.parse has found one, or raised"
     region = phonenumbers.region_code_for_country_code(number.country_code)
-    country = _country(region)
+    name = _country(region, "en") or f"+{number.country_code}"
     return PhoneRegion(
         e164=_e164(number),
         region=region,
-        country=country,
+        country=_country(region, language),
+        country_zh=_country(region, CHINESE),
         place=None,
+        place_zh=None,
         carrier=None,
+        carrier_zh=None,
         number_type="unknown",
         valid=False,
-        reason=_why_not_in_use(number, country or f"+{number.country_code}"),
+        reason=_why_not_in_use(number, name),
     )
 
 
@@ -137,9 +147,9 @@ def _e164(number: PhoneNumber) -> str:
     return str(phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164))
 
 
-@lru_cache(512)
-def _country(region: str | None) -> str | None:
+@lru_cache(1024)
+def _country(region: str | None, language: str) -> str | None:
     names = LOCALE_DATA.get(region, {}) if region else {}
-    name: str | None = names.get(LANGUAGE)
+    name: str | None = names.get(language)
     # Names that are the same in many languages are kept under one of them.
     return names.get(name[1:]) if name and name.startswith("*") else name

@@ -2,7 +2,8 @@
 
 A record of :data:`TOPIC` is the event as it came, typed, with ``kind``, ``subject_id`` (whose number it is:
 the user's own, or the invitee's) and ``phone_region``, an object with the fields of ``numbers.PhoneRegion``;
-fields without a value are left out. Its key is ``subject_id``.
+fields without a value are left out. Its key is ``subject_id``. In ``phone``, ``invitee_phone`` and ``e164``
+is the number's token, unless numbers were asked for (``framework.phone_tokens``).
 
 ``user_regions`` has for each user the number that was last shown to be theirs, by event time.
 """
@@ -27,6 +28,9 @@ TABLE = TableSpec(
         ColumnSpec("number_type", "string"),
         ColumnSpec("event_time", "time"),
         ColumnSpec("event_id", "string"),
+        ColumnSpec("country_zh", "string"),
+        ColumnSpec("place_zh", "string"),
+        ColumnSpec("carrier_zh", "string"),
     ),
     primary_key=("user_id",),
     newest_by="event_time",

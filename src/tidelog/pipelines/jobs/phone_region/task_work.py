@@ -18,35 +18,37 @@ import pyarrow as pa
 from tidelog.pipelines.framework.record_sink import RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, task_number, with_rows
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
-from tidelog.pipelines.jobs.phone_region.enriching import UserRegions, enrich, parse, show
+from tidelog.pipelines.framework.task_quality import TaskQuality
+from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import TimeRange
 
 Pack = Callable[[Batches], Iterator[Parcel]]
-USERS, TOLD, READ, WRITTEN, HOST = "users", "told", "read", "written", "host"
+USERS, TOLD, READ, WRITTEN, HOST, QUALITY = "users", "told", "read", "written", "host", "quality"
 """Parcels: rows of users. Parcels that become answers: what the sink is told, and counts."""
 
 
-def enriching(sink: RecordSink, pipeline: str) -> Pack:
+def enriching(sink: RecordSink, pipeline: str, reading: Reading) -> Pack:
     """Write the enriched events of a partition of records, and send on what they show about users."""
 
     def packed(batches: Batches) -> Iterator[Parcel]:
         if (filled := with_rows(batches)) is None:
             return
-        users = UserRegions()
-        written = sink.write(task_number(), _filled(enrich(filled, users, pipeline)))
+        users, quality = UserRegions(reading), TaskQuality()
+        written = sink.write(task_number(), _filled(enrich(filled, users, pipeline, quality)))
         yield Parcel(0, TOLD, sink.told(written).encode())
+        yield Parcel(0, QUALITY, quality.told())
         yield Parcel(0, USERS, msgspec.msgpack.encode(users.found))
 
     return packed
 
 
-def looking_up(time_range: TimeRange) -> Pack:
+def looking_up(time_range: TimeRange, reading: Reading) -> Pack:
     """Send on what the events of a range of time show about users, and how many events there are."""
     first_us, end_us = (_micros(moment) for moment in (time_range.start, time_range.end))
 
     def packed(batches: Batches) -> Iterator[Parcel]:
-        users = UserRegions()
+        users = UserRegions(reading)
         read = sum(show(parse(batch), users, first_us, end_us) for batch in batches)
         yield Parcel(0, READ, str(read).encode())
         yield Parcel(0, USERS, msgspec.msgpack.encode(users.found))
@@ -54,11 +56,13 @@ def looking_up(time_range: TimeRange) -> Pack:
     return packed
 
 
-def writing_users(tables: ChangingTableSink) -> Callable[[int, Iterator[Parcel]], Iterator[str]]:
+def writing_users(
+    tables: ChangingTableSink, reading: Reading
+) -> Callable[[int, Iterator[Parcel]], Iterator[str]]:
     """Write the newest rows of all users; answers with what else was sent, and the number of rows."""
 
     def unpacked(part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
-        users = UserRegions()
+        users = UserRegions(reading)
         for parcel in parcels:
             if parcel.kind == USERS:
                 users.take(msgspec.msgpack.decode(parcel.data))

@@ -1,0 +1,209 @@
+"""What a dead letter is: a record that somebody could not use, byte for byte, with who, why and where from.
+
+A pipeline's letter has the record's value as its value, and headers, all text in UTF-8, in this order:
+
+    pipeline    who refused it
+    topic       of the record; then its ``partition``, ``offset`` and ``timestamp`` (ms since 1970, -1: none)
+    code        why, for programs: ``event_parser`` lists them
+    reason      why, as a sentence
+    record      ``whole``, or ``left-out`` where it is too large to be carried (:data:`CARRIED_BYTES`): then
+                key and value are null, its headers are not here, and it is only where it was
+    key         the record's key; null where it has none
+    …           the record's own headers, all of them, in their order
+
+Its key is :func:`letter_key`: pipeline, place of the record and code. A pipeline writes a letter once,
+whatever it repeats; who has its records worked off again from a fresh checkpoint gets a second letter with
+the same key, so that readers, and a compacted copy of the topic, have one for each pipeline, record and
+reason.
+
+Streams of ``StreamConsumer`` write letters, too: key, value and headers of the record, and behind these what
+``client/consumer/failure_policy`` adds. And there are letters of earlier releases, with the record's key as
+their own and the headers ``pipeline``, ``topic``, ``partition``, ``offset``, ``reason``. :func:`read_letter`
+knows all three. Whoever may write to the topic may write anything there: that is no letter, and None.
+
+Written by ``dead_letter``, read by ``letter_reader``. Imports neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.ids import NO_TIMESTAMP
+from tidelog.records.record import RecordHeader
+
+if TYPE_CHECKING:
+    from tidelog.client import ConsumerRecord
+
+HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "record", "key")
+_EARLIER = ("pipeline", "topic", "partition", "offset", "reason")
+_STREAM = tuple(
+    f"dead-letter.{name}"
+    for name in ("reason", "error", "attempts", "topic", "partition", "offset", "timestamp")
+)
+WHOLE, LEFT_OUT = b"whole", b"left-out"
+CARRIED_BYTES = 900_000
+"""Key, value and headers of a record that a letter carries. Brokers take a megabyte unless they are told
+otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good."""
+REDRIVEN = "tidelog-redriven"
+"""The header of a record that was sent again: how often, as decimal digits."""
+_MAX_DIGITS = 19
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as it was read."""
+
+    partition: int
+    """Of the letter itself, as are the next two."""
+    offset: int
+    refused_at_ms: int
+    pipeline: str | None
+    """None: a stream of a consumer."""
+    place: Place
+    """Where the record is, or was."""
+    timestamp_ms: int
+    """The record's; -1: nobody knows."""
+    code: str
+    reason: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[RecordHeader] = field(default=())
+    """The record's own."""
+    left_out: bool = False
+    """It was too large: there are neither key nor value nor headers."""
+
+    @property
+    def name(self) -> str:
+        """How people name it: partition and offset in the topic of letters."""
+        return f"{self.partition}:{self.offset}"
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """All that is wrong, each with and without its field: ``missing``, ``missing:user_id``."""
+        parts = self.code.split(",")
+        return frozenset([*parts, *(part.partition(":")[0] for part in parts)])
+
+    @property
+    def redrives(self) -> int:
+        """How often the record had been sent again before this letter was written."""
+        return max((number for each in self.headers if (number := redrives_of(each)) is not None), default=0)
+
+
+def letter_key(pipeline: str, place: Sequence[object], code: str) -> bytes:
+    """The key of a pipeline's letter about the record at ``place`` (topic, partition, offset)."""
+    return "/".join(map(str, (pipeline, *place, code))).encode()
+
+
+def redrives_of(header: RecordHeader) -> int | None:
+    """The number that a header of ours tells; None: it is not ours."""
+    name, value = header
+    return None if name != REDRIVEN else _number(value)
+
+
+def read_letter(record: ConsumerRecord) -> Letter | None:
+    """The letter that a record is; None where it is none."""
+    names = tuple(name for name, _ in record.headers)
+    if names[: len(HEADERS)] == HEADERS:
+        return _pipelines(record)
+    if names == _EARLIER:
+        return _earlier(record)
+    if names[-len(_STREAM) :] == _STREAM:
+        return _streams(record)
+    return None
+
+
+def _pipelines(record: ConsumerRecord) -> Letter | None:
+    pipeline, topic, partition, offset, timestamp, code, reason, carried, key = (
+        value for _, value in record.headers[: len(HEADERS)]
+    )
+    place = _place(topic, partition, offset)
+    if place is None or pipeline is None or code is None:
+        return None
+    return Letter(
+        record.partition,
+        record.offset,
+        record.timestamp,
+        _text(pipeline),
+        place,
+        _timestamp(timestamp),
+        _text(code),
+        _text(reason),
+        key,
+        record.value,
+        record.headers[len(HEADERS) :],
+        carried == LEFT_OUT,
+    )
+
+
+def _earlier(record: ConsumerRecord) -> Letter | None:
+    pipeline, topic, partition, offset, reason = (value for _, value in record.headers)
+    place = _place(topic, partition, offset)
+    if place is None:
+        return None
+    return Letter(
+        record.partition,
+        record.offset,
+        record.timestamp,
+        _text(pipeline),
+        place,
+        NO_TIMESTAMP,
+        "unknown",
+        _text(reason),
+        record.key,
+        record.value,
+    )
+
+
+def _streams(record: ConsumerRecord) -> Letter | None:
+    reason, error, _, topic, partition, offset, timestamp = (
+        value for _, value in record.headers[-len(_STREAM) :]
+    )
+    place = _place(topic, partition, offset)
+    if place is None:
+        return None
+    return Letter(
+        record.partition,
+        record.offset,
+        record.timestamp,
+        None,
+        place,
+        _timestamp(timestamp),
+        _text(error),
+        _text(reason),
+        record.key,
+        record.value,
+        record.headers[: -len(_STREAM)],
+    )
+
+
+def _place(topic: bytes | None, partition: bytes | None, offset: bytes | None) -> Place | None:
+    index, at = _number(partition), _number(offset)
+    if not topic or index is None or at is None:
+        return None
+    return Place(_text(topic), index, at)
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS else None
+
+
+def _timestamp(value: bytes | None) -> int:
+    number = _number(value)
+    return NO_TIMESTAMP if number is None else number
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")

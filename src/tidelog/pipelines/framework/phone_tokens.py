@@ -1,0 +1,239 @@
+"""Tokens of phone numbers: what pipelines write in their place, unless they were asked for the numbers.
+
+A token is ``tel_<key>_<26 letters and digits>``: a keyed hash of the number in its international form, so the
+same number is the same token, however it was written, in the lake, in topics, in tables and in alerts, and
+they can be joined and counted. Without the keys (``phone_keys``) it cannot be found out whose it is, not even
+by trying all numbers. A block of numbers becomes ``blk_…`` in the same way.
+
+Records that no pipeline could read are kept as dead letters, and may hold a number anywhere. In their value
+every run of digits that is as long as a number becomes a token (:meth:`PhoneTokens.redacted`); the bytes as
+they came are sealed (:meth:`PhoneTokens.sealed`), so that ``tidelog deadletters`` can send them again.
+
+:class:`PhoneTokens` is made on the driver and pickled to tasks. :data:`CLEAR` leaves everything as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import logging
+import os
+import re
+import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tidelog.pipelines.framework.phone_keys import (
+    FILE_NAME,
+    PhoneKey,
+    PhoneKeys,
+    PhoneKeysError,
+    ensure_keys,
+    read_keys,
+)
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.pipeline import PipelineSettings
+
+logger = logging.getLogger(__name__)
+
+_NUMBER, _BLOCK, _SEAL = "tel", "blk", "seal"
+_HASH_BYTES = 16
+_CACHED = 1 << 16
+_NO_DIGIT = re.compile("[^0-9]")
+_LEAST_DIGITS = 7
+"""What has fewer digits is no phone number: extensions, years, amounts."""
+_MOST_NATIONAL_DIGITS = 11
+_NUMBER_LIKE = re.compile(rb"\+?[0-9](?:[ \t().\-/]{0,2}[0-9]){%d,}" % (_LEAST_DIGITS - 1))
+_DATE = re.compile(rb"(?:19|20)[0-9]{2}-[01][0-9]-[0-3][0-9]")
+_SEAL_VERSION = b"\x01"
+_NONCE_BYTES = 12
+
+
+class PhonesWritten(Protocol):
+    """How phone numbers are written: as tokens, or as they are."""
+
+    def of(self, phone: str, time_us: int) -> str:
+        """What stands for a number in an event of a moment."""
+
+    def of_block(self, block: str, time_us: int) -> str:
+        """What stands for a block of numbers."""
+
+    def redacted(self, value: bytes, time_us: int) -> bytes:
+        """What stands for a value that nobody could read."""
+
+    def sealed(self, value: bytes) -> bytes | None:
+        """What keeps the value as it came, if :meth:`redacted` does not."""
+
+
+class PhoneTokens:
+    """Tokens of the numbers."""
+
+    def __init__(self, keys: PhoneKeys, country: str) -> None:
+        """``country``: where a number without an international prefix is from."""
+        self._keys = keys
+        self._dialling = _dialling(country)
+
+    def of(self, phone: str, time_us: int) -> str:
+        """The token of a number in an event of a moment."""
+        key = self._keys.at(time_us)
+        return _token_of(key.secret, key.id, self._dialling, phone)
+
+    def of_block(self, block: str, time_us: int) -> str:
+        """The token of a block of numbers."""
+        return _token(_BLOCK, self._keys.at(time_us), block)
+
+    def all_of(self, phone: str) -> list[str]:
+        """The tokens of a number under all keys, the oldest first: to find it wherever it is."""
+        return [self.of(phone, key.since_us) for key in self._keys.keys]
+
+    def redacted(self, value: bytes, time_us: int) -> bytes:
+        """A text that nobody could read, with tokens where a number may be."""
+
+        def replaced(found: re.Match[bytes]) -> bytes:
+            is_date = _DATE.fullmatch(found[0]) is not None
+            return found[0] if is_date else self.of(found[0].decode(), time_us).encode()
+
+        return _NUMBER_LIKE.sub(replaced, value)
+
+    def sealed(self, value: bytes) -> bytes:
+        """Bytes that only the keys open; different every time."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        key = self._keys.newest
+        name, nonce = key.id.encode(), os.urandom(_NONCE_BYTES)
+        head = _SEAL_VERSION + bytes([len(name)]) + name
+        return head + nonce + AESGCM(_subkey(key.secret, _SEAL)).encrypt(nonce, value, head)
+
+    def opened(self, sealed: bytes) -> bytes:
+        """What was sealed; raises :class:`PhoneKeysError`."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if sealed[:1] != _SEAL_VERSION or len(sealed) < 2 or len(sealed) < 2 + sealed[1] + _NONCE_BYTES:
+            raise PhoneKeysError("this is nothing that was sealed by a pipeline of this version")
+        end = 2 + sealed[1]
+        name = sealed[2:end].decode(errors="replace")
+        key = self._keys.by_id(name)
+        if key is None:
+            raise PhoneKeysError(f"this was sealed with the phone key {name!r}, which is not among the keys")
+        nonce, body = sealed[end : end + _NONCE_BYTES], sealed[end + _NONCE_BYTES :]
+        try:
+            return AESGCM(_subkey(key.secret, _SEAL)).decrypt(nonce, body, sealed[:end])
+        except InvalidTag:
+            raise PhoneKeysError(
+                f"the phone key {name!r} does not open this: it is another of that name, or it was altered"
+            ) from None
+
+
+class ClearPhones:
+    """The numbers as they are, for those who have asked for them."""
+
+    def of(self, phone: str, time_us: int) -> str:
+        return phone
+
+    def of_block(self, block: str, time_us: int) -> str:
+        return block
+
+    def redacted(self, value: bytes, time_us: int) -> bytes:
+        return value
+
+    def sealed(self, value: bytes) -> bytes | None:
+        return None
+
+
+CLEAR = ClearPhones()
+
+
+class PhonesOfSettings:
+    """As the settings say; the driver asks before each batch, so that a rotation needs no restart."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        """Reads the keys, or makes them; raises ``PhoneKeysError``."""
+        phones = settings.phones
+        self._path = phones.keys or settings.directory / FILE_NAME
+        self._country = phones.country
+        self._version: tuple[int, int] | None = None
+        self._written: PhonesWritten = CLEAR
+        if not phones.clear:
+            if phones.keys is None:
+                ensure_keys(self._path)
+            self._version = self._found_version()
+            self._written = PhoneTokens(read_keys(self._path), self._country)
+
+    def now(self) -> PhonesWritten:
+        """How numbers are written in the next batch; a file that has become useless is told of, once."""
+        if self._version is None or (version := self._found_version()) == self._version:
+            return self._written
+        self._version = version
+        try:
+            self._written = PhoneTokens(read_keys(self._path), self._country)
+        except PhoneKeysError as error:
+            logger.warning("%s; the keys stay as they were", error)
+        return self._written
+
+    def _found_version(self) -> tuple[int, int]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return (0, 0)
+        return found.st_mtime_ns, found.st_ino
+
+
+class _Dialling(NamedTuple):
+    """How numbers are dialled in a country."""
+
+    calling_code: str
+    trunk_prefix: str
+    """What is dialled before numbers within the country, and is no part of them."""
+
+
+@lru_cache(_CACHED)
+def _token_of(secret: bytes, key_id: str, dialling: _Dialling, phone: str) -> str:
+    """Kept for those who come back in batch after batch; by the key's parts, which are quick to compare."""
+    return f"{_NUMBER}_{key_id}_{_hash(secret, _NUMBER, international(phone, dialling))}"
+
+
+def _token(kind: str, key: PhoneKey, text: str) -> str:
+    return f"{kind}_{key.id}_{_hash(key.secret, kind, text)}"
+
+
+def international(phone: str, dialling: _Dialling) -> str:
+    """``+`` and digits, however the number was written; what is no number, as it is."""
+    text = phone.strip()
+    if not text.isascii():
+        # Digits of other scripts and of full width.
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(str(unicodedata.decimal(char, char)) for char in text)
+    digits = _NO_DIGIT.sub("", text)
+    if len(digits) < _LEAST_DIGITS:
+        return text
+    if text.startswith("+"):
+        return f"+{digits}"
+    if digits.startswith("00"):
+        return f"+{digits[2:]}"
+    code, trunk_prefix = dialling
+    if digits.startswith(code) and len(digits) > _MOST_NATIONAL_DIGITS:
+        return f"+{digits}"
+    return f"+{code}{digits.removeprefix(trunk_prefix)}"
+
+
+def _hash(secret: bytes, kind: str, text: str) -> str:
+    told = hmac.digest(_subkey(secret, kind), text.encode("utf-8", "surrogatepass"), "sha256")[:_HASH_BYTES]
+    return base64.b32encode(told).decode().rstrip("=").lower()
+
+
+@lru_cache(256)
+def _subkey(secret: bytes, purpose: str) -> bytes:
+    """A key of its own for each purpose, so that none tells about another."""
+    return hmac.digest(secret, purpose.encode(), "sha256")
+
+
+def _dialling(country: str) -> _Dialling:
+    from phonenumbers import PhoneMetadata, country_code_for_region
+
+    code = country_code_for_region(country)
+    if not code:
+        raise PhoneKeysError(f"{country!r} is no country: write its ISO 3166 code, CN for example")
+    metadata = PhoneMetadata.metadata_for_region(country)
+    return _Dialling(str(code), (metadata.national_prefix if metadata is not None else None) or "")

@@ -1,0 +1,231 @@
+"""Keys in a file, rotation, tokens, and what is done with values that nobody could read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import stat
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from phonenumbers.geodata.locale import LOCALE_DATA
+
+from tidelog.pipelines.framework.phone_keys import (
+    PhoneKey,
+    PhoneKeys,
+    PhoneKeysError,
+    add_key,
+    ensure_keys,
+    read_keys,
+)
+from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesOfSettings, PhoneTokens
+from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings, PipelineSettings
+
+START = datetime(1970, 1, 1, tzinfo=UTC)
+NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
+NEW_YEAR_US = round(NEW_YEAR.timestamp() * 1_000_000)
+TWO_KEYS = PhoneKeys([PhoneKey("k2", NEW_YEAR, b"2" * 32), PhoneKey("k1", START, b"1" * 32)])
+TOKEN = re.compile("tel_k[0-9]+_[a-z2-7]{26}")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "+8613812345678",
+        "+86 138-1234-5678",
+        "138 1234 5678",
+        "(138) 1234.5678",
+        "008613812345678",
+        "8613812345678",
+        "013812345678",
+        " 13812345678 ",
+        "１３８１２３４５６７８",
+        "١٣٨١٢٣٤٥٦٧٨",
+    ],
+)
+def test_a_number_has_one_token_however_it_is_written(written: str) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    assert tokens.of(written, 0) == tokens.of("+8613812345678", 0)
+    assert TOKEN.fullmatch(tokens.of(written, 0))
+
+
+def test_numbers_of_a_country_are_read_as_its_people_write_them() -> None:
+    german, italian = PhoneTokens(TWO_KEYS, "DE"), PhoneTokens(TWO_KEYS, "IT")
+    assert german.of("0151 23456789", 0) == german.of("+49 151 23456789", 0)
+    # In Italy the nought is part of the number.
+    assert italian.of("06 1234 5678", 0) == italian.of("+39 06 1234 5678", 0)
+    assert german.of("0151 23456789", 0) != italian.of("0151 23456789", 0)
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_any_text_has_a_token_that_does_not_tell_it(phone: str, other: str) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    assert TOKEN.fullmatch(tokens.of(phone, 0))
+    assert PhoneTokens(TWO_KEYS, "CN").of(phone, 0) == tokens.of(phone, 0)
+    digits = [re.sub("[^0-9]", "", text) for text in (phone, other)]
+    if phone.isascii() and other.isascii() and digits[0] not in digits[1] and digits[1] not in digits[0]:
+        assert tokens.of(phone, 0) != tokens.of(other, 0)
+
+
+def test_the_key_goes_by_the_time_of_the_event() -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    old, new = tokens.all_of("13812345678")
+    assert old.startswith("tel_k1_")
+    assert new.startswith("tel_k2_")
+    assert [tokens.of("13812345678", NEW_YEAR_US + us) for us in (-1, 0, 1)] == [old, new, new]
+    assert tokens.of("13812345678", -5) == old
+    assert tokens.of_block("86138123", 0).startswith("blk_k1_")
+    assert old[7:] != new[7:]
+
+
+def test_tasks_are_sent_the_keys_and_nothing_prints_them(tmp_path: Path) -> None:
+    keys = ensure_keys(tmp_path / "keys.toml")
+    tokens = PhoneTokens(keys, "CN")
+    assert pickle.loads(pickle.dumps(tokens)).of("13812345678", 0) == tokens.of("13812345678", 0)
+    assert repr(keys.keys[0].secret) not in f"{keys.keys!r} {keys.keys[0]}"
+    assert "secret" not in repr(keys.keys)
+
+
+def test_who_is_first_makes_the_keys_and_nobody_else_may_read_them(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "keys.toml"
+    found: list[PhoneKeys] = []
+    threads = [threading.Thread(target=lambda: found.append(ensure_keys(path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({keys.newest.secret for keys in found}) == 1
+    assert len(found) == 8
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["keys.toml"]
+
+
+def test_a_rotation_changes_no_token_that_was_given_out(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    before = PhoneTokens(ensure_keys(path), "CN")
+    soon = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    assert add_key(path, soon).id == "k2"
+    after = PhoneTokens(read_keys(path), "CN")
+    soon_us = round(soon.timestamp() * 1_000_000)
+    for time_us in (0, soon_us - 1):
+        assert after.of("13812345678", time_us) == before.of("13812345678", time_us)
+    assert after.of("13812345678", soon_us) != before.of("13812345678", soon_us)
+    for too_early in (soon, soon - timedelta(hours=1), START):
+        with pytest.raises(PhoneKeysError, match="must begin later"):
+            add_key(path, too_early)
+    assert path.read_text().startswith("# Keys of the tokens")
+    assert len(read_keys(path).keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no phone keys"),
+        ("key = 3", "no phone keys"),
+        ("[[key]]\nid = 'a'\n[other]\n", "no phone keys"),
+        ("[[key]]\nid = 'a'\n", "id, from and secret"),
+        ("[[key", "not TOML"),
+        ("[[key]]\nid = 'a b'\nfrom = 1970-01-01T00:00:00Z\nsecret = ''", "no good id"),
+        ("[[key]]\nid = 'a'\nfrom = 1970-01-01T00:00:00\nsecret = ''", "no moment"),
+        ("[[key]]\nid = 'a'\nfrom = '1970-01-01T00:00:00Z'\nsecret = ''", "no moment"),
+        ("[[key]]\nid = 'a'\nfrom = 1970-01-01T00:00:00Z\nsecret = 'é'", "not base64"),
+        ("[[key]]\nid = 'a'\nfrom = 1970-01-01T00:00:00Z\nsecret = 3", "not base64"),
+        ("[[key]]\nid = 'a'\nfrom = 1970-01-01T00:00:00Z\nsecret = 'MTIz'", "secret of 3 bytes"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(text)
+    with pytest.raises(PhoneKeysError, match=complaint) as refusal:
+        read_keys(path)
+    assert str(path) in str(refusal.value)
+
+
+def test_two_keys_of_one_moment_or_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    ensure_keys(path)
+    entry = path.read_text()
+    path.write_text(entry + entry)
+    with pytest.raises(PhoneKeysError, match="same id"):
+        read_keys(path)
+    path.write_text(entry + entry.replace('"k1"', '"k2"'))
+    with pytest.raises(PhoneKeysError, match="same from"):
+        read_keys(path)
+
+
+def test_numbers_in_what_nobody_could_read_become_tokens_and_dates_stay() -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    value = (
+        b'{"phone": "+86 138-1234-5678", "event_time": "2026-11-17T10:00:00.1Z", "n": 42, x 13812345678 \xff'
+    )
+    redacted = tokens.redacted(value, 0)
+    token = tokens.of("13812345678", 0).encode()
+    assert redacted == (
+        b'{"phone": "%s", "event_time": "2026-11-17T10:00:00.1Z", "n": 42, x %s \xff' % (token, token)
+    )
+    assert CLEAR.redacted(value, 0) == value
+    assert CLEAR.sealed(value) is None
+
+
+@given(st.binary(max_size=300))
+def test_what_was_sealed_is_opened_by_the_keys_alone(value: bytes) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    sealed = tokens.sealed(value)
+    assert tokens.opened(sealed) == value
+    assert tokens.sealed(value) != sealed
+    with pytest.raises(PhoneKeysError, match="not among the keys"):
+        PhoneTokens(PhoneKeys(TWO_KEYS.keys[:1]), "CN").opened(sealed)
+    other = PhoneKeys([PhoneKey("k2", NEW_YEAR, os.urandom(32))])
+    with pytest.raises(PhoneKeysError, match="does not open"):
+        PhoneTokens(other, "CN").opened(sealed)
+    with pytest.raises(PhoneKeysError):
+        tokens.opened(sealed[:-1])
+    with pytest.raises(PhoneKeysError):
+        tokens.opened(value[:40])
+
+
+def test_a_running_pipeline_takes_a_new_key_and_keeps_the_old_ones_when_the_file_breaks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = PipelineSettings("127.0.0.1:9092", tmp_path)
+    phones = PhonesOfSettings(settings)
+    path = tmp_path / "phone-keys.toml"
+    first = phones.now()
+    assert phones.now() is first
+    later = datetime.now(UTC) + timedelta(days=1)
+    add_key(path, later)
+    later_us = round(later.timestamp() * 1_000_000) + 1
+    assert phones.now().of("13812345678", later_us).startswith("tel_k2_")
+    path.write_text("[[key")
+    kept = phones.now()
+    assert kept.of("13812345678", later_us).startswith("tel_k2_")
+    assert "not TOML" in caplog.text
+    caplog.clear()
+    assert phones.now() is kept
+    path.unlink()
+    assert phones.now() is kept
+    assert phones.now() is kept
+    assert caplog.text.count("cannot be read") == 1
+
+
+def test_keys_that_were_named_are_not_made(tmp_path: Path) -> None:
+    settings = PipelineSettings("127.0.0.1:9092", tmp_path, phones=PhoneSettings(keys=tmp_path / "mine"))
+    with pytest.raises(PhoneKeysError, match="cannot be read"):
+        PhonesOfSettings(settings)
+    clear = PipelineSettings("127.0.0.1:9092", tmp_path, phones=PhoneSettings(clear=True))
+    assert PhonesOfSettings(clear).now().of("138", 0) == "138"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_country_is_refused() -> None:
+    with pytest.raises(PhoneKeysError, match="no country"):
+        PhoneTokens(TWO_KEYS, "ZZ")
+
+
+def test_there_are_names_of_countries_in_every_language_on_offer() -> None:
+    assert all(LOCALE_DATA["CN"].get(language) for language in LANGUAGES)
