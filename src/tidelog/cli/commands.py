@@ -97,13 +97,13 @@ COMMANDS = {
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
     ),
-    "deadletters": CommandModule(
-        "tidelog.cli.deadletters.command",
-        "List and show what pipelines have refused, and send it again.",
-    ),
     "lake": CommandModule(
         "tidelog.cli.lake.command",
         "See how the lake's tables stand, compact them, forget old snapshots.",
+    ),
+    "deadletters": CommandModule(
+        "tidelog.cli.deadletters.command",
+        "List and show what pipelines have refused, and send it again.",
     ),
     "demo": CommandModule(
         "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."

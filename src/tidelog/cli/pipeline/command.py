@@ -296,10 +296,10 @@ def run(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         format=format,
-        phones=phones.settings(),
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
         lake_properties=catalog.properties,
+        phones=phones.settings(),
         **_table_store(store),
     )
     _check(pipelines, settings)
@@ -342,10 +342,10 @@ def backfill(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         format=format,
-        phones=phones.settings(),
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
         lake_properties=catalog.properties,
+        phones=phones.settings(),
         **_table_store(store),
     )
     _check(pipelines, settings)

@@ -235,10 +235,11 @@ class _Attempt:
                 for file in self._change.added:
                     writer.add(_entry(file, self.snapshot_id))
             fresh.append(writer.to_manifest_file())
-        if gone:
-            with self._writer(gone[0].data_file.spec_id) as writer:
+        for spec_id in sorted({entry.data_file.spec_id for entry in gone}):
+            with self._writer(spec_id) as writer:
                 for entry in gone:
-                    writer.delete(entry)
+                    if entry.data_file.spec_id == spec_id:
+                        writer.delete(entry)
             fresh.append(writer.to_manifest_file())
         return fresh + self._merged(there), [entry.data_file for entry in gone]
 
