@@ -130,8 +130,8 @@ def test_the_score_names_rules_that_found_nothing_and_praises_those_that_did(
     assert refused.returncode == 1
     mistake = "error: precision or recall is below --require 0.9 for account-switch/account-switch"
     assert mistake in refused.stderr.splitlines()
-    alert = {"alert_id": "a1", "pipeline": "account-switch", "device_id": "d1"}
-    older = {**alert, "device_id": "d7"}
+    alert = {"alert_id": "a1", "pipeline": "account-switch", "devices": ["d1"]}
+    older = {**alert, "devices": ["d7"]}
     with Producer(bootstrap_servers=broker) as producer:
         for each in (older, alert):
             producer.send(events.ACCOUNT_SWITCH_ALERTS, json.dumps(each).encode(), key=b"a1")

@@ -94,6 +94,10 @@ COMMANDS = {
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
     ),
+    "alerts": CommandModule(
+        "tidelog.cli.alerts.command",
+        "List and show what the pipelines have detected; dismiss it, or allow who is honest.",
+    ),
     "demo": CommandModule(
         "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."
     ),

@@ -40,6 +40,8 @@ class PipelineSettings:
     """At least so many tasks read a micro-batch; None makes about one for each core."""
     state_partitions: int | None = None
     """Parts of a new state, whatever the number of cores is later; None takes the pipeline's default."""
+    rules: Path | None = None
+    """A file of rules for the detecting pipelines; None: those of the package."""
     topics_exist: bool = False
     """Who runs the pipelines has seen to their topics: none of them needs to look."""
 
