@@ -84,7 +84,7 @@ COMMANDS = {
     ),
     "certs": CommandModule("tidelog.cli.certs.command", "Make certificates to develop and test with."),
     "metrics": CommandModule(
-        "tidelog.cli.metrics", "Write dashboards and alerts for Grafana and Prometheus."
+        "tidelog.cli.metrics", "Write dashboards and alert rules for Grafana and Prometheus."
     ),
     "zookeeper": CommandModule("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
     "events": CommandModule(

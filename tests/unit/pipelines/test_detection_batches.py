@@ -127,7 +127,7 @@ def cut(draw: Random, values: Sequence[bytes]) -> list[Sequence[bytes]]:
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: str(each.name))
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
@@ -158,7 +158,7 @@ def test_the_events_of_the_property_raise_incidents_of_all_kinds(tmp_path: Path,
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: str(each.name))
 def test_a_backfill_finds_the_evidence_that_the_stream_has_found(tmp_path: Path, detector: Detector) -> None:
     draw = Random(7)
-    events = made(detector, draw, 400)
+    events = made(detector, draw, 200)
     live = Detecting(tmp_path / "live", detector)
     for batch in cut(draw, arrival(draw, events, 30)):
         live.feed(*batch)

@@ -33,3 +33,11 @@ def test_cheats_are_found_once_per_subject_and_honest_people_left_alone(case: Ca
     found = kinds_found(case, tmp_path)
     assert set(found) == set(case.kinds)
     assert len(found) <= 2, "one incident for each subject, however long it lasts"
+
+
+def test_the_page_tells_what_is_found_and_what_is_not() -> None:
+    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    told = {cells[1].strip(): cells[2].strip() for cells in rows}
+    for case in CASES:
+        expected = "**missed**" if case.missed else ", ".join(case.kinds) or "silent"
+        assert told.get(case.name) == expected, case.name

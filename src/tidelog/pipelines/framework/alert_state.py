@@ -268,17 +268,28 @@ def newest_event_us(directory: Path, buckets: int, batch_id: int) -> int:
     return max(KeyedState(directory, bucket, batch_id, schema).newest_us for bucket in range(buckets))
 
 
-def rows_of_keys(
-    directory: Path, buckets: int, batch_id: int, schema: pa.Schema, keys: Iterable[int]
-) -> pa.Table:
-    """The rows of keys of any bucket, as they are *after* a batch."""
-    array = pa.array(sorted(set(keys)), pa.uint32())
-    homes = buckets_of(array, buckets)
-    found = [schema.empty_table()]
-    for bucket in pc.unique(homes).to_pylist():
-        wanted = array.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
-        found.append(KeyedState(directory, bucket, batch_id + 1, schema).rows_of(wanted))
-    return pa.concat_tables(found)
+class StateReader:
+    """The rows of keys of any bucket, as they are *after* a batch; a file is opened once."""
+
+    def __init__(self, directory: Path, buckets: int, batch_id: int, schema: pa.Schema) -> None:
+        self._directory, self._buckets = directory, buckets
+        self._batch_id, self._schema = batch_id, schema
+        self._opened: dict[int, KeyedState] = {}
+
+    def rows_of(self, keys: Iterable[int]) -> pa.Table:
+        """All rows that have one of the keys."""
+        array = pa.array(sorted(set(keys)), pa.uint32())
+        homes = buckets_of(array, self._buckets)
+        found = [self._schema.empty_table()]
+        for bucket in pc.unique(homes).to_pylist():
+            wanted = array.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
+            found.append(self._bucket(bucket).rows_of(wanted))
+        return pa.concat_tables(found)
+
+    def _bucket(self, bucket: int) -> KeyedState:
+        if bucket not in self._opened:
+            self._opened[bucket] = KeyedState(self._directory, bucket, self._batch_id + 1, self._schema)
+        return self._opened[bucket]
 
 
 def _still(table: pa.Table, watermark_us: int) -> pa.Table:

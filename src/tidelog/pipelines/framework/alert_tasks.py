@@ -38,9 +38,9 @@ from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import (
     KEY,
     KeyedState,
+    StateReader,
     buckets_of,
     left_behind,
-    rows_of_keys,
 )
 from tidelog.pipelines.framework.event_parser import parser_of
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, EventKind
@@ -313,12 +313,9 @@ class BatchTask:
         for _ in batches:
             pass
         left = left_behind(self.state, self.buckets, self.batch.batch_id)
-
-        def rows_of(keys: Iterable[int]) -> pa.Table:
-            return rows_of_keys(self.state, self.buckets, self.batch.batch_id, self.detector.schema, keys)
-
+        reader = StateReader(self.state, self.buckets, self.batch.batch_id, self.detector.schema)
         book = IncidentBook(self.state, self.batch.batch_id)
-        found = self.detector.judge(sorted(left), rows_of, book, self.batch)
+        found = self.detector.judge(sorted(left), reader.rows_of, book, self.batch)
         judged = [each for each in found.judged if self._is_told(each)]
         changes = book.update(judged, self.batch.since_us, self.terms)
         answer = Answer(

@@ -172,11 +172,25 @@ class IncidentBook:
                     found.setdefault(place, set()).add(row["name"])
         return found
 
-    def link(self, place: str, names: Iterable[str], until_us: int) -> None:
-        """Remember that names were seen at a place."""
-        for name in sorted(set(names) - self.linked([place]).get(place, set())):
-            row = {KEY: key_of(place), UNTIL: until_us, "kind": _LINK, "name": name, "closes_us": NEVER_US}
-            self._new.append({**row, "batch": self._batch_id, "value": place.encode()})
+    def link(self, seen: Mapping[str, Mapping[str, int]]) -> dict[str, set[str]]:
+        """Remember which names were seen at which places, and when last; all that are linked to these."""
+        linked = self.linked(seen)
+        for place, names in sorted(seen.items()):
+            there = linked.setdefault(place, set())
+            for name in sorted(names.keys() - there):
+                self._new.append(
+                    {
+                        KEY: key_of(place),
+                        UNTIL: names[name] + MONTH_US + DAY_US,
+                        "batch": self._batch_id,
+                        "kind": _LINK,
+                        "name": name,
+                        "closes_us": NEVER_US,
+                        "value": place.encode(),
+                    }
+                )
+            there.update(names)
+        return linked
 
     def update(self, judged: Sequence[Judged], since_us: int, terms: Terms) -> list[Change]:
         """Take the points of subjects from a moment on, close what is over, and say what is to be written."""

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from tidelog.pipelines.framework.alert_evidence import Window
-from tidelog.pipelines.framework.alert_state import left_behind, rows_of_keys
+from tidelog.pipelines.framework.alert_state import StateReader, left_behind
 from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, Detector
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.incidents import IncidentBook, Terms
@@ -64,12 +64,9 @@ def detect_offline(
                 pass
             left |= set(left_behind(state, _BUCKETS, number))
             last = number
-
-        def rows_of(keys: Iterable[int]) -> pa.Table:
-            return rows_of_keys(state, _BUCKETS, last, detector.schema, keys)
-
+        reader = StateReader(state, _BUCKETS, last, detector.schema)
         book = IncidentBook(state, 0)
-        judged = detector.judge(sorted(left), rows_of, book, Batch(last, _NOTHING_IS_LATE)).judged
+        judged = detector.judge(sorted(left), reader.rows_of, book, Batch(last, _NOTHING_IS_LATE)).judged
         if within is not None:
             judged = [
                 each

@@ -14,9 +14,9 @@ from tidelog.pipelines.framework.alert_state import (
     STATE_COLUMNS,
     KeyedState,
     StateError,
+    StateReader,
     newest_event_us,
     open_layout,
-    rows_of_keys,
 )
 
 SCHEMA = pa.schema([*STATE_COLUMNS, pa.field("name", pa.string())])
@@ -72,7 +72,7 @@ def test_rows_are_found_in_files_of_all_sizes_and_go_when_they_are_over(
     assert 0 < left < len(kept)
     files = list((tmp_path / "0000").iterdir())
     assert len(files) < 15
-    assert rows_of_keys(tmp_path, 1, 59, SCHEMA, [5]).num_rows
+    assert StateReader(tmp_path, 1, 59, SCHEMA).rows_of([5]).num_rows
 
 
 def test_what_a_killed_task_has_left_goes(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -42,7 +43,7 @@ from tidelog.pipelines.framework.incidents import (
 )
 from tidelog.pipelines.framework.networks import network
 from tidelog.pipelines.jobs.account_switch.schema import NAME, USUAL, Rules
-from tidelog.pipelines.jobs.account_switch.scoring import DeliveredLogin, judge_address, judge_device
+from tidelog.pipelines.jobs.account_switch.scoring import DeliveredLogin, HasHome, judge_address, judge_device
 
 _LOGIN, _SEEN, _ACCOUNT = range(3)
 _SCHEMA = pa.schema(
@@ -218,9 +219,8 @@ class SwitchDetector:
         moved = {place.device for account in accounts for place in known.places[account]}
         devices = {name for kind, name in named if kind == _LOGIN} | moved
         known.load_devices(devices)
-        judged = [
-            self._judged(
-                known,
+        suspects = [
+            _Suspect(
                 {device},
                 {network(each.ip) for each in known.logins[device]},
                 partial(
@@ -231,43 +231,43 @@ class SwitchDetector:
             if known.is_worth(device, self.rules)
         ]
         at_addresses, dropped = self._addresses(known, accounts, devices, book, batch)
-        return Judgement([*judged, *at_addresses], dropped)
+        return Judgement(self._judged(known, [*suspects, *at_addresses]), dropped)
 
-    def _judged(
-        self, known: _Known, devices: set[str], networks: set[str], judge: Callable[..., Judged]
-    ) -> Judged:
-        """The judgement; where it would be a report, with the homes of the accounts."""
-        found = judge()
-        if not found.points:
-            return found
-        users = {
-            user
-            for device in devices
-            for user in (
-                *(each.user_id for each in known.logins[device]),
-                *(name for names in known.days[device].values() for name in names),
-            )
-        }
-        known.load_accounts(users)
+    def _judged(self, known: _Known, suspects: Sequence[_Suspect]) -> list[Judged]:
+        """The judgements; where one would be a report, with the homes of the accounts."""
+        found = [suspect.judge() for suspect in suspects]
+        again = [at for at, judged in enumerate(found) if judged.points]
+        users = {at: known.users_of(suspects[at].devices) for at in again}
+        known.load_accounts(set().union(*users.values()))
         known.load_devices(
-            {place.device for user in users for place in known.places[user] if place.network not in networks}
+            {
+                place.device
+                for at in again
+                for user in users[at]
+                for place in known.places[user]
+                if place.network not in suspects[at].networks
+            }
         )
+        for at in again:
+            found[at] = suspects[at].judge(has_home=self._homes(known, suspects[at]))
+        return found
 
+    def _homes(self, known: _Known, suspect: _Suspect) -> HasHome:
         def has_home(user: str, day: int) -> bool:
             return any(
                 day - MONTH_DAYS < place.day < day
-                and place.device not in devices
-                and place.network not in networks
+                and place.device not in suspect.devices
+                and place.network not in suspect.networks
                 and known.crowd(place.device, day) < self.rules.crowded
                 for place in known.places[user]
             )
 
-        return judge(has_home=has_home)
+        return has_home
 
     def _addresses(
         self, known: _Known, accounts: set[str], devices: set[str], book: IncidentBook, batch: Batch
-    ) -> tuple[list[Judged], int]:
-        """Link short-lived devices to their addresses, and judge the addresses that have enough."""
+    ) -> tuple[list[_Suspect], int]:
+        """Link short-lived devices to their addresses; the addresses that have enough of them."""
         least = self.rules.rotation_devices
         rotated = {
             place.device
@@ -277,26 +277,34 @@ class SwitchDetector:
         }
         places: dict[str, dict[str, int]] = {}
         for device in devices:
-            for login in known.logins[device]:
-                if login.success and (device in rotated or len(known.users(device)) >= least):
-                    last_us = places.setdefault(login.ip, {}).get(device, 0)
-                    places[login.ip][device] = max(last_us, login.time_us)
-        for ip, found in sorted(places.items()):
-            until_us = max(found.values()) + MONTH_US + DAY_US
-            book.link(f"address\n{ip}", found, until_us)
-        linked = book.linked([f"address\n{ip}" for ip in places])
-        judged, dropped = [], 0
-        for ip in sorted(places):
-            there = linked.get(f"address\n{ip}", set())
+            if device in rotated or len(known.users(device)) >= least:
+                for login in known.logins[device]:
+                    if login.success:
+                        last_us = places.setdefault(f"address\n{login.ip}", {}).get(device, 0)
+                        places[f"address\n{login.ip}"][device] = max(last_us, login.time_us)
+        linked = book.link(places)
+        known.load_devices(
+            {name for there in linked.values() if least <= len(there) <= _MOST_AT_ADDRESS for name in there}
+        )
+        suspects, dropped = [], 0
+        for place, there in sorted(linked.items()):
+            ip = place.partition("\n")[2]
             if len(there) > _MOST_AT_ADDRESS:
                 dropped += 1
-            elif len(there) >= self.rules.rotation_devices:
-                known.load_devices(there)
+            elif len(there) >= least:
                 logins = [login for name in there for login in known.logins[name] if login.ip == ip]
                 days = {name: known.days[name] for name in there}
                 judge = partial(judge_address, ip, logins, days, batch.since_us, self.rules)
-                judged.append(self._judged(known, there, {network(ip)}, judge))
-        return judged, dropped
+                suspects.append(_Suspect(there, {network(ip)}, judge))
+        return suspects, dropped
+
+
+class _Suspect(NamedTuple):
+    """A device or an address that may be reported: its devices and networks, and how it is judged."""
+
+    devices: set[str]
+    networks: set[str]
+    judge: Callable[..., Judged]
 
 
 class _Place(msgspec.Struct, frozen=True, order=True):
@@ -349,6 +357,14 @@ class _Known:
         """The accounts on a device, as far as is known."""
         logged_in = {each.user_id for each in self.logins[device] if each.success}
         return logged_in.union(*self.days[device].values())
+
+    def users_of(self, devices: Iterable[str]) -> set[str]:
+        """The accounts on devices, those with failures included."""
+        return {
+            user
+            for device in devices
+            for user in (*(each.user_id for each in self.logins[device]), *self.users(device))
+        }
 
     def crowd(self, device: str, day: int) -> int:
         """The accounts on a device before a day."""
