@@ -76,7 +76,13 @@ def test_what_spark_kept_is_computed_again_and_nothing_is_reported_of_it(
         send(broker.bootstrap, [login(SWITCHES)])
         PIPELINE.start(spark, settings).awaitTermination()
         alerts = [json.loads(record.value) for record in read_all(broker.bootstrap, ACCOUNT_SWITCH_ALERTS)]
+        # A state of the release before, with other columns, is put away as well.
+        (checkpoint / "keyed" / "layout.json").write_text('{"buckets":4,"columns":["key"],"version":1}')
+        send(broker.bootstrap, [login(SWITCHES + 1)])
+        PIPELINE.start(spark, settings).awaitTermination()
+        last = [json.loads(record.value) for record in read_all(broker.bootstrap, ACCOUNT_SWITCH_ALERTS)][-1]
     assert alerts
     assert {alert["switches"] for alert in alerts} == {SWITCHES}
     assert [each["event_id"] for each in alerts[0]["logins"]] == [f"e{at}" for at in range(6)]
     assert not (checkpoint / "state").exists()
+    assert (last["switches"], last["alert_id"]) == (SWITCHES + 1, alerts[0]["alert_id"])

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 _KINDS = {"account-switch": "account switch", "invite-fraud": "invite fraud"}
 _REASONS = {
     "device": "{count} people on one device",
-    "number-block": "{count} numbers of the block {value}",
+    "number-block": "{count} numbers near {value}",
     "address": "{count} people from {value}",
     "burst": "{count} people within {value}",
+    "volume": "{count} people within {value}",
+    "self": "{count} invitations of oneself",
+    "regular": "{count} people like a clock, {value}",
     "cycle": "{count} people invited one another in a circle",
     "mutual": "two people invited each other",
-    "chain": "{count} invitations in a row on one device",
+    "chain": "{count} invitations in a row on {value}",
+    "tree": "{count} people in one network, {value}",
     "same-device": "all on one device",
     "same-address": "all from one address",
     "quick": "all within an hour",

@@ -15,6 +15,7 @@ from tidelog.pipelines.framework.alert_state import (
     KeyedState,
     StateError,
     StateReader,
+    has_layout,
     newest_event_us,
     open_layout,
 )
@@ -97,3 +98,12 @@ def test_a_state_keeps_its_buckets_and_what_cannot_be_read_names_the_way_out(tmp
     (tmp_path / "s" / "0000" / "000000000004.arrow").write_bytes(b"torn")
     with pytest.raises(StateError, match=r"000000000004.arrow cannot be read .* move its checkpoint"):
         KeyedState(tmp_path / "s", 0, 5, SCHEMA)
+
+
+def test_a_layout_is_known_by_its_columns(tmp_path: Path) -> None:
+    assert not has_layout(tmp_path, SCHEMA)
+    open_layout(tmp_path, SCHEMA)
+    assert has_layout(tmp_path, SCHEMA)
+    assert not has_layout(tmp_path, SCHEMA.append(pa.field("another", pa.string())))
+    (tmp_path / "layout.json").write_text("no layout")
+    assert not has_layout(tmp_path, SCHEMA)
