@@ -42,8 +42,8 @@ class SectionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     alert_score: Annotated[int, msgspec.Meta(ge=1, le=100)]
     """From so many points on a subject is reported."""
-    lateness_s: Seconds
-    """So long after the newest event others may come and count."""
+    lateness_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
+    """So long after the newest event others may come and count: a day at most."""
     quiet_s: Annotated[int, msgspec.Meta(ge=3600)]
     """So long after its last evidence an incident is closed."""
     allow: dict[str, tuple[str, ...]] = {}

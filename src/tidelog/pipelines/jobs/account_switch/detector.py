@@ -9,9 +9,9 @@ A login is a row by its device, and one by its account:
 ``pair`` is the other name of a row (the account, or the device), ``mark`` what makes it one of its day.
 
 Nearly every device has one account, and nearly every account one device: of those the columns of keys and
-pairs are all that is looked at. A device with several accounts, and an account that is new on a second
-device, are left to the follow-up, which loads what it takes to judge them (``scoring``): first without asking
-where accounts are at home, and only for those that would be reported with it.
+pairs are all that is looked at. A device with several accounts, and an account that goes through several
+devices, are left to the follow-up, which loads what it takes to judge them (``scoring``): first without
+asking where accounts are at home, and only for those that would be reported with it.
 
 Called by ``alert_tasks`` in Spark's Python workers; plain Python and Arrow.
 """
@@ -152,7 +152,7 @@ class SwitchDetector:
         fresh = _not_held(bucket, _distinct(seen))
         left = [
             *self._shared_devices(bucket, logins, fresh),
-            *self._moved_accounts(bucket, fresh.filter(pc.equal(fresh["kind"], _ACCOUNT))),
+            *self._moved_accounts(bucket, accounts),
         ]
         return Found(
             pa.concat_tables([logins, fresh]),
@@ -191,22 +191,23 @@ class SwitchDetector:
         for device in pc.unique(names).to_pylist():
             yield _LOGIN, device
 
-    def _moved_accounts(self, bucket: Bucket, fresh: pa.Table) -> Iterator[tuple[int, str]]:
-        """Accounts that are new on a device today, and have been on others."""
-        keys = bucket.frequent(fresh, 2)
+    def _moved_accounts(self, bucket: Bucket, accounts: pa.Table) -> Iterator[tuple[int, str]]:
+        """Accounts that go through several devices."""
+        keys = bucket.frequent(accounts, self.rules.rotation_devices)
         if not len(keys):
             return
         columns = (KEY, "kind", "pair")
         rows = pa.concat_tables(
             [
                 bucket.state.rows_of(keys, columns),
-                fresh.filter(pc.is_in(fresh[KEY], value_set=keys)).select(columns),
+                accounts.filter(pc.is_in(accounts[KEY], value_set=keys)).select(columns),
             ]
         )
         rows = rows.filter(pc.equal(rows["kind"], _ACCOUNT))
         by_key = rows.group_by(KEY).aggregate([("pair", "count_distinct")])
-        moved = by_key.filter(pc.greater(by_key["pair_count_distinct"], 1))[KEY]
-        names = fresh.filter(pc.is_in(fresh[KEY], value_set=moved))["user_id"]
+        several = pc.greater_equal(by_key["pair_count_distinct"], self.rules.rotation_devices)
+        moved = by_key.filter(several)[KEY]
+        names = accounts.filter(pc.is_in(accounts[KEY], value_set=moved))["user_id"]
         for user in pc.unique(names).to_pylist():
             yield _ACCOUNT, user
 
@@ -222,7 +223,6 @@ class SwitchDetector:
         suspects = [
             _Suspect(
                 {device},
-                {network(each.ip) for each in known.logins[device]},
                 partial(
                     judge_device, device, known.logins[device], known.days[device], batch.since_us, self.rules
                 ),
@@ -240,24 +240,18 @@ class SwitchDetector:
         users = {at: known.users_of(suspects[at].devices) for at in again}
         known.load_accounts(set().union(*users.values()))
         known.load_devices(
-            {
-                place.device
-                for at in again
-                for user in users[at]
-                for place in known.places[user]
-                if place.network not in suspects[at].networks
-            }
+            {place.device for at in again for user in users[at] for place in known.places[user]}
         )
         for at in again:
             found[at] = suspects[at].judge(has_home=self._homes(known, suspects[at]))
         return found
 
     def _homes(self, known: _Known, suspect: _Suspect) -> HasHome:
-        def has_home(user: str, day: int) -> bool:
+        def has_home(user: str, day: int, networks: set[str]) -> bool:
             return any(
-                day - MONTH_DAYS < place.day < day
+                day - MONTH_DAYS < place.day < day - 1
                 and place.device not in suspect.devices
-                and place.network not in suspect.networks
+                and place.network not in networks
                 and known.crowd(place.device, day) < self.rules.crowded
                 for place in known.places[user]
             )
@@ -295,15 +289,14 @@ class SwitchDetector:
                 logins = [login for name in there for login in known.logins[name] if login.ip == ip]
                 days = {name: known.days[name] for name in there}
                 judge = partial(judge_address, ip, logins, days, batch.since_us, self.rules)
-                suspects.append(_Suspect(there, {network(ip)}, judge))
+                suspects.append(_Suspect(there, judge))
         return suspects, dropped
 
 
 class _Suspect(NamedTuple):
-    """A device or an address that may be reported: its devices and networks, and how it is judged."""
+    """A device or an address that may be reported: its devices, and how it is judged."""
 
     devices: set[str]
-    networks: set[str]
     judge: Callable[..., Judged]
 
 
@@ -367,8 +360,8 @@ class _Known:
         }
 
     def crowd(self, device: str, day: int) -> int:
-        """The accounts on a device before a day."""
-        days = [users for at, users in self.days[device].items() if day - MONTH_DAYS < at < day]
+        """The accounts on a device, as far back from a day as nothing changes any more."""
+        days = [users for at, users in self.days[device].items() if day - MONTH_DAYS < at < day - 1]
         return len(set().union(*days))
 
     def is_worth(self, device: str, rules: Rules) -> bool:

@@ -4,13 +4,14 @@ Pure functions of the set of logins: these count in the order of event time, tie
 that was delivered twice counts once. A point is the verdict at the last login of an hour, on the day that
 ends there; what is counted over thirty days is counted by whole days, of which the state keeps less.
 
-Accounts that have a home elsewhere (on an earlier day, on another device in another network which is not
-crowded) do not count: a pupil at the tablet of the class, a customer at the shop's telephone.
+Accounts that have a home elsewhere (two days before or earlier, on another device in another network which is
+not crowded) do not count: a pupil at the tablet of the class, a customer at the shop's telephone. What is as
+old as that does not change any more, however late events come.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -30,6 +31,7 @@ from tidelog.pipelines.framework.incidents import (
     day_of,
     hour_of,
 )
+from tidelog.pipelines.framework.networks import network
 from tidelog.pipelines.jobs.account_switch.schema import SHOWN, Login, Rules
 
 _REGULAR_SPREAD = 0.15
@@ -38,8 +40,8 @@ _REGULAR_LEAST_S = 2.0
 
 Days = Mapping[int, set[str]]
 """Accounts by the day on which they were seen."""
-HasHome = Callable[[str, int], bool]
-"""Whether an account has a home elsewhere, as seen before a day."""
+HasHome = Callable[[str, int, set[str]], bool]
+"""Whether an account has a home outside some networks, as seen long enough before a day."""
 
 
 class DeliveredLogin(NamedTuple):
@@ -61,7 +63,7 @@ class DeliveredLogin(NamedTuple):
         return Login(self.user_id, self.event_id, time, self.device_id, self.ip, self.partition, self.offset)
 
 
-def nowhere(user_id: str, day: int) -> bool:
+def nowhere(user_id: str, day: int, networks: set[str]) -> bool:
     """Nobody has a home elsewhere."""
     return False
 
@@ -80,9 +82,11 @@ def judge_device(
     details: dict[str, Any] = {}
     for hour_us, day in _hours(logins, since_us):
         today = day_of(day[-1].time_us)
-        homeless = [each for each in day if each.success and not has_home(each.user_id, today)]
+        here = {network(each.ip) for each in day}
+        homeless = [each for each in day if each.success and not has_home(each.user_id, today, here)]
         month = {user for at in range(today - MONTH_DAYS + 1, today) for user in days.get(at, ())}
-        month = {user for user in month if not has_home(user, today)} | {each.user_id for each in homeless}
+        month = {user for user in month if not has_home(user, today, here)}
+        month |= {each.user_id for each in homeless}
         reasons = [
             *_switching(homeless, hour_us, rules),
             *_most("accounts", _accounts(homeless, len(month), rules)),
@@ -108,16 +112,20 @@ def judge_address(
     logins = [each for each in distinct_events(delivered) if each.success]
     points: list[Point] = []
     details: dict[str, Any] = {}
-    for _, day in _hours(logins, since_us):
-        today = day_of(day[-1].time_us)
-        part = _rotating([each for each in day if not has_home(each.user_id, today)], days, today, rules)
+    times_us = [each.time_us for each in logins]
+    for hour_us, _ in _hours(logins, since_us):
+        end_us = hour_us + HOUR_US
+        today = day_of(hour_us)
+        day = logins[bisect_left(times_us, end_us - DAY_US) : bisect_left(times_us, end_us)]
+        homeless = [each for each in day if not has_home(each.user_id, today, {network(ip)})]
+        part = _rotating(homeless, days, today, rules)
         accounts = {each.user_id for each in part}
         devices = {each.device_id for each in part}
         gained = points_of(len(accounts), rules.rotation_accounts)
-        if not gained or len(devices) < rules.rotation_devices:
+        if not gained or len(devices) < rules.rotation_devices or part[-1].time_us < hour_us:
             continue
         reason = Reason("rotation", gained, len(accounts), f"{len(devices)} devices in 24 h")
-        point = _point(day[-1].time_us, [reason], rules.alert_score)
+        point = _point(part[-1].time_us, [reason], rules.alert_score)
         if point is not None:
             points.append(point)
             details = _details(sorted(devices), part)
@@ -127,11 +135,15 @@ def judge_address(
 def _rotating(
     logins: Sequence[DeliveredLogin], days: Mapping[str, Days], today: int, rules: Rules
 ) -> list[DeliveredLogin]:
-    """The logins on short-lived devices, of accounts that share them or go through several."""
+    """The logins on short-lived devices, of accounts that share them or go through several.
+
+    Others do not matter, not even for how long a device lives: nobody looks here because of them.
+    """
+    part = _shared(logins, rules.rotation_devices)
     spans: dict[str, tuple[int, int]] = {}
-    for each in logins:
-        first_us, last_us = spans.get(each.device_id, (each.time_us, each.time_us))
-        spans[each.device_id] = min(first_us, each.time_us), max(last_us, each.time_us)
+    for each in part:
+        first_us, _ = spans.get(each.device_id, (each.time_us, 0))
+        spans[each.device_id] = first_us, each.time_us
     life_us = rules.rotation_life_s * US_PER_S
     short = {
         device
@@ -139,18 +151,19 @@ def _rotating(
         if last_us - first_us <= life_us
         and not any(today - MONTH_DAYS < day < today - 1 for day in days.get(device, ()))
     }
+    return _shared([each for each in part if each.device_id in short], rules.rotation_devices)
+
+
+def _shared(logins: Sequence[DeliveredLogin], least: int) -> list[DeliveredLogin]:
     users_on: dict[str, set[str]] = defaultdict(set)
     devices_of: dict[str, set[str]] = defaultdict(set)
     for each in logins:
-        if each.device_id in short:
-            users_on[each.device_id].add(each.user_id)
-            devices_of[each.user_id].add(each.device_id)
-    least = rules.rotation_devices
+        users_on[each.device_id].add(each.user_id)
+        devices_of[each.user_id].add(each.device_id)
     return [
         each
         for each in logins
-        if each.device_id in short
-        and (len(users_on[each.device_id]) >= least or len(devices_of[each.user_id]) >= least)
+        if len(users_on[each.device_id]) >= least or len(devices_of[each.user_id]) >= least
     ]
 
 
