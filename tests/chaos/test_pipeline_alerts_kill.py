@@ -1,4 +1,5 @@
-"""The detecting pipelines killed with -9 at arbitrary moments, Java and all: every alert is there once.
+"""The detecting pipelines killed with -9 at arbitrary moments, Java and all: every change of an incident is
+there once, in the history of alerts and in the topic of incidents, and the table has the newest.
 
 What each micro-batch has to write is computed by hand from the offsets in the checkpoint, batch by batch, and
 compared with the topic, record by record.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -18,11 +20,11 @@ from typing import Any
 
 import pytest
 from tests.chaos.test_pipeline_earnings_kill import WAIT_S, running, wait_for_batch
-from tests.integration.pipeline_traffic import read_all, send, time_text
+from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 from tests.unit.pipelines.detecting import Detecting
 
 from tidelog.pipelines.framework.alert_tasks import Detector
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INVITE, LOGIN
+from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, LOGIN
 from tidelog.pipelines.framework.status import last_commit
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
@@ -33,6 +35,7 @@ from tidelog.testing.broker_process import BrokerProcess
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 KILLS = 3
+RULES_NAME = re.compile(rb'"rules":\{[^}]*\}')
 START = datetime.now(UTC) - timedelta(hours=1)
 
 
@@ -79,12 +82,12 @@ def _number(path: Path) -> int:
 
 def by_hand(
     bootstrap: str, checkpoint: Path, directory: Path, detector: Detector
-) -> tuple[Counter[tuple[bytes, bytes]], int]:
+) -> tuple[Counter[tuple[bytes, bytes | None]], int]:
     """The alerts that the batches of a checkpoint write, and how many letters."""
     stream = Detecting(directory, detector)
     records = read_all(bootstrap, detector.kind.topic)
     begins: dict[int, int] = {}
-    alerts: Counter[tuple[bytes, bytes]] = Counter()
+    alerts: Counter[tuple[bytes, bytes | None]] = Counter()
     letters = 0
     for batch_id, ends in enumerate(batches(checkpoint, detector.kind.topic)):
         mine = [
@@ -97,6 +100,14 @@ def by_hand(
         letters += len(stream.letters)
         begins = ends
     return alerts, letters
+
+
+def told(record: Any) -> tuple[bytes, bytes | None]:
+    """Key and value of a record, with the rules by the name that they have by hand."""
+    value = record.value
+    return record.key, None if value is None else RULES_NAME.sub(
+        b'"rules":{"version":"test","digest":"0"}', value
+    )
 
 
 @pytest.mark.parametrize("detector", [SwitchDetector(), InviteDetector()], ids=lambda each: str(each.name))
@@ -122,7 +133,13 @@ def test_alerts_are_exact_after_kill_nine(tmp_path: Path, detector: Detector) ->
         with running(broker.bootstrap, directory, "--once", pipeline=detector.name, cores=1) as process:
             assert process.wait(WAIT_S) == 0
         expected, letters = by_hand(broker.bootstrap, checkpoint, tmp_path / "by hand", detector)
-        written = Counter((each.key, each.value) for each in read_all(broker.bootstrap, detector.topic))
-        assert written == expected
+        for topic in (detector.topic, INCIDENTS):
+            written = Counter(told(each) for each in read_all(broker.bootstrap, topic))
+            assert written == expected
         assert len(expected) > 20
+        newest = {each.key.decode(): told(each)[1] for each in read_all(broker.bootstrap, INCIDENTS)}
+        rows = table_rows(directory / "tables.sqlite", "incidents")["incidents"]
+        assert {row[0] for row in rows} == set(newest)
+        states = {name: json.loads(value)["state"] for name, value in newest.items() if value is not None}
+        assert {row[0]: row[4] for row in rows if row[0] in states} == states
         assert len(read_all(broker.bootstrap, DEAD_LETTERS)) == letters > 20

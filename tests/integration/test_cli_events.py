@@ -130,8 +130,8 @@ def test_the_score_names_rules_that_found_nothing_and_praises_those_that_did(
     assert refused.returncode == 1
     mistake = "error: precision or recall is below --require 0.9 for account-switch/account-switch"
     assert mistake in refused.stderr.splitlines()
-    alert = {"alert_id": "a1", "pipeline": "account-switch", "device_id": "d1"}
-    older = {**alert, "device_id": "d7"}
+    alert = {"alert_id": "a1", "pipeline": "account-switch", "devices": ["d1"]}
+    older = {**alert, "devices": ["d7"]}
     with Producer(bootstrap_servers=broker) as producer:
         for each in (older, alert):
             producer.send(events.ACCOUNT_SWITCH_ALERTS, json.dumps(each).encode(), key=b"a1")
@@ -149,3 +149,24 @@ def test_a_truth_without_incidents_is_no_proof(tidelog: CommandLine, tmp_path: P
     done = tidelog("events", "score", "--truth", str(truth), "--require", "0.9")
     assert done.returncode == 1
     assert "error: the truth file has no complete incident" in done.stderr
+
+
+def test_rules_are_held_against_adversaries_without_a_broker(tidelog: CommandLine, tmp_path: Path) -> None:
+    done = tidelog("events", "score", "--adversaries", "1000", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["threshold"]) == (0, 60)
+    usual = {each["pattern"]: each for each in told["patterns"] if each["threshold"] == 60}
+    assert usual["burst"]["recall"] == 1.0
+    assert usual["mules"]["recall"] == 0.0
+    assert [each["threshold"] for each in told["curve"]] == sorted(
+        {each["threshold"] for each in told["curve"]}
+    )
+    for arguments, mistake in (
+        ((), "give either --truth FILE, to score alerts, or --adversaries SEED[-SEED]"),
+        (("--adversaries", "x"), "--adversaries 'x' are no seeds: write 1000 or 1000-1009"),
+        (("--adversaries", "9-3"), "--adversaries 9-3: the last seed comes after the first, 1000 at most"),
+        (("--adversaries", "1", "--rules", str(tmp_path / "none")), "cannot be read"),
+    ):
+        refused = tidelog("events", "score", *arguments)
+        assert refused.returncode in {1, 2}
+        assert mistake in refused.stderr

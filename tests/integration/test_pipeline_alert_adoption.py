@@ -18,20 +18,21 @@ from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, LOGIN
 from tidelog.pipelines.framework.parsing import parse
 from tidelog.pipelines.framework.query import start_query
 from tidelog.pipelines.framework.source import read_stream
-from tidelog.pipelines.jobs.account_switch.schema import RULES
+from tidelog.pipelines.jobs.account_switch.schema import USUAL
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PIPELINE = registry.load("account-switch")
 START = datetime.now(UTC) - timedelta(minutes=5)
+SWITCHES = USUAL.rules.burst[0][0]
 
 
 def login(number: int) -> tuple[str, bytes, bytes]:
     event = {
         "event_id": f"e{number}",
         "event_time": time_text(START + timedelta(seconds=number)),
-        "user_id": f"u{number % 2}",
+        "user_id": f"u{number % 3}",
         "device_id": "d",
         "ip": "10.0.0.1",
         "phone": "+8613800000000",
@@ -63,7 +64,7 @@ def test_what_spark_kept_is_computed_again_and_nothing_is_reported_of_it(
         settings = PipelineSettings(broker.bootstrap, tmp_path / "pipelines", "available-now")
         checkpoint = settings.checkpoint(PIPELINE.name)
         prepare(settings, PIPELINE)
-        send(broker.bootstrap, [login(number) for number in range(RULES.switches)])
+        send(broker.bootstrap, [login(number) for number in range(SWITCHES)])
         run_as_earlier_releases_did(spark, settings)
         assert (checkpoint / "state").exists()
         last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
@@ -72,10 +73,16 @@ def test_what_spark_kept_is_computed_again_and_nothing_is_reported_of_it(
         with pytest.raises(StateError, match=rf"in the middle of micro-batch {last + 1}: have that release"):
             PIPELINE.start(spark, settings)
         unfinished.unlink()
-        send(broker.bootstrap, [login(RULES.switches)])
+        send(broker.bootstrap, [login(SWITCHES)])
         PIPELINE.start(spark, settings).awaitTermination()
         alerts = [json.loads(record.value) for record in read_all(broker.bootstrap, ACCOUNT_SWITCH_ALERTS)]
+        # A state of the release before, with other columns, is put away as well.
+        (checkpoint / "keyed" / "layout.json").write_text('{"buckets":4,"columns":["key"],"version":1}')
+        send(broker.bootstrap, [login(SWITCHES + 1)])
+        PIPELINE.start(spark, settings).awaitTermination()
+        last = [json.loads(record.value) for record in read_all(broker.bootstrap, ACCOUNT_SWITCH_ALERTS)][-1]
     assert alerts
-    assert {alert["switches"] for alert in alerts} == {RULES.switches}
+    assert {alert["switches"] for alert in alerts} == {SWITCHES}
     assert [each["event_id"] for each in alerts[0]["logins"]] == [f"e{at}" for at in range(6)]
     assert not (checkpoint / "state").exists()
+    assert (last["switches"], last["alert_id"]) == (SWITCHES + 1, alerts[0]["alert_id"])

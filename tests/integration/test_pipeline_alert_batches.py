@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from tests.integration.pipeline_traffic import read_all
 
+from tidelog import Producer
 from tidelog.pipelines.framework.alert_job import KeyedBatches
-from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS
+from tidelog.pipelines.framework.batch_terms import BatchTerms
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, ALERT_VERDICTS, DEAD_LETTERS
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.pipelines.framework.verdicts import NEVER_US, Verdict, verdict_key
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
+from tidelog.pipelines.jobs.account_switch.schema import Rules
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.spark.epoch_task import ReplayRefusedError
 from tidelog.testing.broker_process import BrokerProcess
@@ -49,7 +55,7 @@ def written(bootstrap: str, topic: str, values: tuple[bytes, ...]) -> list[bytes
     return sorted(record.value for record in read_all(bootstrap, topic) if record.value in values)
 
 
-def write(batches: KeyedBatches, records: pa.Table, batch_id: int) -> None:
+def write(batches: KeyedBatches[Rules], records: pa.Table, batch_id: int) -> None:
     """As the task of bucket 3 writes."""
     sink = batches.sink(batch_id)
     assert sink is not None
@@ -81,3 +87,29 @@ def test_a_batch_without_records_writes_nothing(settings: PipelineSettings) -> N
     write(batches, RECORD_SCHEMA.empty_table(), 0)
     write(batches, batch(b"c1"), 0)
     assert written(settings.bootstrap_servers, ACCOUNT_SWITCH_ALERTS, (b"c1",)) == [b"c1"]
+
+
+def test_a_batch_that_comes_again_is_judged_by_the_rules_and_verdicts_of_its_first_attempt(
+    settings: PipelineSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('version = "1"\n')
+    watched = replace(settings, rules=path)
+    state = tmp_path / "state"
+    ensure_topics(settings, (ALERT_VERDICTS,))
+    first = BatchTerms(watched, SwitchDetector(), state)
+    assert first.of(3).rules.alert_score == 60
+    path.write_text('version = "2"\n[account-switch]\nalert_score = 77\n')
+    verdict = Verdict("dismissed", NAME, "device", "d", "id of it")
+    with Producer(bootstrap_servers=settings.bootstrap_servers) as producer:
+        producer.send(ALERT_VERDICTS, msgspec.json.encode(verdict), key=verdict_key(verdict))
+        producer.send(ALERT_VERDICTS, b"no verdict", key=b"x")
+        producer.flush()
+    for terms in (first, BatchTerms(watched, SwitchDetector(), state)):
+        assert terms.of(3).rules.alert_score == 60
+        told = terms.of(3).told(SwitchDetector(), 0)
+        assert (told.rules.version, told.verdicts.dismissed) == ("1", {})
+    taken = first.of(4)
+    told = taken.told(SwitchDetector(), 0)
+    assert (taken.rules.alert_score, told.rules.version) == (77, "2")
+    assert told.verdicts.dismissed == {"id of it": NEVER_US}

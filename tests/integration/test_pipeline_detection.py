@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.pipeline_traffic import read_all
+from tests.integration.pipeline_traffic import read_all, table_rows
 
 from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
@@ -129,6 +129,23 @@ def test_damaged_events_of_both_topics_are_dead_letters_once(measured: Measured)
         told[topic] = told.get(topic, 0) + 1
     assert planted
     assert told == planted
+
+
+def test_incidents_are_in_their_topic_and_table_one_for_each_subject(measured: Measured) -> None:
+    newest: dict[str, Any] = {}
+    for record in read_all(measured.bootstrap, events.INCIDENTS):
+        newest[record.key.decode()] = record.value and msgspec.json.decode(record.value)
+    lasting = {name: told for name, told in newest.items() if told is not None}
+    subjects = [(told["pipeline"], told["subject_kind"], told["subject"]) for told in lasting.values()]
+    assert len(subjects) == len(set(subjects))
+    assert {told["alert_id"] for told in read_alerts(measured.bootstrap)} == set(lasting)
+    assert {told["state"] for told in lasting.values()} <= {"open", "updated", "closed"}
+    assert all(told["rules"]["version"] and told["rules"]["digest"] for told in lasting.values())
+    # A backfill, which the fixture has run first, writes to topics alone.
+    rows = table_rows(measured.settings.tables, "incidents")["incidents"]
+    assert {row[0]: (row[3], row[4], row[5]) for row in rows if row[0] in lasting} == {
+        name: (told["subject"], told["state"], told["score"]) for name, told in lasting.items()
+    }
 
 
 def test_a_backfill_writes_once_and_agrees_with_the_stream(spark: SparkSession, measured: Measured) -> None:

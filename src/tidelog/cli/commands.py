@@ -84,7 +84,7 @@ COMMANDS = {
     ),
     "certs": CommandModule("tidelog.cli.certs.command", "Make certificates to develop and test with."),
     "metrics": CommandModule(
-        "tidelog.cli.metrics", "Write dashboards and alerts for Grafana and Prometheus."
+        "tidelog.cli.metrics", "Write dashboards and alert rules for Grafana and Prometheus."
     ),
     "zookeeper": CommandModule("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
     "events": CommandModule(
@@ -96,6 +96,10 @@ COMMANDS = {
     "pipeline": CommandModule(
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
+    ),
+    "alerts": CommandModule(
+        "tidelog.cli.alerts.command",
+        "List and show what the pipelines have detected; dismiss it, or allow who is honest.",
     ),
     "lake": CommandModule(
         "tidelog.cli.lake.command",

@@ -70,6 +70,8 @@ class PipelineSettings:
     state_partitions: int | None = None
     """Parts of a new state, whatever the number of cores is later; None takes the pipeline's default."""
     phones: PhoneSettings = PhoneSettings()
+    rules: Path | None = None
+    """A file of rules for the detecting pipelines; None: those of the package."""
     topics_exist: bool = False
     """Who runs the pipelines has seen to their topics: none of them needs to look."""
 

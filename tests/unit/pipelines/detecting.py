@@ -11,11 +11,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import newest_event_us, open_layout
 from tidelog.pipelines.framework.alert_tasks import Answer, Batch, BatchTask, Detector
+from tidelog.pipelines.framework.detection_rules import RulesName
+from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
+from tidelog.pipelines.framework.incidents import Terms
+from tidelog.pipelines.framework.verdicts import Verdicts
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
-WRITTEN = START + timedelta(days=2)
+WRITTEN = START + timedelta(days=60)
 RECORDS = pa.schema(
     {
         "topic": pa.string(),
@@ -32,52 +37,83 @@ Value = bytes | None
 class Detecting:
     """A stream that is fed by hand."""
 
-    def __init__(self, directory: Path, detector: Detector, *, buckets: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        detector: Detector,
+        *,
+        buckets: int | None = None,
+        verdicts: Verdicts | None = None,
+        within: Window | None = None,
+    ) -> None:
         self.directory = directory
         self.detector = detector
         self.buckets = open_layout(directory, detector.schema, buckets).buckets
+        self.verdicts = verdicts or Verdicts()
+        self.within = within
         self.batch_id = 0
         self.offset = 0
         self.answers: list[Answer] = []
+        self.letters: list[dict[str, Any]] = []
+        self.incidents: dict[str, Any] = {}
+        """The newest of each, those that were taken back left out."""
 
-    def feed(self, *values: Value, tasks: int = 2) -> dict[bytes, Any]:
-        """Work off a batch of values; its alerts by id."""
+    def feed(self, *values: Value, tasks: int = 2) -> dict[str, Any]:
+        """Work off a batch of values; the incidents that it has changed, by subject."""
         records = self.records(values)
         self.offset += len(values)
         found = self.work_off(records, tasks)
         self.batch_id += 1
-        return {key: json.loads(value) for key, value in found}
+        changed = {}
+        for key, value in found:
+            self.incidents.pop(key.decode(), None)
+            if value is not None:
+                told = json.loads(value)
+                assert told["alert_id"] == key.decode()
+                self.incidents[key.decode()] = changed[told["subject"]] = told
+        return changed
 
     def records(self, values: Sequence[Value]) -> list[tuple[Any, ...]]:
         topic = self.detector.kind.topic
         return [(topic, 0, self.offset + at, WRITTEN, b"k", value) for at, value in enumerate(values)]
 
-    def work_off(self, records: Sequence[tuple[Any, ...]], tasks: int = 2) -> list[tuple[bytes, bytes]]:
+    def work_off(
+        self, records: Sequence[tuple[Any, ...]], tasks: int = 2
+    ) -> list[tuple[bytes, bytes | None]]:
         """The batch of the present number, as so many tasks would have it; keys and values of alerts."""
-        newest_us = newest_event_us(self.directory, self.buckets, self.batch_id)
-        task = BatchTask(
-            self.detector,
-            self.directory,
-            self.buckets,
-            Batch(self.batch_id, newest_us - self.detector.watermark_delay_us),
-            None,
-        )
+        task = self._task()
         shares: list[pa.RecordBatch] = []
         for number in range(tasks):
             mine = records[number::tasks]
             columns = zip(*mine, strict=True) if mine else ((),) * len(RECORDS)
             arrays = [pa.array(column, kind) for column, kind in zip(columns, RECORDS.types, strict=True)]
             shares += task.sort_out(iter([pa.RecordBatch.from_arrays(arrays, schema=RECORDS)]))
-        results = list(task.merge(iter(shares)))
-        rows = [row for result in results for row in result.to_pylist()]
-        answers = [msgspec.json.decode(row["answer"], type=Answer) for row in rows if row["answer"]]
-        if any(answer.follow_ups for answer in answers):
-            more = [row for result in task.follow_up(iter(())) for row in result.to_pylist()]
-            answers += [msgspec.json.decode(row["answer"], type=Answer) for row in more if row["answer"]]
-            rows += more
-        self.answers = answers
-        self.letters = [row for row in rows if row["topic"] not in {None, self.detector.topic}]
-        return sorted((row["key"], row["value"]) for row in rows if row["topic"] == self.detector.topic)
+        rows = [row for result in task.merge(iter(shares)) for row in result.to_pylist()]
+        rows += [row for result in task.follow_up(iter(())) for row in result.to_pylist()]
+        self.answers = [msgspec.json.decode(row["answer"], type=Answer) for row in rows if row["answer"]]
+        self.letters = [row for row in rows if row["topic"] == DEAD_LETTERS]
+        told, newest = (
+            sorted(((row["key"], row["value"]) for row in rows if row["topic"] == topic), key=_key)
+            for topic in (self.detector.topic, INCIDENTS)
+        )
+        assert told == newest
+        return told
+
+    def _task(self) -> BatchTask:
+        detector = self.detector
+        newest_us = newest_event_us(self.directory, self.buckets, self.batch_id)
+        batch = Batch(self.batch_id, newest_us - detector.watermark_delay_us)
+        if self.within is not None:
+            batch = Batch(self.batch_id, -1)
+        terms = Terms(
+            detector.name,
+            RulesName("test", "0"),
+            detector.quiet_us,
+            batch.watermark_us,
+            self.verdicts,
+            detector.allow,
+        )
+        return BatchTask(detector, self.directory, self.buckets, batch, terms, within=self.within)
 
     def total(self, name: str) -> int:
         """A figure of the last batch, over all buckets."""
@@ -89,6 +125,18 @@ def event(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def by_subject(alerts: Iterable[Any], name: str) -> dict[tuple[str, str], Any]:
-    """Alerts by subject and the time of day at which their window starts."""
-    return {(alert[name], alert["window_start"][11:16]): alert for alert in alerts}
+def _key(record: tuple[bytes, bytes | None]) -> bytes:
+    return record[0]
+
+
+def compared(incidents: Iterable[Any]) -> dict[tuple[str, str], Any]:
+    """Incidents by kind and subject, with all that does not say where their records were."""
+    found = {}
+    for told in incidents:
+        shown = {name: value for name, value in told.items() if name not in {"evidence", "logins", "invites"}}
+        proof = [
+            {name: value for name, value in each.items() if name not in {"partition", "offset"}}
+            for each in told.get("logins", told.get("invites", ()))
+        ]
+        found[told["subject_kind"], told["subject"]] = {**shown, "proof": proof}
+    return found

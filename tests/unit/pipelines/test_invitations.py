@@ -11,7 +11,8 @@ import pytest
 
 from tidelog.pipelines.framework.event_parser import EventParser
 from tidelog.pipelines.framework.events import INVITE
-from tidelog.pipelines.jobs.invite_fraud.invitations import invitations, network, number_block
+from tidelog.pipelines.framework.networks import network
+from tidelog.pipelines.jobs.invite_fraud.invitations import invitations, number_block
 
 WRITTEN = datetime(2026, 1, 5, 13, tzinfo=UTC)
 EVENT = {
@@ -88,7 +89,9 @@ def test_an_invitation_is_what_its_event_says_with_network_and_block() -> None:
         "device": "d2",
         "network": "77.1.2",
         "block": "8613912345",
+        "number": 8_613_912_345_678,
     }
+    assert second["number"] is None
     assert (second["block"], second["partition"], second["offset"]) == (None, 4, 9)
 
 

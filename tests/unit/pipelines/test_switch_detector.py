@@ -1,4 +1,4 @@
-"""account-switch: what counts as a switch, where the limit is, what windows, watermarks and restarts do."""
+"""account-switch: where the limits are, what an alert says, what lateness, restarts and ranges of time do."""
 
 from __future__ import annotations
 
@@ -8,34 +8,51 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.pipelines.detecting import START, Detecting, by_subject, event
+from tests.unit.pipelines.detecting import START, Detecting, event
 
 from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.incidents import incident_id
+from tidelog.pipelines.framework.verdicts import Verdicts
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
-from tidelog.pipelines.jobs.account_switch.schema import RULES
+from tidelog.pipelines.jobs.account_switch.schema import SHOWN, USUAL
 
+RULES = USUAL.rules
 _numbers = count()
-Alerts = dict[tuple[str, str], dict[str, Any]]
 
 
 def login(
-    device: str, user: str, minute: float, *, event_id: str | None = None, success: bool = True
+    device: str,
+    user: str,
+    minute: float,
+    *,
+    event_id: str | None = None,
+    success: bool = True,
+    ip: str = "10.0.0.1",
 ) -> bytes:
     return event(
-        event_id=event_id or f"e{next(_numbers)}",
+        event_id=event_id or f"e{next(_numbers):06d}",
         event_time=(START + timedelta(minutes=minute)).isoformat(),
         user_id=user,
         device_id=device,
-        ip="10.0.0.1",
+        ip=ip,
         phone="+8613800000000",
         method="sms",
         success=success,
     )
 
 
-def alternating(device: str, logins: int, *, from_minute: float = 1.0, every: float = 0.5) -> list[bytes]:
-    return [login(device, f"u{at % 2}", from_minute + every * at) for at in range(logins)]
+def turns(device: str, logins: int, *, from_minute: float = 1.0, every: float = 0.5) -> list[bytes]:
+    """Three accounts in turn, not like a clock."""
+    draw = Random(logins)
+    return [
+        login(device, f"u{at % 3}", from_minute + every * (at + draw.random() * 0.9)) for at in range(logins)
+    ]
+
+
+def reasons(told: dict[str, Any]) -> dict[str, tuple[int, int, str]]:
+    return {each["rule"]: (each["points"], each["count"], each["value"]) for each in told["reasons"]}
 
 
 @pytest.fixture
@@ -43,103 +60,135 @@ def stream(tmp_path: Path) -> Detecting:
     return Detecting(tmp_path, SwitchDetector())
 
 
-def found(stream: Detecting, *values: bytes) -> Alerts:
-    alerts = stream.feed(*values)
-    assert all(key.decode() == alert["alert_id"] for key, alert in alerts.items())
-    return by_subject(alerts.values(), "device_id")
-
-
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Alerts:
-    twice = alternating("redelivered", RULES.switches)
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    twice = turns("redelivered", 5)
     values = [
-        *alternating("just below", RULES.switches),
-        *alternating("at the limit", RULES.switches + 1),
-        *alternating("high", RULES.high + 1, every=0.2),
-        *alternating("critical", RULES.critical + 1, every=0.1),
+        *turns("just below", 5),
+        *turns("at the limit", 6),
+        *turns("high", 11, every=0.3),
+        *turns("critical", 21, every=0.2),
         *[login("one account", "u0", 1 + at / 10) for at in range(30)],
-        *[login("failed", f"u{at}", 1 + at / 10, success=False) for at in range(30)],
+        *[login("two accounts", f"u{at % 2}", 1 + at / 10) for at in range(30)],
         *twice,
         *twice,
-        # Three switches before 12:10 and three after it, within four minutes: whole in the window from 12:05.
-        *alternating("over the edge", RULES.switches + 1, from_minute=8.0, every=0.8),
-        # Windows are [start, end): the last login is not in the one from 12:00, the first not in 12:05's.
-        login("edge", "a", 4.999),
-        *[login("edge", f"b{at}", 5 + at) for at in range(5)],
-        login("edge", "c", 10.0),
-        *[login("family", f"child {at % 4}", 2.6 * at) for at in range(20)],
-        *[
-            login("unordered", f"u{at % 3}", minute)
-            for at, minute in enumerate((4.0, 2.0, 3.0, 1.0, 5.0, 6.0))
-        ],
+        *[login("in time", f"u{at % 3}", 8 + at * 2.0) for at in range(6)],
+        *[login("too slow", f"u{at % 3}", 8 + at * 2.01) for at in range(6)],
+        *[login("failing", f"u{at % 9}", 1 + at / 10, success=False) for at in range(30)],
+        *[login("failing less", f"u{at % 9}", 1 + at / 10, success=False) for at in range(29)],
     ]
-    return found(Detecting(tmp_path_factory.mktemp("small"), SwitchDetector()), *values)
+    stream = Detecting(tmp_path_factory.mktemp("small"), SwitchDetector())
+    return stream.feed(*values)
 
 
-def test_the_limit_is_reported_and_one_less_is_not(small: Alerts) -> None:
-    devices = {device for device, _ in small}
-    assert "just below" not in devices
-    assert small["at the limit", "12:00"]["switches"] == RULES.switches
-    assert [small[device, "12:00"]["severity"] for device in ("at the limit", "high", "critical")] == [
+def test_the_limits_are_reported_and_one_less_is_not(small: dict[str, Any]) -> None:
+    assert set(small) == {"at the limit", "high", "critical", "in time", "failing"}
+    assert reasons(small["at the limit"]) == {"switching": (65, 5, "600 s")}
+    assert reasons(small["failing"]) == {"failed-logins": (65, 30, "1 h")}
+    assert [small[name]["severity"] for name in ("at the limit", "high", "critical")] == [
         "medium",
         "high",
         "critical",
     ]
 
 
-@pytest.mark.parametrize("device", ["one account", "failed", "redelivered", "family"])
-def test_what_is_no_switching_is_not_reported(small: Alerts, device: str) -> None:
-    assert device not in {name for name, _ in small}
-
-
-def test_what_lies_over_the_edge_of_a_window_is_whole_in_the_next(small: Alerts) -> None:
-    assert [start for device, start in small if device == "over the edge"] == ["12:05"]
-    assert {start: alert["switches"] for (device, start), alert in small.items() if device == "edge"} == {
-        "12:00": 5,
-        "12:05": 5,
-    }
-    assert small["edge", "12:05"]["first_login"] == "2026-01-05T12:05:00.000Z"
-    assert small["edge", "12:00"]["last_login"] == "2026-01-05T12:09:00.000Z"
-
-
-def test_an_alert_proves_itself_with_logins_in_the_order_of_time(small: Alerts) -> None:
-    alert = small["unordered", "12:00"]
-    times = [each["event_time"] for each in alert["logins"]]
+def test_an_alert_says_who_and_what_and_proves_itself(small: dict[str, Any]) -> None:
+    told = small["at the limit"]
+    assert told["alert_id"] == incident_id("account-switch", "device", "at the limit")
+    assert [told[name] for name in ("pipeline", "subject_kind", "subject", "state", "device_id")] == [
+        "account-switch",
+        "device",
+        "at the limit",
+        "open",
+        "at the limit",
+    ]
+    assert (told["score"], told["peak"], told["history"]) == (65, 65, [[told["updated"], 65]])
+    assert (told["account_count"], told["accounts"], told["failed"]) == (3, ["u0", "u1", "u2"], 0)
+    assert told["rules"] == {"version": "test", "digest": "0"}
+    times = [each["event_time"] for each in told["logins"]]
     assert times == sorted(times)
-    assert (alert["account_count"], alert["accounts"]) == (3, ["u0", "u1", "u2"])
-    assert {"user_id", "event_id", "event_time", "ip", "partition", "offset"} == set(alert["logins"][0])
-    switches = sum(
-        one["user_id"] != other["user_id"]
-        for one, other in zip(alert["logins"], alert["logins"][1:], strict=False)
-    )
-    assert switches == alert["switches"]
-    assert (alert["first_login"], alert["last_login"]) == (times[0], times[-1])
+    assert (told["first_login"], told["last_login"], told["updated"]) == (times[0], times[-1], times[-1])
+    assert set(told["logins"][0]) == {
+        "user_id",
+        "event_id",
+        "event_time",
+        "device_id",
+        "ip",
+        "partition",
+        "offset",
+    }
 
 
-def test_alerts_come_with_the_batch_that_proves_them_and_grow_until_the_watermark(stream: Detecting) -> None:
-    logins = alternating("d", RULES.switches + 3)
-    assert found(stream, *logins[: RULES.switches]) == {}
-    first = found(stream, logins[RULES.switches])["d", "12:00"]
-    assert first["switches"] == RULES.switches
-    again = found(stream, logins[0])["d", "12:00"]
-    assert again == first, "a delivery that comes twice changes nothing"
-    grown = found(stream, *logins[RULES.switches + 1 :])["d", "12:00"]
-    assert (grown["switches"], grown["alert_id"]) == (RULES.switches + 2, first["alert_id"])
-    # Another device's login moves the watermark to 12:09, just short of the window's end at 12:10.
-    assert found(stream, login("other", "u", 24.0)) == {}
-    late = found(stream, login("d", "late", 1.25))["d", "12:00"]
-    assert (late["switches"], stream.total("late")) == (RULES.switches + 3, 0)
-    assert found(stream, login("other", "u", 26.0)) == {}
-    assert found(stream, login("d", "too late", 1.75)) == {}
+def test_an_alert_shows_the_last_logins_and_counts_all(stream: Detecting) -> None:
+    told = stream.feed(*turns("d", 80, every=0.1))["d"]
+    assert (told["switches"], len(told["logins"])) == (79, SHOWN)
+
+
+def test_an_incident_grows_under_one_id_and_is_closed_when_it_is_over(stream: Detecting) -> None:
+    logins = turns("d", 9)
+    assert stream.feed(*logins[:5]) == {}
+    first = stream.feed(logins[5])["d"]
+    assert stream.feed(logins[0]) == {}, "a delivery that comes twice changes nothing"
+    grown = stream.feed(*logins[6:])["d"]
+    assert (grown["switches"], grown["alert_id"], grown["state"]) == (8, first["alert_id"], "open")
+    later = stream.feed(*turns("d", 9, from_minute=130))["d"]
+    assert (later["state"], later["opened"], len(later["history"])) == ("updated", grown["updated"], 2)
+    assert stream.feed(login("other", "u", 3 * 1440)) == {}
+    closed = stream.feed(login("other", "u", 3 * 1440 + 1))["d"]
+    assert {**closed, "state": "updated"} == later
+    assert closed["state"] == "closed"
+    assert stream.feed(login("other", "u", 3 * 1440 + 2)) == {}
+    again = stream.feed(*turns("d", 9, from_minute=4 * 1440))["d"]
+    assert (again["state"], len(again["history"]), again["alert_id"]) == ("open", 1, first["alert_id"])
+
+
+def test_late_logins_count_as_long_as_the_rules_say(stream: Detecting) -> None:
+    logins = turns("d", 6)
+    stream.feed(*logins[:5])
+    stream.feed(login("other", "u", 60.0))
+    assert set(stream.feed(logins[5])) == {"d"}
+    stream.feed(login("other", "u", 75.0))
+    assert stream.feed(login("d", "too late", 1.75)) == {}
     assert (stream.total("late"), stream.total("events")) == (1, 1)
 
 
+def test_a_dismissed_incident_stays_dismissed_and_an_allowed_subject_is_never_heard_of(
+    tmp_path: Path,
+) -> None:
+    name = incident_id("account-switch", "device", "d")
+    stream = Detecting(tmp_path, SwitchDetector())
+    assert stream.feed(*turns("d", 9))["d"]["state"] == "open"
+    stream.verdicts = Verdicts({name: 2**62}, frozenset({("account-switch", "device", "shop")}))
+    told = stream.feed(*turns("d", 9, from_minute=20), *turns("shop", 9, from_minute=20))
+    assert {subject: each["state"] for subject, each in told.items()} == {"d": "dismissed"}
+    stream.verdicts = Verdicts()
+    told = stream.feed(*turns("d", 9, from_minute=40), *turns("shop", 9, from_minute=40))
+    assert set(told) == {"d", "shop"}, "verdicts can be taken back"
+
+
+def test_the_allow_list_of_the_rules_silences(tmp_path: Path) -> None:
+    rules = msgspec.structs.replace(RULES, allow={"device": ("shop",)})
+    stream = Detecting(tmp_path, SwitchDetector(rules))
+    assert set(stream.feed(*turns("d", 9), *turns("shop", 9))) == {"d"}
+
+
+def test_people_with_a_home_do_not_count_and_a_crowded_home_is_none(tmp_path: Path) -> None:
+    for name, homes, expected in (
+        ("own", [f"phone {at}" for at in range(9)], set()),
+        ("crowded", ["hostel"] * 9, {"d"}),
+    ):
+        stream = Detecting(tmp_path / name, SwitchDetector())
+        before = [login(home, f"u{at}", at - 2880, ip=f"77.{at}.0.1") for at, home in enumerate(homes)]
+        stream.feed(*before)
+        assert set(stream.feed(*turns("d", 9))) == expected
+
+
 def test_what_is_over_is_forgotten_and_its_files_go(stream: Detecting) -> None:
-    for hour in range(5):
-        stream.feed(*[login(f"{hour}-{at}", "u", 60.0 * hour) for at in range(50)])
-    stream.feed(*[login(f"last-{at}", "u", 60.0 * 5) for at in range(50)])
-    assert stream.total("rows") == 100, "those of the batch before: the watermark was that before it"
-    assert all(len(list(each.iterdir())) <= 3 for each in stream.directory.iterdir() if each.is_dir())
+    for day in range(40):
+        stream.feed(*[login(f"{day}-{at}", "u", 1440.0 * day) for at in range(10)])
+    assert stream.total("rows") <= 33 * 30, "each with a login, and what it was seen with"
+    buckets = [each for each in stream.directory.iterdir() if each.name.isdecimal()]
+    assert all(len(list(each.iterdir())) <= 40 for each in buckets)
 
 
 def test_a_replayed_batch_reports_the_same_on_another_number_of_tasks(tmp_path: Path) -> None:
@@ -165,22 +214,6 @@ def test_a_replayed_batch_reports_the_same_on_another_number_of_tasks(tmp_path: 
     assert reported > 5
 
 
-def test_batches_of_any_size_leave_the_alerts_of_one(tmp_path: Path) -> None:
-    draw = Random(6)
-    values = sorted(
-        (draw.random() * 14, login(f"d{draw.randrange(5)}", f"u{draw.randrange(9)}", draw.random() * 14))
-        for _ in range(120)
-    )
-    whole = Detecting(tmp_path / "whole", SwitchDetector()).feed(*(value for _, value in values))
-    cut = Detecting(tmp_path / "cut", SwitchDetector())
-    newest: dict[bytes, Any] = {}
-    while cut.offset < len(values):
-        size = draw.randrange(1, 30)
-        newest |= cut.feed(*(value for _, value in values[cut.offset : cut.offset + size]))
-    assert whole
-    assert newest == whole
-
-
 def test_what_is_no_event_becomes_a_letter_once(stream: Detecting) -> None:
     stream.feed(login("d", "u", 1), b"no event", None)
     told = [{each["key"]: each["value"] for each in row["headers"]} for row in stream.letters]
@@ -189,11 +222,11 @@ def test_what_is_no_event_becomes_a_letter_once(stream: Detecting) -> None:
     assert stream.total("letters") == 2
 
 
-def test_a_range_of_time_reports_the_windows_that_reach_into_it(tmp_path: Path) -> None:
+def test_a_range_of_time_reports_what_has_evidence_in_it(tmp_path: Path) -> None:
     minute_us = 60_000_000
     start_us = round(START.timestamp()) * 1_000_000
-    within = Window(start_us + 12 * minute_us, start_us + 14 * minute_us)
-    stream = Detecting(tmp_path, SwitchDetector(within=within))
-    values = [value for at in (1.0, 11.0, 21.0) for value in alternating(f"from {at}", 9, from_minute=at)]
-    assert set(found(stream, *values)) == {("from 11.0", "12:05"), ("from 11.0", "12:10")}
-    assert stream.total("events") == 4, "those of the range"
+    within = Window(start_us + 60 * minute_us, start_us + 120 * minute_us)
+    stream = Detecting(tmp_path, SwitchDetector(), within=within)
+    values = [value for at in (1.0, 70.0, 130.0) for value in turns(f"from {at}", 9, from_minute=at)]
+    assert set(stream.feed(*values)) == {"from 70.0"}
+    assert stream.total("events") == 9, "those of the range"

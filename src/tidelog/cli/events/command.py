@@ -135,12 +135,15 @@ def generate(
 
 @app.command(
     epilog=examples(
-        "tidelog events score --truth truth.jsonl", "tidelog events score --truth truth.jsonl --require 0.95"
+        "tidelog events score --truth truth.jsonl",
+        "tidelog events score --truth truth.jsonl --require 0.95",
+        "tidelog events score --adversaries 1000-1009",
+        "tidelog events score --adversaries 1-5 --rules mine.toml --json",
     )
 )
 def score(
     truth: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--truth",
             "-t",
@@ -148,22 +151,51 @@ def score(
             exists=True,
             dir_okay=False,
             help="What `tidelog events generate --truth` has written.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    adversaries: Annotated[
+        str | None,
+        typer.Option(
+            "--adversaries",
+            metavar="SEED[-SEED]",
+            help="Rather hold rules against generated cheats; needs no broker. Tune below 1000 only.",
+            show_default=False,
+        ),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(
+            "--rules",
+            metavar="FILE",
+            help="Rules to hold against adversaries.",
+            show_default="the package's",
+        ),
+    ] = None,
     require: Annotated[
         float | None,
         typer.Option(
             "--require",
             min=0.0,
             max=1.0,
-            help="Exit with 1 where precision or recall of a rule is lower, or nothing was planted.",
+            help="Exit with 1 where precision or recall is lower: of a rule, or of adversaries within reach.",
             show_default=False,
         ),
     ] = None,
     json: JsonOutput = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Hold the alerts of account-switch and invite-fraud against the planted truth."""
+    """Hold the alerts of account-switch and invite-fraud against the truth, or rules against adversaries."""
+    if (truth is None) == (adversaries is None):
+        raise WrongUsage("give either --truth FILE, to score alerts, or --adversaries SEED[-SEED]")
+    if adversaries is not None:
+        from tidelog.cli.events.adversaries import show
+
+        show(adversaries, rules, require, json=json)
+        return
+    if rules is not None:
+        raise WrongUsage("--rules is for --adversaries: alerts in topics have the rules they were raised by")
+    assert truth is not None
     from tidelog.pipelines.framework import detection_report
 
     report = detection_report.score(

@@ -96,6 +96,15 @@ StatePartitions = Annotated[
         show_default=False,
     ),
 ]
+RulesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE",
+        help="Rules of the detecting pipelines (TOML); a change is taken at the next micro-batch.",
+        show_default=False,
+    ),
+]
 
 Country = Annotated[
     str,
@@ -268,6 +277,7 @@ def run(
     max_offsets_per_trigger: MaxOffsets = 100_000,
     min_partitions: MinPartitions = None,
     state_partitions: StatePartitions = None,
+    rules: RulesFile = None,
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
@@ -295,6 +305,7 @@ def run(
         max_offsets_per_trigger=max_offsets_per_trigger,
         min_partitions=min_partitions,
         state_partitions=state_partitions,
+        rules=rules,
         format=format,
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
@@ -321,6 +332,7 @@ def backfill(
     json: JsonOutput = False,
     min_partitions: MinPartitions = None,
     state_partitions: StatePartitions = None,
+    rules: RulesFile = None,
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
@@ -341,6 +353,7 @@ def backfill(
         directory=directory,
         min_partitions=min_partitions,
         state_partitions=state_partitions,
+        rules=rules,
         format=format,
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
@@ -352,6 +365,40 @@ def backfill(
     spark_options = dict(parse_assignments(conf, "--conf"))
     require_spark()
     backfill.backfill(pipelines, settings, time_range, master, spark_options, json=json)
+
+
+@app.command(
+    "dry-run",
+    epilog=examples(
+        "tidelog pipeline dry-run account-switch --rules mine.toml --from 2026-11-01 --to 2026-11-08"
+    ),
+    no_args_is_help=True,
+)
+@grouped
+def dry_run(
+    names: Names,
+    rules: Annotated[Path, typer.Option("--rules", metavar="FILE", help="The rules that are to be tried.")],
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="First day or moment of event time (UTC), included.")
+    ],
+    end: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="Day or moment where it ends, not included.")
+    ],
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="FILE", help="The rules to compare with.", show_default="the package's"
+        ),
+    ] = None,
+    json: JsonOutput = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Say what a change of the rules would have raised over a past range; writes nothing, needs no Spark."""
+    from tidelog.cli.pipeline import backfill, dry_run
+
+    time_range = backfill.parse_range(start, end)
+    require_spark()
+    dry_run.show([each.name for each in _chosen(names)], rules, against, time_range, connection, json=json)
 
 
 @app.command(epilog=examples(*_STATUS_EXAMPLES))

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 _KINDS = {"account-switch": "account switch", "invite-fraud": "invite fraud"}
 _REASONS = {
     "device": "{count} people on one device",
-    "number-block": "{count} numbers of the block {value}",
+    "number-block": "{count} numbers near {value}",
     "address": "{count} people from {value}",
     "burst": "{count} people within {value}",
+    "volume": "{count} people within {value}",
+    "self": "{count} invitations of oneself",
+    "regular": "{count} people like a clock, {value}",
     "cycle": "{count} people invited one another in a circle",
     "mutual": "two people invited each other",
-    "chain": "{count} invitations in a row on one device",
+    "chain": "{count} invitations in a row on {value}",
+    "tree": "{count} people in one network, {value}",
     "same-device": "all on one device",
     "same-address": "all from one address",
     "quick": "all within an hour",
@@ -88,6 +92,9 @@ class Results:
         return [f"earnings: all {len(paid):,} users have exactly the cents that were paid to them"]
 
     def _take_alert(self, record: ConsumerRecord) -> None:
+        if record.value is None:
+            self._alerts.pop((record.key or b"").decode(), None)
+            return
         told = _object(record)
         alert_id = str(told["alert_id"])
         self._view.alert_count += alert_id not in self._alerts
@@ -131,11 +138,12 @@ def _clock(moment: object) -> str:
 
 
 def _account_switch(told: Mapping[str, Any]) -> Alert:
+    where = "one device" if told["subject_kind"] == "device" else f"{len(told['devices'])} devices"
     reason = (
-        f"{told['account_count']} accounts on one device, {told['switches']} switches "
+        f"{told['account_count']} accounts on {where}, {told['switches']} switches "
         f"from {_clock(told['first_login'])} to {_clock(told['last_login'])} ({told['severity']})"
     )
-    return Alert(_clock(told["last_login"]), "account switch", str(told["device_id"]), reason)
+    return Alert(_clock(told["last_login"]), "account switch", str(told["subject"]), reason)
 
 
 def _invite_fraud(told: Mapping[str, Any]) -> Alert:
@@ -145,8 +153,7 @@ def _invite_fraud(told: Mapping[str, Any]) -> Alert:
         for reason in told["reasons"]
     ]
     times = [str(invite["event_time"]) for invite in told["invites"]]
-    # A ring's subject is the list of its members.
-    subject = str(told["subject"]).partition(",")[0]
+    subject = str(told["subject"])
     text = f"{', '.join(reasons)} (score {told['score']})"
     return Alert(_clock(max(times, default="")), "invite fraud", subject, text)
 

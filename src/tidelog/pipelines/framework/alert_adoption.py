@@ -1,10 +1,11 @@
-"""Takes over a checkpoint of a detecting pipeline that earlier releases have left, with Spark's own state.
+"""Takes over a checkpoint of a detecting pipeline that earlier releases have left, with another state.
 
 There the windows of these pipelines were state of Spark's aggregations, and the graph of invitations a log of
-the driver's. Neither can be read by tasks; but all that they held is in the topic. So the state is computed
-anew from the log: the records up to where the checkpoint stands, as far back as the rules
-remember. Nothing is reported of it: it was, when it came. Then Spark's state is put away, for Spark refuses
-a checkpoint that has the state of an operator which a query has no more.
+the driver's; later tasks kept rows that served fixed windows. None of it has what the rules of now ask for;
+but all of that is in the topic. So the state is computed anew from the log: the records up to where the
+checkpoint stands, as far back as the rules remember. Nothing is reported of it: it was, when it came. Then
+Spark's state is put away, for Spark refuses a checkpoint that has the state of an operator which a query has
+no more.
 
 A checkpoint that was left in the middle of a micro-batch is refused: what that batch has written was computed
 by another release, and cannot be compared. Called by ``alert_job``, on the driver, before the query starts.
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidelog.pipelines.framework.alert_state import StateError, open_layout
-from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, Detector, answers_of, merged
+from tidelog.pipelines.framework.alert_state import StateError, has_layout, open_layout
+from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, answers_of, followed_up, merged
+from tidelog.pipelines.framework.batch_terms import BatchTerms, RuledDetector, RulesT
 from tidelog.pipelines.framework.source import EARLY_SLACK, connector_options
 from tidelog.pipelines.framework.status import last_commit
 
@@ -34,12 +36,16 @@ _LEFTOVERS = ("state", "rings")
 
 
 def adopt(
-    session: SparkSession, settings: PipelineSettings, pipeline: Pipeline, detector: Detector, state: Path
+    session: SparkSession,
+    settings: PipelineSettings,
+    pipeline: Pipeline,
+    detector: RuledDetector[RulesT],
+    state: Path,
 ) -> None:
     """Make the state of a checkpoint that has none of ours; there is nothing to do for a new one."""
     checkpoint = settings.checkpoint(detector.name)
     done = last_commit(checkpoint)
-    if not state.exists():
+    if not has_layout(state, detector.schema):
         if done is not None:
             _compute(session, settings, pipeline, detector, done[0], state)
         elif (checkpoint / "offsets" / "0").exists():
@@ -53,7 +59,7 @@ def _compute(
     session: SparkSession,
     settings: PipelineSettings,
     pipeline: Pipeline,
-    detector: Detector,
+    detector: RuledDetector[RulesT],
     batch_id: int,
     state: Path,
 ) -> None:
@@ -76,8 +82,15 @@ def _compute(
         "failOnDataLoss": "false",
     }
     raw = session.read.format(settings.format).options(**options).load()
-    task = BatchTask(detector, unfinished, layout.buckets, Batch(batch_id, watermark_us), None)
+    terms = BatchTerms(settings, detector, unfinished).of(batch_id)
+    ruled = detector.ruled(terms.rules)
+    batch = Batch(batch_id, 0)
+    task = BatchTask(ruled, unfinished, layout.buckets, batch, terms.told(ruled, watermark_us))
     answers_of(merged(raw, task, min(layout.buckets, session.sparkContext.defaultParallelism)))
+    # Incidents of before are remembered, lest they be reported as new.
+    answers_of(followed_up(session, task))
+    # Should it end here, the state is missing, and computed again.
+    shutil.rmtree(state, ignore_errors=True)
     unfinished.replace(state)
 
 

@@ -1,20 +1,23 @@
 """How the detecting pipelines run: micro-batches of a stream exactly once, and a range of time as a backfill.
 
-What is done with events is done in tasks (``alert_tasks``). The driver's part is here: it has a batch worked
-off, one Spark job and sometimes a second, small one, keeps the watermark, and counts.
+What is done with events is done in tasks (``alert_tasks``). The driver's part is here: it settles by which
+rules a batch is judged, has it worked off, one Spark job and sometimes a second, small one, keeps the
+watermark and the table of incidents, and counts.
 
-A backfill computes the alerts of a range of time anew. It writes those that the topic does not hold yet, in
-one transaction, so that running it twice leaves what running it once leaves, and an alert that late events
-have changed replaces the old one. Called by ``account_switch.job`` and ``invite_fraud.job``.
+A backfill computes the incidents of a range of time anew. It writes those whose evidence the topic does not
+hold yet, in one transaction, so that running it twice leaves what running it once leaves, and an incident
+that late events have changed replaces the old one. Called by ``account_switch.job`` and ``invite_fraud.job``.
 """
 
 from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import msgspec
 from pyspark.sql import functions as F
@@ -27,16 +30,25 @@ from tidelog.pipelines.framework.alert_tasks import (
     Answer,
     Batch,
     BatchTask,
-    Detector,
     answers_of,
     followed_up,
     merged,
 )
-from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INVITE_FRAUD_ALERTS
+from tidelog.pipelines.framework.batch_terms import BatchTerms, RuledDetector, RulesT
+from tidelog.pipelines.framework.events import (
+    ACCOUNT_SWITCH_ALERTS,
+    ALERT_VERDICTS,
+    DEAD_LETTERS,
+    INCIDENTS,
+    INVITE_FRAUD_ALERTS,
+)
 from tidelog.pipelines.framework.figures import count_detections, count_quality
+from tidelog.pipelines.framework.incident_table import TABLE
+from tidelog.pipelines.framework.incidents import IncidentRow
 from tidelog.pipelines.framework.quality import NOTHING
 from tidelog.pipelines.framework.query import start_query
 from tidelog.pipelines.framework.record_sink import RECORD
+from tidelog.pipelines.framework.sinks import open_tables
 from tidelog.pipelines.framework.source import connector_options, read_range, read_stream
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
@@ -44,6 +56,8 @@ from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSetting
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 
 ALERT_TOPICS = {"account-switch": ACCOUNT_SWITCH_ALERTS, "invite-fraud": INVITE_FRAUD_ALERTS}
 
@@ -54,7 +68,8 @@ _NOTHING_IS_LATE = -1
 
 def prepare(settings: PipelineSettings, pipeline: Pipeline) -> None:
     """Create the topics that are missing: a source does not start without them."""
-    ensure_topics(settings, (*pipeline.inputs, ALERT_TOPICS[pipeline.name], DEAD_LETTERS))
+    outputs = (ALERT_TOPICS[pipeline.name], INCIDENTS, ALERT_VERDICTS, DEAD_LETTERS)
+    ensure_topics(settings, (*pipeline.inputs, *outputs))
 
 
 def one_task(records: DataFrame) -> DataFrame:
@@ -62,20 +77,24 @@ def one_task(records: DataFrame) -> DataFrame:
     return records.select(*RECORD).repartition(1)
 
 
-class KeyedBatches:
+class KeyedBatches(Generic[RulesT]):
     """Has the micro-batches of a streaming query worked off; the driver's part of ``alert_tasks``.
 
     Python data sources take no output mode ``update``, so alerts are written from ``foreachBatch``, by tasks
     that name the batch. A batch that is replayed adds nothing.
     """
 
-    def __init__(self, settings: PipelineSettings, detector: Detector) -> None:
+    def __init__(self, settings: PipelineSettings, detector: RuledDetector[RulesT]) -> None:
         self._settings = settings
-        self._detector = detector
+        self._usual = detector
+        self._name = detector.name
         self._run_id = uuid.uuid4().hex
         self._state = state_directory(settings, detector.name)
         self._layout = open_layout(self._state, detector.schema, settings.state_partitions)
+        self._terms = BatchTerms(settings, detector, self._state)
+        self._tables: ChangingTableSink | None = None
         self._newest_us: int | None = None
+        self._closes_us = 0
 
     def work_off(self, batch: DataFrame, batch_id: int) -> None:
         """Work off a micro-batch; what it found is written when this returns."""
@@ -83,25 +102,34 @@ class KeyedBatches:
         task = self._task(batch_id)
         tasks = min(self._layout.buckets, session.sparkContext.defaultParallelism)
         answers = self._run(merged(batch, task, tasks), task)
-        if any(answer.follow_ups for answer in answers):
-            answers += self._run(followed_up(session, task), task)
+        if any(answer.follow_ups for answer in answers) or self._closes_us <= task.batch.watermark_us:
+            judged = self._run(followed_up(session, task), task)
+            self._closes_us = judged[0].closes_us
+            self._keep(judged[0].incidents)
+            answers += judged
         self._newest_us = max([self._newest_us or 0, *(answer.newest_us for answer in answers)])
-        watermark_us = self._newest_us - self._detector.watermark_delay_us
-        count_detections(self._settings.directory, self._detector.name, answers, watermark_us)
+        watermark_us = self._newest_us - task.detector.watermark_delay_us
+        count_detections(self._settings.directory, self._name, answers, watermark_us)
         counted = sum((each.quality for each in answers if each.quality is not None), NOTHING)
-        count_quality(self._settings.directory, self._detector.name, counted)
+        count_quality(self._settings.directory, self._name, counted)
 
     def _task(self, batch_id: int) -> BatchTask:
         if self._newest_us is None:
             self._newest_us = newest_event_us(self._state, self._layout.buckets, batch_id)
-        watermark_us = self._newest_us - self._detector.watermark_delay_us
-        return BatchTask(
-            self._detector,
-            self._state,
-            self._layout.buckets,
-            Batch(batch_id, watermark_us),
-            self.sink(batch_id),
-        )
+        terms = self._terms.of(batch_id)
+        detector = self._usual.ruled(terms.rules)
+        batch = Batch(batch_id, self._newest_us - detector.watermark_delay_us)
+        told = terms.told(detector, batch.watermark_us)
+        return BatchTask(detector, self._state, self._layout.buckets, batch, told, self.sink(batch_id))
+
+    def _keep(self, rows: Sequence[IncidentRow]) -> None:
+        """Bring the table of incidents up to date; it has subjects, and no events."""
+        if not rows:
+            return
+        if self._tables is None:
+            self._tables = open_tables(self._settings)
+            self._tables.ensure(TABLE)
+        self._tables.write(TABLE, map(msgspec.structs.astuple, rows))
 
     def sink(self, batch_id: int) -> AlertSink | None:
         """What the tasks of a batch write through; None where Spark's own connector writes."""
@@ -129,8 +157,8 @@ class KeyedBatches:
 
     def _application(self) -> str:
         """The name under which the sink remembers what a checkpoint has written: its query's id."""
-        path = self._settings.checkpoint(self._detector.name) / "metadata"
-        return f"{self._detector.name}-{msgspec.json.decode(path.read_bytes())['id']}"
+        path = self._settings.checkpoint(self._name) / "metadata"
+        return f"{self._name}-{msgspec.json.decode(path.read_bytes())['id']}"
 
 
 def state_directory(settings: PipelineSettings, name: str) -> Path:
@@ -139,7 +167,7 @@ def state_directory(settings: PipelineSettings, name: str) -> Path:
 
 
 def start_detecting(
-    session: SparkSession, settings: PipelineSettings, pipeline: Pipeline, detector: Detector
+    session: SparkSession, settings: PipelineSettings, pipeline: Pipeline, detector: RuledDetector[RulesT]
 ) -> StreamingQuery:
     """Start the streaming query of a detecting pipeline."""
     prepare(settings, pipeline)
@@ -153,32 +181,37 @@ def backfill_range(
     session: SparkSession,
     settings: PipelineSettings,
     pipeline: Pipeline,
-    detector: Detector,
+    detector: RuledDetector[RulesT],
     time_range: TimeRange,
 ) -> BackfillReport:
     """Detect in a range of time, as one batch with a state that is thrown away.
 
-    ``detector`` looks at the range alone; records are read with as much before and behind it as it remembers.
+    Records are read with as much before and behind it as the detector remembers; incidents are told that have
+    evidence of the range, and differ in it from what the topic holds.
     """
     prepare(settings, pipeline)
-    raw = read_range(
-        session, settings, pipeline.inputs, widened(time_range, timedelta(microseconds=detector.memory_us))
-    )
     settings.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=f"backfill-{detector.name}-", dir=settings.directory
     ) as directory:
+        terms = BatchTerms(settings, detector, Path(directory)).of(0)
+        ruled = detector.ruled(terms.rules)
+        memory = timedelta(microseconds=ruled.memory_us)
+        raw = read_range(session, settings, pipeline.inputs, widened(time_range, memory))
+        batch = Batch(0, _NOTHING_IS_LATE)
         state = Path(directory).absolute()
-        task = BatchTask(
-            detector, state, _BACKFILL_BUCKETS, Batch(0, _NOTHING_IS_LATE), None, window_of(time_range)
-        )
+        told = terms.told(ruled, _NOTHING_IS_LATE)
+        task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, None, window_of(time_range))
         tasks = min(_BACKFILL_BUCKETS, session.sparkContext.defaultParallelism)
         results = merged(raw, task, tasks).persist()
         try:
             answers = answers_of(results)
             found = results
             if any(answer.follow_ups for answer in answers):
-                found = results.unionByName(followed_up(session, task))
+                newest_us = max(answer.newest_us for answer in answers)
+                late_us = newest_us - ruled.watermark_delay_us
+                judging = replace(task, terms=terms.told(ruled, late_us))
+                found = results.unionByName(followed_up(session, judging).persist())
             records = found.where(F.col("topic").isNotNull()).select(*RECORD)
             read = sum(answer.events for answer in answers)
             return backfill_records(session, settings, detector.name, records, read)
@@ -231,7 +264,7 @@ def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataF
     """The identities of the newest record of each alert, and of all dead letters."""
     options = {
         **connector_options(settings),
-        "subscribe": f"{ALERT_TOPICS[name]},{DEAD_LETTERS}",
+        "subscribe": f"{ALERT_TOPICS[name]},{INCIDENTS},{DEAD_LETTERS}",
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
@@ -250,11 +283,14 @@ def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataF
 
 
 def _identity() -> Column:
-    """A hash over everything that is written of a record."""
+    """A hash over what is written of a record; of an incident over its evidence, whatever its state is."""
     headers = F.transform("headers", lambda header: F.concat_ws("=", header["key"], F.hex(header["value"])))
+    evidence = F.get_json_object(F.col("value").cast("string"), "$.evidence")
+    is_letter = F.col("topic") == DEAD_LETTERS
     parts = [
         F.col("topic"),
-        *(F.coalesce(F.hex(name), F.lit("-")) for name in ("key", "value")),
+        F.coalesce(F.hex("key"), F.lit("-")),
+        F.coalesce(F.when(is_letter, F.hex("value")).otherwise(evidence), F.lit("-")),
         F.coalesce(F.concat_ws(",", headers), F.lit("")),
     ]
     return F.sha2(F.concat_ws("/", *parts), 256)

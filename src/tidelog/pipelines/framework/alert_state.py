@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from zlib import crc32
@@ -100,6 +100,15 @@ def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) 
             f"--state-partitions out, or {_WAY_OUT}"
         )
     return layout
+
+
+def has_layout(directory: Path, schema: pa.Schema) -> bool:
+    """Whether there is a state with these columns; False for none, and for one of an earlier release."""
+    try:
+        layout = msgspec.json.decode((directory / "layout.json").read_bytes(), type=Layout)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return False
+    return layout.version == _VERSION and layout.columns == schema.names
 
 
 _WAY_OUT = (
@@ -204,8 +213,18 @@ class KeyedState:
         nothing = self._schema.empty_table().select(names)
         return pa.concat_tables([nothing, *(segment.rows_of(keys, names) for segment in self._segments)])
 
-    def commit(self, new: pa.Table, watermark_us: int, newest_us: int) -> int:
-        """Write the state after the batch, forget what is over, and say how many rows are left."""
+    def tables(self) -> Iterator[pa.Table]:
+        """All rows, a file at a time; for a state that is small."""
+        for segment in self._segments:
+            yield segment.table
+
+    def commit(
+        self, new: pa.Table, watermark_us: int, newest_us: int, replaced: pa.Array | None = None
+    ) -> int:
+        """Write the state after the batch, forget what is over, and say how many rows are left.
+
+        Of the rows that the new file swallows, those with a key in ``replaced`` go.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         alive = [segment for segment in self._segments if segment.named.until_us > watermark_us]
         swallowed: list[pa.Table] = []
@@ -214,7 +233,10 @@ class KeyedState:
             last = alive[-1].named.rows
             if last > max(_SMALL_ROWS, 2 * rows) or rows + last > max(_LARGE_ROWS, rows):
                 break
-            swallowed.append(_still(alive.pop().table, watermark_us))
+            still = _still(alive.pop().table, watermark_us)
+            if replaced is not None:
+                still = still.filter(pc.invert(pc.is_in(still[KEY], value_set=replaced)))
+            swallowed.append(still)
             rows += swallowed[-1].num_rows
         table = pa.concat_tables([*swallowed, new]).sort_by(KEY).combine_chunks()
         own = _Named(self._batch_id, table.num_rows, pc.max(table[UNTIL]).as_py() or 0)
@@ -246,17 +268,28 @@ def newest_event_us(directory: Path, buckets: int, batch_id: int) -> int:
     return max(KeyedState(directory, bucket, batch_id, schema).newest_us for bucket in range(buckets))
 
 
-def rows_of_keys(
-    directory: Path, buckets: int, batch_id: int, schema: pa.Schema, keys: Iterable[int]
-) -> pa.Table:
-    """The rows of keys of any bucket, as they are *after* a batch."""
-    array = pa.array(sorted(set(keys)), pa.uint32())
-    homes = buckets_of(array, buckets)
-    found = [schema.empty_table()]
-    for bucket in pc.unique(homes).to_pylist():
-        wanted = array.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
-        found.append(KeyedState(directory, bucket, batch_id + 1, schema).rows_of(wanted))
-    return pa.concat_tables(found)
+class StateReader:
+    """The rows of keys of any bucket, as they are *after* a batch; a file is opened once."""
+
+    def __init__(self, directory: Path, buckets: int, batch_id: int, schema: pa.Schema) -> None:
+        self._directory, self._buckets = directory, buckets
+        self._batch_id, self._schema = batch_id, schema
+        self._opened: dict[int, KeyedState] = {}
+
+    def rows_of(self, keys: Iterable[int]) -> pa.Table:
+        """All rows that have one of the keys."""
+        array = pa.array(sorted(set(keys)), pa.uint32())
+        homes = buckets_of(array, self._buckets)
+        found = [self._schema.empty_table()]
+        for bucket in pc.unique(homes).to_pylist():
+            wanted = array.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
+            found.append(self._bucket(bucket).rows_of(wanted))
+        return pa.concat_tables(found)
+
+    def _bucket(self, bucket: int) -> KeyedState:
+        if bucket not in self._opened:
+            self._opened[bucket] = KeyedState(self._directory, bucket, self._batch_id + 1, self._schema)
+        return self._opened[bucket]
 
 
 def _still(table: pa.Table, watermark_us: int) -> pa.Table:

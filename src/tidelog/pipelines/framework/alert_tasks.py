@@ -4,10 +4,11 @@
    for records that are none, into buckets. A bucket's share of an Arrow batch is one row for Spark, so that
    the JVM moves some bytes from here to there, and knows of no event.
 2. *Merge.* A task takes the new rows of a bucket together with its state (``alert_state``), has the detector
-   say what is to be reported, writes the state after the batch, and writes alerts and letters, in a
-   transaction of its own that also records the batch's number.
-3. *Follow up*, in the batches that need it: what a detector cannot say with one bucket alone is left to one
-   more task, which sees the state of all buckets after the batch.
+   say who is to be judged, writes the state after the batch, and writes letters, in a transaction of its own
+   that also records the batch's number.
+3. *Follow up*, in the batches that need it: subjects that have got enough events to be looked at are judged
+   by one more task, which sees the state of all buckets after the batch. It keeps the incidents, and writes
+   what has changed in them (``incidents``).
 
 The first two are one Spark job, which reads a topic once. The driver plans it, and is told a few numbers.
 
@@ -20,7 +21,7 @@ Called by ``alert_job``. The functions here run in Spark's Python workers unless
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -36,15 +37,22 @@ from pyspark.util import PythonEvalType
 from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import (
     KEY,
-    UNTIL,
     KeyedState,
+    StateReader,
     buckets_of,
     left_behind,
-    rows_of_keys,
 )
 from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
-from tidelog.pipelines.framework.events import EventKind
+from tidelog.pipelines.framework.events import INCIDENTS, EventKind
+from tidelog.pipelines.framework.incidents import (
+    Change,
+    IncidentBook,
+    IncidentRow,
+    Judged,
+    Terms,
+    hour_of,
+)
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS
 from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
@@ -66,7 +74,7 @@ _RESULT_SCHEMA = pa.schema([pa.field("answer", pa.string()), *RECORD_SCHEMA])
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the driver is told of a bucket."""
+    """What the driver is told of a bucket, or of what was followed up."""
 
     bucket: int
     events: int = 0
@@ -80,27 +88,29 @@ class Answer(msgspec.Struct, frozen=True):
     follow_ups: int = 0
     quality: Quality | None = None
     """Of what the source's tasks have read."""
+    incidents: tuple[IncidentRow, ...] = ()
+    """Rows for the table; subjects, no events."""
+    closes_us: int = 0
+    """When the next incident closes; 0 of a bucket."""
 
 
 class Found(NamedTuple):
-    """What a detector has found in the new rows of a bucket."""
+    """What a detector makes of the new rows of a bucket."""
 
-    alerts: list[tuple[bytes, bytes]]
-    """Keys and values."""
     kept: pa.Table
     """What the state takes over."""
-    events: int
-    """New events that the bucket counts; each is counted in one."""
+    times_us: pa.ChunkedArray
+    """Of the new events that the bucket counts; each is counted in one."""
     late: int = 0
     """Of these, events that came too late to count."""
     follow_ups: tuple[bytes, ...] = ()
-    """What is left to the task that sees all buckets; any bytes."""
+    """Subjects that are to be judged, by the task that sees all buckets; any bytes."""
 
 
-class FollowedUp(NamedTuple):
+class Judgement(NamedTuple):
     """What came of follow-ups."""
 
-    alerts: list[tuple[bytes, bytes]]
+    judged: list[Judged]
     dropped: int = 0
     """Searches that were given up."""
 
@@ -110,7 +120,12 @@ class Batch(NamedTuple):
 
     batch_id: int
     watermark_us: int
-    """Windows that end here or before are over."""
+    """What happened before this is late."""
+
+    @property
+    def since_us(self) -> int:
+        """The points of hours from here on can still change."""
+        return hour_of(self.watermark_us) if self.watermark_us > 0 else 0
 
 
 @dataclass(frozen=True)
@@ -135,12 +150,6 @@ class Bucket:
         new = self.new[KEY].filter(pc.is_in(self.new[KEY], value_set=keys))
         counted = pc.value_counts(pa.chunked_array([*self.state.held(keys), *new.chunks], pa.uint32()))
         return counted.field("values").filter(pc.greater_equal(counted.field("counts"), least))
-
-    def rows_with(self, keys: pa.Array) -> pa.Table:
-        """All rows that have one of the keys and are not over, old and new."""
-        new = self.new.filter(pc.is_in(self.new[KEY], value_set=keys))
-        old = self.state.rows_of(keys)
-        return pa.concat_tables([old.filter(pc.greater(old[UNTIL], self.watermark_us)), new])
 
 
 RowsOf = Callable[[Iterable[int]], pa.Table]
@@ -172,14 +181,22 @@ class Detector(Protocol):
     def memory_us(self) -> int:
         """So long before the watermark an event may lie that still counts."""
 
+    @property
+    def quiet_us(self) -> int:
+        """So long after its last evidence an incident is closed."""
+
+    @property
+    def allow(self) -> Mapping[str, Sequence[str]]:
+        """Subjects that the rules call honest, by their kind."""
+
     def rows(self, parsed: pa.StructArray, partitions: pa.Array, offsets: pa.Array) -> pa.Table:
         """What is remembered of parsed events, which are null where a record was none."""
 
     def detect(self, bucket: Bucket) -> Found:
-        """What the new rows of a bucket are, together with its state."""
+        """What the state takes of the new rows of a bucket, and who is to be judged by them."""
 
-    def follow_up(self, left: list[bytes], rows_of: RowsOf, batch: Batch) -> FollowedUp:
-        """What came of the follow-ups of all buckets."""
+    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Judgement:
+        """The subjects that all buckets have left, by all that is known of them after the batch."""
 
 
 @dataclass(frozen=True)
@@ -209,10 +226,11 @@ class BatchTask:
     state: Path
     buckets: int
     batch: Batch
-    sink: AlertSink | None
+    terms: Terms
+    sink: AlertSink | None = None
     """None: the records are given back as rows."""
-    letters_within: Window | None = None
-    """Only records whose timestamp is in here get letters; None: all."""
+    within: Window | None = None
+    """Only incidents with evidence of this time are told, and letters of records of this time; None: all."""
 
     def sort_out(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Records to a row for each bucket."""
@@ -221,7 +239,8 @@ class BatchTask:
             parsed = parser_of((self.detector.kind,), self.detector.kind).columns(
                 batch.column("topic"), batch.column("value"), batch.column("timestamp")
             )
-            rows = self.detector.rows(parsed, batch.column("partition"), batch.column("offset"))
+            found = self.detector.rows(parsed, batch.column("partition"), batch.column("offset"))
+            rows = self._around(found)
             quality.add(self.detector.kind, parsed)
             yield _shares(
                 _split(rows, buckets_of(rows[KEY].combine_chunks(), self.buckets), self.buckets),
@@ -231,8 +250,18 @@ class BatchTask:
         told = {"bucket": self.buckets, "quality": quality.told()}
         yield pa.RecordBatch.from_pylist([told], schema=_SHARE_SCHEMA)
 
+    def _around(self, rows: pa.Table) -> pa.Table:
+        """The rows that have to do with the range of time, if there is one."""
+        if self.within is None:
+            return rows
+        memory_us = self.detector.memory_us
+        start_us, end_us = self.within.start_us - memory_us, self.within.end_us + memory_us
+        return rows.filter(
+            pc.and_(pc.greater_equal(rows["time_us"], start_us), pc.less(rows["time_us"], end_us))
+        )
+
     def _told_of(self, codes: pa.Array, batch: pa.RecordBatch) -> pa.Array:
-        within = self.letters_within
+        within = self.within
         if within is None:
             return codes
         times_us = batch.column("timestamp").cast(pa.int64())
@@ -285,29 +314,46 @@ class BatchTask:
         state.leave(found.follow_ups)
         answer = Answer(
             bucket,
-            found.events,
+            self._counted(found.times_us),
             max(newest_us, state.newest_us),
             rows,
             found.late,
-            alerts=len(found.alerts),
             letters=told.num_rows,
             follow_ups=len(found.follow_ups),
         )
-        records = pa.concat_tables([alert_table(found.alerts, self.detector.topic), told])
-        yield from self._told(answer, records)
+        yield from self._told(answer, told)
+
+    def _counted(self, times_us: pa.ChunkedArray) -> int:
+        within = self.within
+        if within is None:
+            return len(times_us)
+        inside = pc.and_(pc.greater_equal(times_us, within.start_us), pc.less(times_us, within.end_us))
+        return int(pc.sum(inside).as_py() or 0)
 
     def follow_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The follow-ups of all buckets, as the task behind the last bucket; its input is nothing."""
+        """Judge what all buckets have left, as the task behind the last bucket; its input is nothing."""
         for _ in batches:
             pass
         left = left_behind(self.state, self.buckets, self.batch.batch_id)
+        reader = StateReader(self.state, self.buckets, self.batch.batch_id, self.detector.schema)
+        book = IncidentBook(self.state, self.batch.batch_id)
+        found = self.detector.judge(sorted(left), reader.rows_of, book, self.batch)
+        judged = [each for each in found.judged if self._is_told(each)]
+        changes = book.update(judged, self.batch.since_us, self.terms)
+        answer = Answer(
+            self.buckets,
+            alerts=len(changes),
+            dropped=found.dropped,
+            incidents=tuple(change.row for change in changes),
+            closes_us=book.commit(self.batch.watermark_us),
+        )
+        yield from self._told(answer, alert_table(changes, self.detector.topic))
 
-        def rows_of(keys: Iterable[int]) -> pa.Table:
-            return rows_of_keys(self.state, self.buckets, self.batch.batch_id, self.detector.schema, keys)
-
-        found = self.detector.follow_up(left, rows_of, self.batch)
-        answer = Answer(self.buckets, alerts=len(found.alerts), dropped=found.dropped)
-        yield from self._told(answer, alert_table(found.alerts, self.detector.topic))
+    def _is_told(self, judged: Judged) -> bool:
+        within = self.within
+        return within is None or any(
+            within.start_us <= point.time_us < within.end_us for point in judged.points
+        )
 
     def _told(self, answer: Answer, records: pa.Table) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_pylist([{"answer": msgspec.json.encode(answer).decode()}], schema=_RESULT_SCHEMA)
@@ -346,9 +392,13 @@ def map_in_arrow(
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def alert_table(alerts: list[tuple[bytes, bytes]], topic: str) -> pa.Table:
-    """Alerts as records."""
-    rows = [{"topic": topic, "key": key, "value": value} for key, value in sorted(alerts)]
+def alert_table(changes: Iterable[Change], topic: str) -> pa.Table:
+    """Changes of incidents as records: a history in the pipeline's topic, the newest in that of incidents."""
+    rows = [
+        {"topic": each, "key": change.key, "value": change.value}
+        for change in sorted(changes, key=lambda change: change.key)
+        for each in (topic, INCIDENTS)
+    ]
     return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
 
 

@@ -20,9 +20,9 @@ import msgspec
 from tidelog.client import Consumer, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
+from tidelog.pipelines.framework.verdicts import records_to_the_end
 
 ACCOUNT_SWITCH = "account-switch"
-_END_WAIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +90,11 @@ def read_alerts(bootstrap_servers: str) -> list[dict[str, Any]]:
         there = consumer.list_topics()
         for topic in (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS):
             partitions = [TopicPartition(topic, each.partition) for each in there.get(topic, ())]
-            for record in _to_the_end(consumer, partitions):
-                newest[topic, record.key] = msgspec.json.decode(record.value)
+            for record in records_to_the_end(consumer, partitions):
+                newest.pop((topic, record.key), None)
+                if record.value is not None:
+                    newest[topic, record.key] = msgspec.json.decode(record.value)
     return list(newest.values())
-
-
-def _to_the_end(consumer: Consumer, partitions: list[TopicPartition]) -> Iterator[Any]:
-    if not partitions:
-        return
-    ends = consumer.end_offsets(partitions)
-    consumer.assign(partitions)
-    consumer.seek_to_beginning(partitions)
-    while any(consumer.position(partition) < end for partition, end in ends.items()):
-        records = consumer.poll(_END_WAIT_S)
-        if not records and any(consumer.position(partition) < end for partition, end in ends.items()):
-            raise TidelogError(f"the alerts of {partitions[0].topic} could not be read to their end")
-        yield from records
 
 
 def score(truth: Iterable[Mapping[str, Any]], alerts: Iterable[Mapping[str, Any]]) -> DetectionReport:
@@ -149,13 +138,13 @@ def rules_of(alert: Mapping[str, Any]) -> list[str]:
 
 
 def names_of(alert: Mapping[str, Any]) -> set[str]:
-    """Whom an alert accuses: a device, or the inviters; and of a ring all its members."""
+    """Whom an alert accuses: devices, or the inviters; of a ring, a chain and a tree all members."""
     if alert["pipeline"] == ACCOUNT_SWITCH:
-        return {alert["device_id"]}
+        return {*alert["devices"]}
     names = (
         {*alert["inviters"], *alert["devices"]} if alert["subject_kind"] == "device" else {*alert["inviters"]}
     )
-    return names | {*alert["invitees"]} if alert["subject_kind"] == "ring" else names
+    return names | {*alert["invitees"]} if alert["subject_kind"] in {"ring", "chain", "tree"} else names
 
 
 def _identity(incident: Mapping[str, Any]) -> set[str]:

@@ -122,11 +122,21 @@ BY_TOPIC = {kind.topic: kind for kind in KINDS}
 
 ACCOUNT_SWITCH_ALERTS = "ml_account_switch_alerts"
 INVITE_FRAUD_ALERTS = "ml_invite_fraud_alerts"
+INCIDENTS = "ml_incidents"
+ALERT_VERDICTS = "ml_alert_verdicts"
 USER_REGIONS = "ml_user_region"
 USER_EARNINGS = "ml_user_earnings"
 DEAD_LETTERS = "ml_dead_letters"
 
-COMPACTED = (USER_EARNINGS,)
+COMPACTED = (USER_EARNINGS, INCIDENTS, ALERT_VERDICTS)
 KEPT = (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS, DEAD_LETTERS)
 """Topics that lose nothing with time: a backfill finds its alerts in them, a person what is to be mended."""
-OUTPUTS = (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS, USER_REGIONS, USER_EARNINGS, DEAD_LETTERS)
+OUTPUTS = (
+    ACCOUNT_SWITCH_ALERTS,
+    INVITE_FRAUD_ALERTS,
+    INCIDENTS,
+    ALERT_VERDICTS,
+    USER_REGIONS,
+    USER_EARNINGS,
+    DEAD_LETTERS,
+)

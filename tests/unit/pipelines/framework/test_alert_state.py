@@ -14,9 +14,10 @@ from tidelog.pipelines.framework.alert_state import (
     STATE_COLUMNS,
     KeyedState,
     StateError,
+    StateReader,
+    has_layout,
     newest_event_us,
     open_layout,
-    rows_of_keys,
 )
 
 SCHEMA = pa.schema([*STATE_COLUMNS, pa.field("name", pa.string())])
@@ -72,7 +73,7 @@ def test_rows_are_found_in_files_of_all_sizes_and_go_when_they_are_over(
     assert 0 < left < len(kept)
     files = list((tmp_path / "0000").iterdir())
     assert len(files) < 15
-    assert rows_of_keys(tmp_path, 1, 59, SCHEMA, [5]).num_rows
+    assert StateReader(tmp_path, 1, 59, SCHEMA).rows_of([5]).num_rows
 
 
 def test_what_a_killed_task_has_left_goes(tmp_path: Path) -> None:
@@ -97,3 +98,12 @@ def test_a_state_keeps_its_buckets_and_what_cannot_be_read_names_the_way_out(tmp
     (tmp_path / "s" / "0000" / "000000000004.arrow").write_bytes(b"torn")
     with pytest.raises(StateError, match=r"000000000004.arrow cannot be read .* move its checkpoint"):
         KeyedState(tmp_path / "s", 0, 5, SCHEMA)
+
+
+def test_a_layout_is_known_by_its_columns(tmp_path: Path) -> None:
+    assert not has_layout(tmp_path, SCHEMA)
+    open_layout(tmp_path, SCHEMA)
+    assert has_layout(tmp_path, SCHEMA)
+    assert not has_layout(tmp_path, SCHEMA.append(pa.field("another", pa.string())))
+    (tmp_path / "layout.json").write_text("no layout")
+    assert not has_layout(tmp_path, SCHEMA)

@@ -28,7 +28,7 @@ def honest(case: str, *users: str) -> dict[str, Any]:
 
 
 def switch_alert(device: str) -> dict[str, Any]:
-    return {"pipeline": "account-switch", "device_id": device, "alert_id": device}
+    return {"pipeline": "account-switch", "devices": [device], "alert_id": device}
 
 
 def invite_alert(kind: str, *inviters: str, rules: tuple[str, ...], **more: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""account-switch: the same device changing accounts again and again.
+"""account-switch: many accounts in one hand: on one device, or on devices that change their names.
 
-schema      the rule's numbers, and what an alert says
-scoring     the logins of one device in one window → an alert or none
-detector    what tasks remember of logins, and what a batch of them reports
+schema      the numbers of the rules, and what an alert says
+scoring     the logins of one device or address → what they come to, hour by hour
+detector    what tasks remember of logins, and who is judged by a batch of them
 job         ``PIPELINE``: source, sink, checkpoint, backfill
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, LOGIN
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INCIDENTS, LOGIN
 from tidelog.pipelines.jobs.account_switch.schema import NAME
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
@@ -25,19 +25,23 @@ def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 
 def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
-    """Detect in a range of time; alerts of windows that reach into it are complete."""
-    from tidelog.pipelines.framework.alert_job import backfill_range, window_of
+    """Detect in a range of time, with a month of context."""
+    from tidelog.pipelines.framework.alert_job import backfill_range
     from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 
-    detector = SwitchDetector(within=window_of(time_range))
-    return backfill_range(session, settings, PIPELINE, detector, time_range)
+    return backfill_range(session, settings, PIPELINE, SwitchDetector(), time_range)
 
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Finds devices that change accounts again and again.",
+    summary="Finds many accounts in one hand: on one device, or behind one address.",
     inputs=(LOGIN.topic,),
-    outputs=(f"topic {ACCOUNT_SWITCH_ALERTS}", f"topic {DEAD_LETTERS}"),
+    outputs=(
+        f"topic {ACCOUNT_SWITCH_ALERTS}",
+        f"topic {INCIDENTS}",
+        "table incidents",
+        f"topic {DEAD_LETTERS}",
+    ),
     start=start,
     backfill=backfill,
 )

@@ -1,28 +1,35 @@
-"""The rule's numbers, and what an alert says.
+"""The numbers of the rules, and what an alert says.
 
-An alert is a JSON object; its record's key is ``alert_id``, which is the same for the same device and window,
-so that a later alert (more logins have come) replaces the earlier one. Consumers keep the newest per key.
+An alert is a JSON object; its record's key is ``alert_id``, which is the same for the same subject for ever,
+so that a later alert replaces the earlier one. Consumers keep the newest per key. Beside the fields that all
+incidents have (``framework.incidents``: subject, state, score, peak, severity, opened, updated, reasons,
+history, evidence, rules):
 
-    alert_id        string   hash of the device and the window's start
-    pipeline        string   account-switch
-    device_id       string
-    window_start    time     the window is [window_start, window_end)
-    window_end      time
-    switches        long     successful logins of another account than the one before, within the window
-    account_count   long     different accounts
+    device_id       string   the device; of an address the first of its devices
+    devices         array    all of them, the first 50
+    addresses       array    from which they logged in, the first 50
+    switches        long     logins of another account than the one before, in the day up to `updated`
+    account_count   long     different accounts in that day
     accounts        array    their user_ids, sorted, the first 50
-    severity        string   medium, high or critical
-    first_login     time
+    failed          long     failed logins in that day
+    first_login     time     of that day
     last_login      time
-    logins          array    the proof: user_id, event_id, event_time, ip, partition, offset; the first 50
+    logins          array    the last 50: user_id, event_id, event_time, device_id, ip, partition, offset
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
-
 import msgspec
+
+from tidelog.pipelines.framework.detection_rules import (
+    Count,
+    Points,
+    Ruled,
+    Seconds,
+    SectionRules,
+    Steps,
+    load_rules,
+)
 
 NAME = "account-switch"
 
@@ -30,25 +37,34 @@ SHOWN = 50
 """How many logins and accounts an alert names; its numbers count all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """When a device is reported.
+class Rules(SectionRules, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a device or an address is reported; ``rules.toml`` has the numbers."""
 
-    Windows overlap by half, so whatever happens within half a window is whole in one of them. A family that
-    hands a telephone around every three minutes makes three switches in ten.
-    """
+    burst_s: Seconds
+    burst_accounts: Count
+    """Switches count where so many accounts take part, at least."""
+    burst: Steps
+    """Switches within ``burst_s``."""
+    day_switches: Steps
+    day_accounts: Steps
+    """Accounts on one device that are at home nowhere else."""
+    month_accounts: Steps
+    failed_hour: Steps
+    failed_day: Steps
+    regular_logins: Count
+    """So many logins one after the other, at least, and at least three accounts, come like a clock."""
+    regular_points: Points
+    rotation_accounts: Steps
+    """Accounts that go through short-lived devices behind one address."""
+    rotation_life_s: Seconds
+    """A device that is longer in use is not short-lived."""
+    rotation_devices: Count
+    """So many accounts share such a device, or an account goes through so many; and as many in all."""
+    crowded: Count
+    """A device with so many accounts is nobody's home."""
 
-    window: timedelta = timedelta(minutes=10)
-    slide: timedelta = timedelta(minutes=5)
-    watermark: timedelta = timedelta(minutes=15)
-    """Logins that come later than this after the newest one are not counted."""
-    switches: int = 5
-    """So many are reported."""
-    high: int = 10
-    critical: int = 20
 
-
-RULES = Rules()
+USUAL: Ruled[Rules] = load_rules(NAME, Rules)
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -57,23 +73,7 @@ class Login(msgspec.Struct, frozen=True):
     user_id: str
     event_id: str
     event_time: str
+    device_id: str
     ip: str
     partition: int
     offset: int
-
-
-class Alert(msgspec.Struct, frozen=True):
-    """What an alert says, in the order of its JSON."""
-
-    alert_id: str
-    pipeline: str
-    device_id: str
-    window_start: str
-    window_end: str
-    switches: int
-    account_count: int
-    accounts: list[str]
-    severity: str
-    first_login: str
-    last_login: str
-    logins: list[Login]

@@ -1,10 +1,10 @@
-"""invite-fraud: invitations from one device, address or number block, in bursts, or in rings.
+"""invite-fraud: invitations that come from one hand: by device, number block, burst, ring, chain or tree.
 
-schema       the rules' numbers and points, and what an alert says
+schema       the numbers of the rules, and what an alert says
 invitations  parsed events → invitations as the rules look at them
-scoring      the invitations of one inviter, device or number block in one window → an alert or none
-graph        who invited whom: finds circles and chains as invitations come, within bounds
-rings        rings found in the graph → scored alerts
-detector     what tasks remember of invitations, and what a batch of them reports
+scoring      the invitations of one inviter, device or number block → what they come to, hour by hour
+graph        who invited whom: circles, chains on few devices and trees in one network around somebody
+rings        what these come to, hour by hour
+detector     what tasks remember of invitations, and who is judged by a batch of them
 job          ``PIPELINE``: source, sink, checkpoint, backfill
 """

@@ -1,179 +1,193 @@
-"""Who invited whom: finds circles and same-device chains as invitations come, within bounds.
+"""Who invited whom: the invitations that form circles, chains or trees around somebody.
 
-An edge goes from inviter to invitee. Adding one costs a bounded search: backwards along invitations on one
-device for chains, forwards from the invitee to the inviter for circles. Edges older than the horizon, and
-the oldest beyond the largest number, are dropped, so memory is bounded whatever comes. The graph is a
-function of the batches that were added, in order: replaying them gives the same rings.
+A :class:`Neighbourhood` holds invitations that were loaded, by who invited and by who was invited, and loads
+what a search needs. What it finds depends on the set of invitations alone, never on where a search began: it
+is found by each of its members. Searches are bounded; one that becomes too large is given up.
 
-Plain Python without Spark. Called by ``detector`` in a task, with the part of the last day's invitations that
-can be reached from those that are searched from.
+Plain Python without Spark. Called by ``detector`` in a task.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable
 
-import msgspec
+from tidelog.pipelines.jobs.invite_fraud.schema import Rules
+from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation
 
-from tidelog.pipelines.jobs.invite_fraud.schema import RULES, Rules
-
-
-class Edge(msgspec.Struct, frozen=True, order=True):
-    """One invitation: the first between these two people."""
-
-    time_ms: int
-    event_id: str
-    inviter: str
-    invitee: str
-    inviter_device: str
-    invitee_device: str
-    network: str
-    partition: int
-    offset: int
-
-    @property
-    def on_one_device(self) -> bool:
-        """Whether the newcomer came in on the inviter's own device."""
-        return self.inviter_device == self.invitee_device
+Load = Callable[[set[str]], Iterable[Invitation]]
+"""Gives the invitations by people and of people, all that there are."""
 
 
-class Ring(msgspec.Struct, frozen=True):
-    """Invitations that form a circle (``cycle``, ``mutual``) or a chain on one device, in order."""
-
-    shape: str
-    edges: tuple[Edge, ...]
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The accounts, in order; in a circle the first is the smallest name."""
-        names = [edge.inviter for edge in self.edges]
-        if self.shape == "chain":
-            return (*names, self.edges[-1].invitee)
-        first = names.index(min(names))
-        return (*names[first:], *names[:first])
+class SearchGivenUp(Exception):
+    """A search that has become too large."""
 
 
-class InviteGraph:
-    """The invitations of the last day, and the rings that new ones close."""
+class Neighbourhood:
+    """The invitations around some people."""
 
-    def __init__(self, rules: Rules = RULES) -> None:
+    def __init__(self, load: Load, rules: Rules) -> None:
+        self._load = load
         self._rules = rules
-        self._horizon_ms = round(rules.horizon.total_seconds() * 1000)
-        self._out: dict[str, dict[str, Edge]] = {}
-        self._in: dict[str, dict[str, Edge]] = {}
-        self._by_age: list[tuple[int, str, str, str]] = []
-        self._newest_ms = 0
-        self.given_up = 0
-        """Searches that ended at the largest number of visits."""
+        self._loaded: set[str] = set()
+        self._size = 0
+        self._out: dict[str, dict[str, Invitation]] = {}
+        self._in: dict[str, dict[str, Invitation]] = {}
+        self._cyclic: dict[tuple[str, str], bool] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_age)
-
-    def edges(self) -> Iterator[Edge]:
-        """All edges held, for a snapshot; :meth:`restore` takes them back."""
-        for targets in self._out.values():
-            yield from targets.values()
-
-    def restore(self, edges: Iterable[Edge]) -> None:
-        """Take edges without looking for rings."""
-        for edge in edges:
-            self._put(edge)
-        self._forget()
-
-    def add(self, batch: Iterable[Edge]) -> list[Ring]:
-        """Take a batch of invitations in any order; returns the rings that it closed or made longer."""
-        rings: dict[tuple[str, ...], Ring] = {}
-        for edge in sorted(batch):
-            if edge.inviter == edge.invitee or edge.invitee in self._out.get(edge.inviter, ()):
+    def load(self, people: Iterable[str]) -> None:
+        """Make sure that the invitations of people are there."""
+        missing = set(people) - self._loaded
+        if not missing:
+            return
+        if self._size > self._rules.max_edges:
+            raise SearchGivenUp
+        self._loaded |= missing
+        for edge in self._load(missing):
+            if edge.inviter == edge.invitee:
                 continue
-            if edge.time_ms < self._newest_ms - self._horizon_ms:
-                continue
-            self._put(edge)
-            for ring in self._closed_by(edge):
-                rings[self._identity(ring)] = ring
-        self._forget()
-        return list(rings.values())
+            known = self._out.setdefault(edge.inviter, {}).get(edge.invitee)
+            if known is None or edge < known:
+                self._out[edge.inviter][edge.invitee] = edge
+                self._in.setdefault(edge.invitee, {})[edge.inviter] = edge
+                self._size += known is None
 
-    def _put(self, edge: Edge) -> None:
-        self._out.setdefault(edge.inviter, {})[edge.invitee] = edge
-        self._in.setdefault(edge.invitee, {})[edge.inviter] = edge
-        heappush(self._by_age, (edge.time_ms, edge.event_id, edge.inviter, edge.invitee))
-        self._newest_ms = max(self._newest_ms, edge.time_ms)
+    def by(self, person: str) -> list[Invitation]:
+        """The first invitation of each whom somebody invited; loaded before."""
+        return list(self._out.get(person, {}).values())
 
-    def _forget(self) -> None:
-        oldest_ms = self._newest_ms - self._horizon_ms
-        while self._by_age and (self._by_age[0][0] < oldest_ms or len(self._by_age) > self._rules.max_edges):
-            _, _, inviter, invitee = heappop(self._by_age)
-            for index, key, other in ((self._out, inviter, invitee), (self._in, invitee, inviter)):
-                del index[key][other]
-                if not index[key]:
-                    del index[key]
+    def of(self, person: str) -> list[Invitation]:
+        """The first invitation by each who invited somebody; loaded before."""
+        return list(self._in.get(person, {}).values())
 
-    @staticmethod
-    def _identity(ring: Ring) -> tuple[str, ...]:
-        return (ring.shape, ring.members[0]) if ring.shape == "chain" else (ring.shape, *sorted(ring.members))
+    def touching(self, people: Iterable[str]) -> list[Invitation]:
+        """All invitations by people and of them."""
+        names = set(people)
+        self.load(names)
+        return sorted({edge for name in names for edge in (*self.by(name), *self.of(name))})
 
-    def _closed_by(self, edge: Edge) -> Iterator[Ring]:
-        way_back = self._path(edge.invitee, edge.inviter)
-        if way_back is not None:
-            shape = "mutual" if len(way_back) == 1 else "cycle"
-            yield Ring(shape, (edge, *way_back))
-        if edge.on_one_device:
-            chain = self._chain(edge)
-            if len(chain) >= self._rules.chain[-1][0]:
-                yield Ring("chain", chain)
+    def circle(self, person: str) -> list[Invitation]:
+        """The invitations of all circles that hang together with one through somebody."""
+        return self._grown(person, self._is_cyclic)
 
-    def _path(self, start: str, end: str) -> tuple[Edge, ...] | None:
-        """The shortest way from one account to another, of fewer edges than the longest circle."""
-        came_by: dict[str, Edge | None] = {start: None}
-        waiting = deque([(start, 0)])
-        visits = 0
+    def tree(self, person: str, network: str) -> list[Invitation]:
+        """The invitations into one network that hang together around somebody."""
+        return self._joined(person, lambda edge: edge.network == network)
+
+    def chain(self, person: str, devices: frozenset[str]) -> list[Invitation]:
+        """The invitations on some devices alone that hang together around somebody."""
+        return self._joined(person, lambda edge: {edge.device, edge.inviter_device} <= devices)
+
+    def _joined(self, person: str, is_part: Callable[[Invitation], bool]) -> list[Invitation]:
+        """Invitations that have another one of them before or behind them.
+
+        The others are nobody's matter: that of somebody whom nobody invited, of somebody who invites nobody.
+        """
+
+        def is_joined(edge: Invitation) -> bool:
+            if not is_part(edge):
+                return False
+            self.load((edge.inviter, edge.invitee))
+            return any(map(is_part, self.of(edge.inviter))) or any(map(is_part, self.by(edge.invitee)))
+
+        return self._grown(person, is_joined)
+
+    def _grown(self, person: str, is_part: Callable[[Invitation], bool]) -> list[Invitation]:
+        members, waiting = {person}, [person]
+        edges: set[Invitation] = set()
         while waiting:
-            here, length = waiting.popleft()
-            if length == self._rules.max_cycle - 1:
-                continue
-            for there, edge in self._out.get(here, {}).items():
-                visits += 1
-                if there in came_by:
-                    continue
-                came_by[there] = edge
-                if there == end:
-                    return self._traced(came_by, end)
-                waiting.append((there, length + 1))
+            if len(edges) > self._rules.max_visits:
+                raise SearchGivenUp
+            self.load(waiting)
+            touching = {edge for name in waiting for edge in (*self.by(name), *self.of(name))}
+            self.load({name for edge in touching for name in (edge.inviter, edge.invitee)})
+            found = {edge for edge in touching - edges if is_part(edge)}
+            edges |= found
+            waiting = sorted(members_of(found) - members)
+            members |= set(waiting)
+        return sorted(edges)
+
+    def _is_cyclic(self, edge: Invitation) -> bool:
+        """Whether there is a way from the invited back to the inviter, in as many steps as are looked at."""
+        known = self._cyclic.get((edge.inviter, edge.invitee))
+        if known is None:
+            known = self._cyclic[edge.inviter, edge.invitee] = self._leads_back(edge)
+        return known
+
+    def _leads_back(self, edge: Invitation) -> bool:
+        seen = {edge.invitee}
+        here = [edge.invitee]
+        visits = 0
+        for _ in range(self._rules.max_cycle - 1):
+            self.load(here)
+            there = []
+            for name in here:
+                for invitee in self._out.get(name, ()):
+                    visits += 1
+                    if invitee == edge.inviter:
+                        return True
+                    if invitee not in seen:
+                        seen.add(invitee)
+                        there.append(invitee)
             if visits > self._rules.max_visits:
-                self.given_up += 1
-                return None
-        return None
+                raise SearchGivenUp
+            here = there
+        return False
 
-    @staticmethod
-    def _traced(came_by: dict[str, Edge | None], end: str) -> tuple[Edge, ...]:
-        path: list[Edge] = []
-        edge = came_by[end]
-        while edge is not None:
-            path.append(edge)
-            edge = came_by[edge.inviter]
-        return tuple(reversed(path))
 
-    def _chain(self, edge: Edge) -> tuple[Edge, ...]:
-        """A row of invitations on one device that the edge is part of, followed both ways."""
-        device, members = edge.inviter_device, {edge.inviter, edge.invitee}
-        chain = deque([edge])
-        for index, forwards in ((self._in, False), (self._out, True)):
-            at = edge.invitee if forwards else edge.inviter
-            while len(chain) < self._rules.max_visits:
-                nearest = min(
-                    (
-                        other
-                        for name, other in index.get(at, {}).items()
-                        if other.on_one_device and other.inviter_device == device and name not in members
-                    ),
-                    default=None,
-                )
-                if nearest is None:
-                    break
-                at = nearest.invitee if forwards else nearest.inviter
-                members.add(at)
-                (chain.append if forwards else chain.appendleft)(nearest)
-        return tuple(chain)
+def members_of(edges: Iterable[Invitation]) -> set[str]:
+    """Who invites and who is invited."""
+    return {name for edge in edges for name in (edge.inviter, edge.invitee)}
+
+
+def cyclic(edges: Iterable[Invitation]) -> list[Invitation]:
+    """Of some invitations those from which a way of these alone leads back."""
+    known = sorted(edges)
+    out: dict[str, list[str]] = {}
+    back: dict[str, list[str]] = {}
+    for edge in known:
+        out.setdefault(edge.inviter, []).append(edge.invitee)
+        back.setdefault(edge.invitee, []).append(edge.inviter)
+    order: list[str] = []
+    seen: set[str] = set()
+    for name in sorted(members_of(known)):
+        waiting = [(name, False)]
+        while waiting:
+            here, is_done = waiting.pop()
+            if is_done:
+                order.append(here)
+            elif here not in seen:
+                seen.add(here)
+                waiting.append((here, True))
+                waiting += [(there, False) for there in out.get(here, ()) if there not in seen]
+    group: dict[str, int] = {}
+    for number, name in enumerate(reversed(order)):
+        stack = [name]
+        while stack:
+            here = stack.pop()
+            if here not in group:
+                group[here] = number
+                stack += back.get(here, ())
+    return [edge for edge in known if group[edge.inviter] == group[edge.invitee]]
+
+
+def longest_path(edges: Iterable[Invitation], most: int) -> list[Invitation]:
+    """The longest row of invitations, each by the one who was invited before; the first of several.
+
+    ``most`` bounds the steps that are looked at; a search that goes beyond them gives what it has.
+    """
+    out: dict[str, list[Invitation]] = {}
+    known = sorted(edges)
+    for edge in known:
+        out.setdefault(edge.inviter, []).append(edge)
+    best: list[Invitation] = []
+    steps = 0
+    for first in known:
+        waiting = [[first]]
+        while waiting and steps < most:
+            path = waiting.pop()
+            steps += 1
+            if len(path) > len(best):
+                best = path
+            met = {path[0].inviter, *(edge.invitee for edge in path)}
+            waiting += [[*path, edge] for edge in out.get(path[-1].invitee, ()) if edge.invitee not in met]
+    return best

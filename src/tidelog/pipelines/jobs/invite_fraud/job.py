@@ -1,14 +1,14 @@
 """invite-fraud as a job: invitations in, alerts and dead letters out, one query, exactly once.
 
-Windows and the graph of who invited whom are state that tasks keep (``alert_state``). Late invitations count
-while the watermark allows it, in rings for a day; a backfill counts them all.
+Invitations of the last month are state that tasks keep (``alert_state``). Late ones count while the watermark
+allows it; a backfill counts them all.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INVITE, INVITE_FRAUD_ALERTS
+from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, INVITE_FRAUD_ALERTS
 from tidelog.pipelines.jobs.invite_fraud.schema import NAME
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
@@ -26,19 +26,23 @@ def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 
 def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
-    """Detect in a range of time; windows and rings that reach into it are complete, as far as a day goes."""
-    from tidelog.pipelines.framework.alert_job import backfill_range, window_of
+    """Detect in a range of time, with a month of context."""
+    from tidelog.pipelines.framework.alert_job import backfill_range
     from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 
-    detector = InviteDetector(within=window_of(time_range))
-    return backfill_range(session, settings, PIPELINE, detector, time_range)
+    return backfill_range(session, settings, PIPELINE, InviteDetector(), time_range)
 
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Scores invitations: one device, address or number block, bursts, rings.",
+    summary="Scores invitations: one device, address or number block, bursts, rings, trees.",
     inputs=(INVITE.topic,),
-    outputs=(f"topic {INVITE_FRAUD_ALERTS}", f"topic {DEAD_LETTERS}"),
+    outputs=(
+        f"topic {INVITE_FRAUD_ALERTS}",
+        f"topic {INCIDENTS}",
+        "table incidents",
+        f"topic {DEAD_LETTERS}",
+    ),
     start=start,
     backfill=backfill,
 )

@@ -1,81 +1,104 @@
-"""Rings found in the graph, as scored alerts with the columns of ``schema``."""
+"""What circles, chains and trees come to, hour by hour; pure functions of their invitations.
+
+A circle is named by its smallest member, a chain by its devices and a tree by its network, with who was the
+first to invite. Two that grow together are one from then on, as if they had always been: all points are made
+anew, and the other name is given up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
-import msgspec
-
-from tidelog.pipelines.framework.alert_evidence import alert_id, time_text
-from tidelog.pipelines.jobs.invite_fraud.graph import Edge, Ring
-from tidelog.pipelines.jobs.invite_fraud.schema import NAME, RULES, SHOWN, Alert, Invite, Reason, Rules
-
-_HOUR_MS = 3_600_000
-
-
-def ring_alerts(rings: Iterable[Ring], rules: Rules = RULES) -> list[tuple[bytes, bytes]]:
-    """Keys and values of the alerts, sorted; rings that score too low are left out."""
-    alerts: dict[bytes, bytes] = {}
-    for ring in rings:
-        reasons = _reasons(ring, rules)
-        score = min(100, sum(reason.points for reason in reasons))
-        if score >= rules.alert_score:
-            alert = _alert(ring, reasons, score)
-            alerts[alert.alert_id.encode()] = msgspec.json.encode(alert)
-    return sorted(alerts.items())
+from tidelog.pipelines.framework.detection_rules import points_of
+from tidelog.pipelines.framework.incidents import HOUR_US, Judged, Point, Reason
+from tidelog.pipelines.jobs.invite_fraud.graph import cyclic, longest_path, members_of
+from tidelog.pipelines.jobs.invite_fraud.schema import Rules
+from tidelog.pipelines.jobs.invite_fraud.scoring import (
+    Invites,
+    details_of,
+    horizons_of,
+    point_of,
+)
 
 
-def _reasons(ring: Ring, rules: Rules) -> list[Reason]:
-    edges = ring.edges
-    devices = {device for edge in edges for device in (edge.inviter_device, edge.invitee_device)}
+def judge_ring(edges: Invites, rules: Rules) -> Judged:
+    """What the invitations of circles that hang together come to."""
+    points: list[Point] = []
+    details: dict[str, Any] = {}
+    for found in horizons_of(sorted(edges), 0):
+        ring = cyclic(found.month)
+        point = point_of(found.time_us, _of_ring(ring, rules), rules.alert_score) if ring else None
+        if point is not None:
+            points.append(point)
+            details = details_of(ring)
+    members = sorted(members_of(edges))
+    return Judged("ring", members[0], tuple(points), details, tuple(members[1:]), is_whole=True)
+
+
+def judge_chain(devices: frozenset[str], edges: Invites, rules: Rules) -> Judged:
+    """What invitations in a row on one device or two come to."""
+    points: list[Point] = []
+    details: dict[str, Any] = {}
+    for found in horizons_of(sorted(edges), 0):
+        row = longest_path(found.month, rules.max_visits)
+        used = {name for edge in row for name in (edge.device, edge.inviter_device)}
+        steps = rules.chain if len(devices) == 1 else rules.chain_of_two
+        gained = points_of(len(row), steps) if used == devices else 0
+        if not gained:
+            continue
+        reason = Reason("chain", gained, len(row), ",".join(sorted(devices)))
+        point = point_of(found.time_us, [reason], rules.alert_score)
+        if point is not None:
+            points.append(point)
+            details = details_of(sorted(row))
+    return _named("chain", ",".join(sorted(devices)), edges, points, details)
+
+
+def judge_tree(network: str, edges: Invites, rules: Rules) -> Judged:
+    """What invitations into one network come to, by people who were invited there themselves."""
+    points: list[Point] = []
+    details: dict[str, Any] = {}
+    known = sorted(edges)
+    for found in horizons_of(known, 0):
+        inviters = {edge.inviter for edge in found.month}
+        people = {edge.invitee for edge in found.month}
+        gained = points_of(len(people), rules.tree)
+        if not gained or len(inviters) < rules.tree_inviters:
+            continue
+        reason = Reason("tree", gained, len(people), f"{len(inviters)} inviters in {network}")
+        point = point_of(found.time_us, [reason], rules.alert_score)
+        if point is not None:
+            points.append(point)
+            details = details_of(found.month)
+    return _named("tree", network, known, points, details)
+
+
+def _named(kind: str, place: str, edges: Invites, points: list[Point], details: dict[str, Any]) -> Judged:
+    """Named by its place and by who was the first to invite; as others it may have been known before."""
+    first = min(edges).inviter
+    others = sorted({edge.inviter for edge in edges} - {first})
+    replaces = tuple(f"{place} {name}" for name in others)
+    return Judged(kind, f"{place} {first}", tuple(points), details, replaces, is_whole=True)
+
+
+def _of_ring(edges: Invites, rules: Rules) -> list[Reason]:
+    members = sorted(members_of(edges))
+    devices = {device for edge in edges for device in (edge.inviter_device, edge.device)}
     networks = {edge.network for edge in edges}
-    took_ms = max(edge.time_ms for edge in edges) - min(edge.time_ms for edge in edges)
-    if ring.shape == "chain":
-        points = next(points for count, points in rules.chain if len(edges) >= count)
-        return [Reason("chain", points, len(edges), edges[0].inviter_device)]
+    took_us = edges[-1].time_us - edges[0].time_us
+    is_pair = len(members) == 2
     reasons = [
         Reason(
-            ring.shape,
-            rules.mutual_points if ring.shape == "mutual" else rules.cycle_points,
-            len(edges),
-            " → ".join((*ring.members, ring.members[0])),
+            "mutual" if is_pair else "cycle",
+            rules.mutual_points if is_pair else rules.cycle_points,
+            len(members),
+            ",".join(members),
         )
     ]
     if len(devices) == 1:
         reasons.append(Reason("same-device", rules.same_device_points, len(edges), next(iter(devices))))
     if len(networks) == 1:
         reasons.append(Reason("same-address", rules.same_address_points, len(edges), next(iter(networks))))
-    if took_ms < _HOUR_MS:
-        reasons.append(Reason("quick", rules.quick_points, len(edges), f"{took_ms // 1000} s"))
+    if took_us < HOUR_US:
+        reasons.append(Reason("quick", rules.quick_points, len(edges), f"{took_us // 1_000_000} s"))
     return reasons
-
-
-def _alert(ring: Ring, reasons: list[Reason], score: int) -> Alert:
-    members = ring.members
-    # A chain grows at its end: its first account and its device name it. A circle is its members.
-    name = (members[0], ring.edges[0].inviter_device) if ring.shape == "chain" else members
-    times_ms = sorted(edge.time_ms for edge in ring.edges)
-    return Alert(
-        alert_id=alert_id(NAME, "ring", ring.shape, *name),
-        pipeline=NAME,
-        subject_kind="ring",
-        subject=",".join(members[:SHOWN]),
-        window_start=_time_text(times_ms[0]),
-        window_end=_time_text(times_ms[-1]),
-        score=score,
-        reasons=reasons,
-        inviters=sorted({edge.inviter for edge in ring.edges})[:SHOWN],
-        invitees=sorted({edge.invitee for edge in ring.edges})[:SHOWN],
-        devices=sorted({edge.invitee_device for edge in ring.edges})[:SHOWN],
-        invitations=len(ring.edges),
-        invites=[_invite(edge) for edge in sorted(ring.edges)[:SHOWN]],
-    )
-
-
-def _invite(edge: Edge) -> Invite:
-    time = _time_text(edge.time_ms)
-    return Invite(edge.event_id, time, edge.inviter, edge.invitee, edge.partition, edge.offset)
-
-
-def _time_text(time_ms: int) -> str:
-    return time_text(time_ms * 1000)

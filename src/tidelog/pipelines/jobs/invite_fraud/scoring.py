@@ -1,33 +1,45 @@
-"""The invitations of one subject in one window → a scored alert, or none; plain Python without Spark.
+"""The invitations of one subject → what they come to, hour by hour; plain Python without Spark.
 
 A subject is an inviter, the device on which newcomers came in, or the block of their numbers. A device or
 block with a single inviter is that inviter's matter, and is told there only. Addresses and bursts count per
-inviter alone: a mobile carrier puts a whole town behind one address. A delivery that comes twice counts once,
-and so does a person who is invited twice.
+inviter alone: a mobile carrier puts a whole town behind one address.
 
-Called by ``transform`` in Spark's Python workers, with the subjects that have enough invitations to score.
+Pure functions of the set of invitations: these count in the order of event time, ties by event id; a delivery
+that comes twice counts once, and so does a person who is invited twice. A point is the verdict at the last
+invitation of an hour, on the hour, the day and the thirty days that end there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
+from typing import Any, NamedTuple
 
-from tidelog.pipelines.framework.alert_evidence import Window, alert_id, distinct_events, time_text
-from tidelog.pipelines.jobs.invite_fraud.schema import NAME, RULES, SHOWN, Alert, Invite, Reason, Rules, Steps
+from tidelog.pipelines.framework.alert_evidence import distinct_events, time_text
+from tidelog.pipelines.framework.detection_rules import Steps, points_of
+from tidelog.pipelines.framework.incidents import (
+    DAY_US,
+    HOUR_US,
+    MONTH_US,
+    US_PER_S,
+    Judged,
+    Point,
+    Reason,
+    hour_of,
+)
+from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, Rules
 
-
-class Subject(NamedTuple):
-    """Whose invitations are counted."""
-
-    kind: str
-    """``inviter``, ``device`` or ``number-block``."""
-    name: str
+_REGULAR_SPREAD = 0.15
+"""Pauses that differ by less than this share of their mean are a clock's."""
+_REGULAR_LEAST_S = 2.0
+_NARROW, _WIDE = 1_000, 10_000
 
 
 class Invitation(NamedTuple):
-    """An invitation as it was delivered; the fields are those of the query's state."""
+    """An invitation as it was delivered; the fields are those of the state."""
 
     time_us: int
     event_id: str
@@ -35,97 +47,219 @@ class Invitation(NamedTuple):
     offset: int
     inviter: str
     invitee: str
+    inviter_device: str
     device: str
     """The one on which the newcomer came in."""
     network: str
     block: str | None
     """None: the number is too short to have one."""
+    number: int | None
 
     @property
-    def shown(self) -> Invite:
+    def shown(self) -> dict[str, Any]:
         """As an alert shows it."""
-        time = time_text(self.time_us)
-        return Invite(self.event_id, time, self.inviter, self.invitee, self.partition, self.offset)
+        return {
+            "event_id": self.event_id,
+            "event_time": time_text(self.time_us),
+            "inviter": self.inviter,
+            "invitee": self.invitee,
+            "partition": self.partition,
+            "offset": self.offset,
+        }
 
 
-def score(
-    subject: Subject, window: Window, delivered: Iterable[Invitation], rules: Rules = RULES
-) -> Alert | None:
-    """The alert on a subject for the invitations of a window, if they are one."""
-    invites = distinct_events(delivered)
-    inviters = {invite.inviter for invite in invites}
-    is_inviter = subject.kind == "inviter"
-    if not is_inviter and len(inviters) == 1:
-        return None
-    people = _people(invites)
-    reasons = list(_reasons(people, rules, is_inviter=is_inviter))
-    total = min(100, sum(reason.points for reason in reasons))
-    if total < rules.alert_score:
-        return None
-    return Alert(
-        alert_id=alert_id(NAME, *subject, window=window),
-        pipeline=NAME,
-        subject_kind=subject.kind,
-        subject=subject.name,
-        window_start=time_text(window.start_us),
-        window_end=time_text(window.end_us),
-        score=total,
-        reasons=reasons,
-        inviters=sorted(inviters)[:SHOWN],
-        invitees=sorted({invite.invitee for invite in invites})[:SHOWN],
-        devices=sorted({invite.device for invite in invites})[:SHOWN],
-        invitations=len(people),
-        invites=[invite.shown for invite in invites[:SHOWN]],
-    )
+Invites = Sequence[Invitation]
 
 
-def _people(invites: Iterable[Invitation]) -> list[Invitation]:
-    """The first invitation of each person; of two at the same moment always the same one."""
+class Horizons(NamedTuple):
+    """The invitations of the month that ends with the last one of an hour, and those of parts of it."""
+
+    hour_us: int
+    month: Invites
+    day: Invites
+    hour: Invites
+
+    @property
+    def time_us(self) -> int:
+        return self.month[-1].time_us
+
+
+def judge_inviter(inviter: str, delivered: Iterable[Invitation], since_us: int, rules: Rules) -> Judged:
+    """What the invitations of one person come to."""
+    return _judged("inviter", inviter, delivered, since_us, rules, _of_inviter)
+
+
+def judge_device(device: str, delivered: Iterable[Invitation], since_us: int, rules: Rules) -> Judged:
+    """What the newcomers on one device come to, whom several people have invited."""
+    return _judged("device", device, delivered, since_us, rules, _of_device)
+
+
+def judge_block(block: str, delivered: Iterable[Invitation], since_us: int, rules: Rules) -> Judged:
+    """What the newcomers of one block of numbers come to, whom several people have invited."""
+    return _judged("number-block", block, delivered, since_us, rules, _of_block)
+
+
+def _judged(
+    kind: str,
+    subject: str,
+    delivered: Iterable[Invitation],
+    since_us: int,
+    rules: Rules,
+    reasons_of: Callable[[Horizons, Rules], Iterable[Reason]],
+) -> Judged:
+    points: list[Point] = []
+    details: dict[str, Any] = {}
+    for horizons in horizons_of(distinct_events(delivered), since_us):
+        reasons = list(reasons_of(horizons, rules))
+        point = point_of(horizons.time_us, reasons, rules.alert_score)
+        if point is not None:
+            points.append(point)
+            details = details_of(horizons.month)
+    return Judged(kind, subject, tuple(points), details)
+
+
+def horizons_of(invites: Invites, since_us: int) -> Iterator[Horizons]:
+    """Each hour that has invitations, with what lies before its last one."""
+    times_us = [each.time_us for each in invites]
+    at = bisect_right(times_us, hour_of(since_us) - 1) if since_us > 0 else 0
+    while at < len(times_us):
+        hour_us = hour_of(times_us[at])
+        at = bisect_right(times_us, hour_us + HOUR_US - 1)
+        last_us = times_us[at - 1]
+        starts = (bisect_right(times_us, last_us - length_us) for length_us in (MONTH_US, DAY_US, HOUR_US))
+        yield Horizons(hour_us, *(invites[start:at] for start in starts))
+
+
+def point_of(time_us: int, reasons: Sequence[Reason], least: int) -> Point | None:
+    """The verdict, where it is a report."""
+    score = min(100, sum(reason.points for reason in reasons))
+    return Point(time_us, score, tuple(reasons)) if score >= least else None
+
+
+def details_of(invites: Invites) -> dict[str, Any]:
+    """What an alert says of its invitations."""
+    return {
+        "inviters": sorted({each.inviter for each in invites})[:SHOWN],
+        "invitees": sorted({each.invitee for each in invites})[:SHOWN],
+        "devices": sorted({each.device for each in invites})[:SHOWN],
+        "networks": sorted({each.network for each in invites})[:SHOWN],
+        "invitations": len({each.invitee for each in invites}),
+        "invites": [each.shown for each in invites[-SHOWN:]],
+    }
+
+
+def _people(invites: Invites) -> list[Invitation]:
+    """The first invitation of each person but oneself, in the order of time."""
     first: dict[str, Invitation] = {}
-    for invite in sorted(invites, key=_by_person):
-        first.setdefault(invite.invitee, invite)
+    for each in invites:
+        if each.invitee != each.inviter:
+            first.setdefault(each.invitee, each)
     return list(first.values())
 
 
-def _by_person(invite: Invitation) -> tuple[str, int, str, str, str]:
-    return invite.invitee, invite.time_us, invite.device, invite.network, invite.block or ""
+def _of_inviter(found: Horizons, rules: Rules) -> Iterator[Reason]:
+    yield from _on_device(found, rules)
+    day = _people(found.day)
+    yield from _numbers(day, rules, wide=True)
+    yield from _address(day, found.hour_us, rules)
+    burst = _quickest([each.time_us for each in day], found.hour_us, rules.burst_s)
+    yield from _most("burst", [(burst, rules.burst, f"{rules.burst_s} s")])
+    yield from _most("volume", [(len(day), rules.volume_day, "24 h")])
+    himself = sum(each.invitee == each.inviter for each in found.day)
+    yield from _most("self", [(himself, rules.self, "24 h")])
+    yield from _regular(day, rules)
 
 
-def _reasons(people: Sequence[Invitation], rules: Rules, *, is_inviter: bool) -> Iterator[Reason]:
-    counted = [
-        ("device", _most(person.device for person in people), rules.device),
-        ("number-block", _most(person.block for person in people), rules.number_block),
-    ]
-    if is_inviter:
-        within = f"{round(rules.burst_window.total_seconds())} s"
-        counted += [
-            ("address", _most(person.network for person in people), rules.address),
-            ("burst", (within, _burst(people, rules)), rules.burst),
-        ]
-    for rule, (value, count), steps in counted:
-        points = _points(count, steps)
-        if points is not None:
-            yield Reason(rule, points, count, value)
+def _of_device(found: Horizons, rules: Rules) -> Iterator[Reason]:
+    for reason in _on_device(found, rules):
+        if len({each.inviter for each in found.month if each.device == reason.value}) > 1:
+            yield reason
 
 
-def _most(values: Iterable[str | None]) -> tuple[str, int]:
+def _of_block(found: Horizons, rules: Rules) -> Iterator[Reason]:
+    if len({each.inviter for each in found.day}) > 1:
+        yield from _numbers(_people(found.day), rules, wide=False)
+
+
+def _on_device(found: Horizons, rules: Rules) -> Iterator[Reason]:
+    """The device with the most newcomers, over the horizon that gives the most points."""
+    best: Reason | None = None
+    for invites, steps in (
+        (found.hour, rules.device_hour),
+        (found.day, rules.device_day),
+        (found.month, rules.device_month),
+    ):
+        device, count = _commonest(each.device for each in _people(invites))
+        points = points_of(count, steps)
+        if points and (best is None or points > best.points):
+            best = Reason("device", points, count, device)
+    if best is not None:
+        yield best
+
+
+def _commonest(values: Iterable[str]) -> tuple[str, int]:
     """The value that occurs most often, the smallest of several, and how often."""
-    counts = Counter(value for value in values if value is not None)
-    return min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    return min(Counter(values).items(), key=lambda item: (-item[1], item[0]), default=("", 0))
 
 
-def _burst(people: Sequence[Invitation], rules: Rules) -> int:
-    """The count of the highest step that was reached within the burst window."""
-    window_ms = round(rules.burst_window.total_seconds() * 1000)
-    times_ms = sorted(person.time_us // 1000 for person in people)
-    for count, _ in rules.burst:
-        if any(
-            last - first <= window_ms for first, last in zip(times_ms, times_ms[count - 1 :], strict=False)
-        ):
-            return count
-    return 0
+def _numbers(people: Invites, rules: Rules, *, wide: bool) -> Iterator[Reason]:
+    numbers = sorted(each.number for each in people if each.number is not None)
+    narrow, first = _densest(numbers, _NARROW)
+    found = [(narrow, rules.number_block, f"{first}…")]
+    if wide:
+        count, first = _densest(numbers, _WIDE)
+        found.append((count, rules.wide_block, f"{first}…"))
+    yield from _most("number-block", found)
 
 
-def _points(count: int, steps: Steps) -> int | None:
-    """The points that a count gives, None when it gives none."""
-    return next((points for least, points in steps if count >= least), None)
+def _densest(numbers: Sequence[int], span: int) -> tuple[int, int]:
+    """The most numbers that lie within a span, and the first of them."""
+    most, first, start = 0, 0, 0
+    for at, number in enumerate(numbers):
+        while number - numbers[start] >= span:
+            start += 1
+        if at - start + 1 > most:
+            most, first = at - start + 1, numbers[start]
+    return most, first
+
+
+def _address(people: Invites, hour_us: int, rules: Rules) -> Iterator[Reason]:
+    times_us: dict[str, list[int]] = defaultdict(list)
+    for each in people:
+        times_us[each.network].append(each.time_us)
+    counts = {name: _quickest(times, hour_us, rules.address_s) for name, times in times_us.items()}
+    network, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    yield from _most("address", [(count, rules.address, network)])
+
+
+def _quickest(times_us: Sequence[int], hour_us: int, length_s: int) -> int:
+    """The most moments within a length of time that ends in the hour."""
+    most = 0
+    within: deque[int] = deque()
+    for time_us in times_us:
+        within.append(time_us)
+        while within[0] < time_us - length_s * US_PER_S:
+            within.popleft()
+        if time_us >= hour_us:
+            most = max(most, len(within))
+    return most
+
+
+def _regular(people: Invites, rules: Rules) -> Iterator[Reason]:
+    last = people[-rules.regular_invitations :]
+    if len(last) < rules.regular_invitations:
+        return
+    pauses = [(after.time_us - before.time_us) / US_PER_S for before, after in pairwise(last)]
+    mean = fmean(pauses)
+    if mean >= _REGULAR_LEAST_S and pstdev(pauses) < _REGULAR_SPREAD * mean:
+        yield Reason("regular", rules.regular_points, len(last), f"every {round(mean)} s")
+
+
+def _most(rule: str, found: Iterable[tuple[int, Steps, str]]) -> Iterator[Reason]:
+    best: Reason | None = None
+    for count, steps, value in found:
+        points = points_of(count, steps)
+        if points and (best is None or points > best.points):
+            best = Reason(rule, points, count, value)
+    if best is not None:
+        yield best

@@ -1,0 +1,1 @@
+"""``tidelog alerts``: incidents of the detecting pipelines, and what people say of them."""
