@@ -33,8 +33,11 @@ def made(detector: Detector, draw: Random, count: int) -> list[Timed]:
         pace = draw.choice((0.5, 3.0, 30.0))
         crowd = draw.choice((2, 5, 25))
         inviter = f"u{draw.randrange(crowd)}"
-        for _ in range(draw.randrange(1, 40)):
+        rotation = draw.choice((0, 0, 1, 3))
+        for turn in range(draw.randrange(1, 40)):
             minute += draw.random() * pace
+            if rotation and turn % rotation == 0:
+                device = f"short-lived {len(found)}"
             number = len(found)
             common = {
                 "event_id": f"e{number:05d}",
@@ -151,7 +154,7 @@ def test_the_events_of_the_property_raise_incidents_of_all_kinds(tmp_path: Path,
         events = made(detector, Random(seed), 300)
         found = incidents(tmp_path / str(seed), detector, [[value for _, value in events]])
         kinds |= {kind for kind, _ in found}
-    wanted = {"login": {"device"}, "invite": {"inviter", "device", "number-block", "ring"}}
+    wanted = {"login": {"device", "address"}, "invite": {"inviter", "device", "number-block", "ring"}}
     assert wanted[detector.kind.name] <= kinds
 
 

@@ -1,0 +1,126 @@
+"""Who invited whom: circles, chains and trees are the same from wherever a search begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from tidelog.pipelines.jobs.invite_fraud.graph import (
+    Neighbourhood,
+    SearchGivenUp,
+    cyclic,
+    longest_path,
+    members_of,
+)
+from tidelog.pipelines.jobs.invite_fraud.schema import USUAL
+from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation
+
+RULES = USUAL.rules
+
+
+def edge(
+    at: int, inviter: str, invitee: str, *, own: str = "", device: str = "", network: str = "n"
+) -> Invitation:
+    return Invitation(
+        at,
+        f"e{at:03d}",
+        0,
+        at,
+        inviter,
+        invitee,
+        own or f"own {inviter}",
+        device or f"of {invitee}",
+        network,
+        None,
+        None,
+    )
+
+
+def edges(*pairs: tuple[str, str]) -> list[Invitation]:
+    return [edge(at, *pair) for at, pair in enumerate(pairs)]
+
+
+def around(known: Iterable[Invitation], max_visits: int = 1000) -> Neighbourhood:
+    every = list(known)
+
+    def load(people: set[str]) -> Iterable[Invitation]:
+        return [each for each in every if each.inviter in people or each.invitee in people]
+
+    return Neighbourhood(load, msgspec.structs.replace(RULES, max_visits=max_visits))
+
+
+def pairs(found: Iterable[Invitation]) -> set[tuple[str, str]]:
+    return {(each.inviter, each.invitee) for each in found}
+
+
+def test_a_circle_is_found_by_each_of_its_members_and_by_nobody_else() -> None:
+    circle = [("a", "b"), ("b", "c"), ("c", "a")]
+    known = edges(*circle, ("c", "d"), ("x", "a"))
+    for name in "abc":
+        assert pairs(around(known).circle(name)) == set(circle)
+    for name in "dx":
+        assert around(known).circle(name) == []
+
+
+def test_circles_that_share_somebody_are_one() -> None:
+    known = edges(("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "b"))
+    for name in "abcd":
+        assert pairs(around(known).circle(name)) == pairs(known)
+
+
+def test_a_circle_is_looked_for_up_to_its_longest() -> None:
+    def ring(size: int) -> list[Invitation]:
+        return edges(*((f"u{at}", f"u{(at + 1) % size}") for at in range(size)))
+
+    assert len(around(ring(RULES.max_cycle)).circle("u0")) == RULES.max_cycle
+    assert around(ring(RULES.max_cycle + 1)).circle("u0") == []
+
+
+def test_invitations_that_stand_alone_are_no_tree() -> None:
+    known = [
+        edge(0, "root", "a"),
+        edge(1, "root", "leaf"),
+        edge(2, "a", "b"),
+        edge(3, "a", "elsewhere", network="m"),
+    ]
+    for name in ("a", "b", "root"):
+        assert pairs(around(known).tree(name, "n")) == {("root", "a"), ("a", "b")}
+    assert around(known).tree("leaf", "n") == []
+
+
+def test_a_chain_stays_on_its_devices() -> None:
+    known = [
+        edge(0, "a", "b", own="x", device="y"),
+        edge(1, "b", "c", own="y", device="x"),
+        edge(2, "c", "d", own="x", device="z"),
+    ]
+    assert pairs(around(known).chain("b", frozenset("xy"))) == {("a", "b"), ("b", "c")}
+    assert pairs(around(known).chain("c", frozenset("xz"))) == set()
+
+
+def test_the_first_invitation_of_two_people_is_their_edge() -> None:
+    first, again = edge(3, "a", "b"), edge(7, "a", "b")
+    graph = around([again, first])
+    graph.load(["a"])
+    assert graph.by("a") == [first]
+
+
+def test_a_search_that_becomes_too_large_is_given_up() -> None:
+    star = edges(*(("hub", f"v{at}") for at in range(50)), ("v0", "w"), ("w", "hub"))
+    with pytest.raises(SearchGivenUp):
+        around(star, max_visits=20).circle("w")
+
+
+def test_of_some_invitations_those_in_circles_are_told() -> None:
+    known = edges(("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e2"))
+    assert pairs(cyclic(known)) == {("b", "c"), ("c", "b")}
+    assert cyclic([]) == []
+
+
+def test_the_longest_row_is_found_and_passes_nobody_twice() -> None:
+    known = edges(("a", "b"), ("b", "c"), ("b", "x"), ("c", "a"), ("c", "d"))
+    found = longest_path(known, 1000)
+    assert [each.inviter for each in found] == ["a", "b", "c"]
+    assert members_of(found) == {"a", "b", "c", "d"}
