@@ -16,6 +16,7 @@ from tests.integration.pipeline_traffic import ledger_rows, read_all
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
+from tidelog.pipelines.framework.phone_tokens import CLEAR
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, NamedBatch, RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import to_bytes
 from tidelog.pipelines.framework.topics import ensure_topics
@@ -103,7 +104,7 @@ def entries_of(
             }
         ]
     )
-    letter = letter_batch(record, pa.array(["not-json"]), pa.array(["bad"]), "earnings")
+    letter = letter_batch(record, pa.array(["not-json"]), pa.array(["bad"]), "earnings", CLEAR)
     return (
         [each for each in mine if isinstance(each, Credit)],
         [each for each in mine if isinstance(each, TaskStep)],

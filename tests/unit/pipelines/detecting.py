@@ -17,6 +17,7 @@ from tidelog.pipelines.framework.alert_tasks import Answer, Batch, BatchTask, De
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
 from tidelog.pipelines.framework.incidents import Terms
+from tidelog.pipelines.framework.phone_tokens import CLEAR
 from tidelog.pipelines.framework.verdicts import Verdicts
 
 START = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
@@ -113,7 +114,7 @@ class Detecting:
             self.verdicts,
             detector.allow,
         )
-        return BatchTask(detector, self.directory, self.buckets, batch, terms, within=self.within)
+        return BatchTask(detector, self.directory, self.buckets, batch, terms, CLEAR, within=self.within)
 
     def total(self, name: str) -> int:
         """A figure of the last batch, over all buckets."""

@@ -12,6 +12,7 @@ import pytest
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.phone_tokens import CLEAR
 from tidelog.pipelines.framework.sinks.partition_work import Parcel, from_bytes
 from tidelog.pipelines.jobs.earnings.packing import entries_of, pack, pack_range
 from tidelog.pipelines.jobs.earnings.parts import DEFAULT_PARTS, LedgerParts, ledger_parts
@@ -59,7 +60,7 @@ def batch(*records: dict[str, object]) -> pa.RecordBatch:
 
 
 def packed(*records: dict[str, object], parts: LedgerParts = ONE) -> list[Parcel]:
-    return list(pack(parts, "earnings")(iter([batch(*records)])))
+    return list(pack(parts, "earnings", CLEAR)(iter([batch(*records)])))
 
 
 def test_records_become_entries_and_impossible_ones_letters_that_say_why() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,12 +22,24 @@ from tidelog.pipelines.framework.events import DEAD_LETTERS
 from tidelog.pipelines.framework.letter_reader import LetterFilter
 from tidelog.pipelines.framework.redrive import MAX_REDRIVES, Rules
 
+if TYPE_CHECKING:
+    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+
 app = typer.Typer()
 
 DEFAULT_LIMIT = 100
 _NAME = re.compile(r"(\d{1,9}):(\d{1,19})", re.ASCII)
 _DEFAULTS = {"default.api.timeout.ms": 30_000}
 
+PhoneKeysFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--phone-keys",
+        metavar="FILE",
+        help="Keys of the pipelines, which open records that may hold phone numbers.",
+        show_default=False,
+    ),
+]
 Letters = Annotated[
     str, typer.Option("--letters", metavar="TOPIC", help="The topic of the letters themselves.")
 ]
@@ -113,13 +126,15 @@ def show(
         ),
     ],
     letters: Letters = DEAD_LETTERS,
+    phone_keys: PhoneKeysFile = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show one letter: who refused the record, why, and the whole record."""
     from tidelog.cli.deadletters import showing
 
-    showing.show(client_options(connection, _DEFAULTS), letters, place_of(letter), json=json)
+    options = client_options(connection, _DEFAULTS)
+    showing.show(options, letters, place_of(letter), _phones(phone_keys), json=json)
 
 
 @app.command(epilog=examples(*_REDRIVE_EXAMPLES), no_args_is_help=True)
@@ -147,6 +162,7 @@ def redrive(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
     letters: Letters = DEAD_LETTERS,
+    phone_keys: PhoneKeysFile = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -163,9 +179,21 @@ def redrive(
         letters,
         redriving.Wanted(tuple(map(place_of, names or ())), chosen.filter),
         Rules(to, again, max_redrives, limit),
+        _phones(phone_keys),
         dry_run=dry_run,
         json=json,
     )
+
+
+def _phones(keys: Path | None) -> PhoneTokens | None:
+    """What opens sealed records."""
+    if keys is None:
+        return None
+    from tidelog.pipelines.framework.phone_keys import read_keys
+    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+
+    # Seals have nothing to do with where a number is from.
+    return PhoneTokens(read_keys(keys), "CN")
 
 
 def place_of(name: str) -> tuple[int, int]:

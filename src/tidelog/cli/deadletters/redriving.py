@@ -11,6 +11,7 @@ from tidelog.cli.output import counted, print_json, print_table, printable, rema
 from tidelog.client.options import ADMIN
 from tidelog.pipelines.framework.letter import Letter
 from tidelog.pipelines.framework.letter_reader import LetterFilter, LetterReader, options_for
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.redrive import (
     Destinations,
     Left,
@@ -39,10 +40,17 @@ class Wanted:
 
 
 def redrive(
-    options: Mapping[str, object], topic: str, wanted: Wanted, rules: Rules, *, dry_run: bool, json: bool
+    options: Mapping[str, object],
+    topic: str,
+    wanted: Wanted,
+    rules: Rules,
+    phones: PhoneTokens | None,
+    *,
+    dry_run: bool,
+    json: bool,
 ) -> None:
     """Send what is wanted, or show it."""
-    with LetterReader(options, topic) as reader, OriginalRecords(options) as records:
+    with LetterReader(options, topic) as reader, OriginalRecords(options, phones) as records:
         letters = wanted.letters(reader, topic)
         if dry_run:
             plan = Plan(rules, read_marks(options, topic), records)
@@ -126,5 +134,6 @@ def _tell(left: Left) -> None:
         remark(f"{counted(left.same_record, 'letter')} left: about records that other letters send")
     if left.gone:
         remark(
-            f"{counted(left.gone, 'letter')} left: about records that they could not hold and that are gone"
+            f"{counted(left.gone, 'letter')} left: about records that are too large or sealed, and gone from "
+            "their topic; --phone-keys opens what is sealed"
         )

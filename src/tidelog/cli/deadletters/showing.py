@@ -8,11 +8,15 @@ from tidelog.cli.deadletters.listing import mark_json
 from tidelog.cli.failure import Failure
 from tidelog.cli.output import counted, print_json, printable, time_text
 from tidelog.cli.records.record_text import bytes_to_json, headers_to_json, readable
-from tidelog.pipelines.framework.letter import Letter
+from tidelog.pipelines.framework.letter import Letter, opened
 from tidelog.pipelines.framework.letter_reader import LetterReader
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.redrive import Mark, read_marks
 
 _LEFT_OUT = [("value", "too large for a letter: see `tidelog consume` with --partition and --offset")]
+
+
+_SEALED = [("sealed", "tokens stand for what may be phone numbers; --phone-keys shows the record itself")]
 
 
 def find(reader: LetterReader, place: tuple[int, int], topic: str) -> Letter:
@@ -26,10 +30,19 @@ def find(reader: LetterReader, place: tuple[int, int], topic: str) -> Letter:
     return letter
 
 
-def show(options: Mapping[str, object], topic: str, place: tuple[int, int], *, json: bool) -> None:
+def show(
+    options: Mapping[str, object],
+    topic: str,
+    place: tuple[int, int],
+    phones: PhoneTokens | None,
+    *,
+    json: bool,
+) -> None:
     """Print a letter."""
     with LetterReader(options, topic) as reader:
         letter = find(reader, place, topic)
+    if phones is not None:
+        letter = opened(letter, phones)
     mark = read_marks(options, topic).get(letter.place)
     if json:
         print_json(_json(letter, mark))
@@ -61,6 +74,7 @@ def _record_lines(letter: Letter) -> list[tuple[str, str]]:
         ("key", readable(letter.key)),
         *(headers or [("header", "-")]),
         ("value", readable(letter.value)),
+        *(_SEALED if letter.seal is not None else ()),
     ]
 
 
@@ -84,6 +98,7 @@ def _json(letter: Letter, mark: Mark | None) -> dict[str, object]:
         "redriven": mark_json(mark),
         "redrives_before": letter.redrives,
         "left_out": letter.left_out,
+        "sealed": letter.seal is not None,
         "record": {
             "topic": place.topic,
             "partition": place.partition,

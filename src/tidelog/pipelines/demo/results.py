@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KINDS = {"account-switch": "account switch", "invite-fraud": "invite fraud"}
 _REASONS = {
     "device": "{count} people on one device",
-    "number-block": "{count} numbers near {value}",
+    "number-block": "{count} numbers of block {value}",
     "address": "{count} people from {value}",
     "burst": "{count} people within {value}",
     "volume": "{count} people within {value}",

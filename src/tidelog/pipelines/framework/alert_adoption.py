@@ -23,6 +23,7 @@ import msgspec
 from tidelog.pipelines.framework.alert_state import StateError, has_layout, open_layout
 from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, answers_of, followed_up, merged
 from tidelog.pipelines.framework.batch_terms import BatchTerms, RuledDetector, RulesT
+from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
 from tidelog.pipelines.framework.source import EARLY_SLACK, connector_options
 from tidelog.pipelines.framework.status import last_commit
 
@@ -85,7 +86,8 @@ def _compute(
     terms = BatchTerms(settings, detector, unfinished).of(batch_id)
     ruled = detector.ruled(terms.rules)
     batch = Batch(batch_id, 0)
-    task = BatchTask(ruled, unfinished, layout.buckets, batch, terms.told(ruled, watermark_us))
+    phones = PhonesOfSettings(settings).now()
+    task = BatchTask(ruled, unfinished, layout.buckets, batch, terms.told(ruled, watermark_us), phones)
     answers_of(merged(raw, task, min(layout.buckets, session.sparkContext.defaultParallelism)))
     # Incidents of before are remembered, lest they be reported as new.
     answers_of(followed_up(session, task))

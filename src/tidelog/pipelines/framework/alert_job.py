@@ -45,6 +45,7 @@ from tidelog.pipelines.framework.events import (
 from tidelog.pipelines.framework.figures import count_detections, count_quality
 from tidelog.pipelines.framework.incident_table import TABLE
 from tidelog.pipelines.framework.incidents import IncidentRow
+from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
 from tidelog.pipelines.framework.quality import NOTHING
 from tidelog.pipelines.framework.query import start_query
 from tidelog.pipelines.framework.record_sink import RECORD
@@ -92,6 +93,7 @@ class KeyedBatches(Generic[RulesT]):
         self._state = state_directory(settings, detector.name)
         self._layout = open_layout(self._state, detector.schema, settings.state_partitions)
         self._terms = BatchTerms(settings, detector, self._state)
+        self._phones = PhonesOfSettings(settings)
         self._tables: ChangingTableSink | None = None
         self._newest_us: int | None = None
         self._closes_us = 0
@@ -120,7 +122,8 @@ class KeyedBatches(Generic[RulesT]):
         detector = self._usual.ruled(terms.rules)
         batch = Batch(batch_id, self._newest_us - detector.watermark_delay_us)
         told = terms.told(detector, batch.watermark_us)
-        return BatchTask(detector, self._state, self._layout.buckets, batch, told, self.sink(batch_id))
+        phones, sink = self._phones.now(), self.sink(batch_id)
+        return BatchTask(detector, self._state, self._layout.buckets, batch, told, phones, sink)
 
     def _keep(self, rows: Sequence[IncidentRow]) -> None:
         """Bring the table of incidents up to date; it has subjects, and no events."""
@@ -201,7 +204,8 @@ def backfill_range(
         batch = Batch(0, _NOTHING_IS_LATE)
         state = Path(directory).absolute()
         told = terms.told(ruled, _NOTHING_IS_LATE)
-        task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, None, window_of(time_range))
+        phones = PhonesOfSettings(settings).now()
+        task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, phones, None, window_of(time_range))
         tasks = min(_BACKFILL_BUCKETS, session.sparkContext.defaultParallelism)
         results = merged(raw, task, tasks).persist()
         try:

@@ -52,8 +52,10 @@ from tidelog.pipelines.framework.incidents import (
     Judged,
     Terms,
     hour_of,
+    without_numbers,
 )
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.task_quality import TaskQuality
@@ -227,6 +229,7 @@ class BatchTask:
     buckets: int
     batch: Batch
     terms: Terms
+    phones: PhonesWritten
     sink: AlertSink | None = None
     """None: the records are given back as rows."""
     within: Window | None = None
@@ -274,7 +277,7 @@ class BatchTask:
         """Letters by bucket, which the place of a record decides."""
         if codes.null_count == len(codes):
             return {}
-        told = letter_batch(batch, codes, reasons, self.detector.name)
+        told = letter_batch(batch, codes, reasons, self.detector.name, self.phones)
         partitions = batch.column("partition").filter(pc.is_valid(codes)).cast(pa.uint32())
         return _split(pa.Table.from_batches([told]), buckets_of(partitions, self.buckets), self.buckets)
 
@@ -338,7 +341,8 @@ class BatchTask:
         reader = StateReader(self.state, self.buckets, self.batch.batch_id, self.detector.schema)
         book = IncidentBook(self.state, self.batch.batch_id)
         found = self.detector.judge(sorted(left), reader.rows_of, book, self.batch)
-        judged = [each for each in found.judged if self._is_told(each)]
+        told = (each for each in found.judged if self._is_told(each))
+        judged = [without_numbers(each, self.phones) for each in told]
         changes = book.update(judged, self.batch.since_us, self.terms)
         answer = Answer(
             self.buckets,

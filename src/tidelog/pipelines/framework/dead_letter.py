@@ -8,7 +8,7 @@ those that the topic lacks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidelog.pipelines.framework.events import DEAD_LETTERS
-from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, LEFT_OUT, WHOLE, letter_key
+from tidelog.pipelines.framework.letter import (
+    CARRIED_BYTES,
+    HEADERS,
+    LEFT_OUT,
+    SEAL,
+    SEALED,
+    WHOLE,
+    letter_key,
+    seal_of,
+)
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
 from tidelog.pipelines.framework.source import connector_options
@@ -41,7 +51,7 @@ _RECORD = T.StructType(
 
 
 def letter_batch(
-    records: pa.RecordBatch, codes: pa.Array, reasons: pa.Array, pipeline: str
+    records: pa.RecordBatch, codes: pa.Array, reasons: pa.Array, pipeline: str, phones: PhonesWritten
 ) -> pa.RecordBatch:
     """The letters of those records that have a code, for a task that has parsed them.
 
@@ -65,15 +75,14 @@ def letter_batch(
     values: list[bytes | None] = []
     headers: list[list[dict[str, Any]]] = []
     for code, reason, *place, time_us, key, value, own in rows:
-        carried = WHOLE
-        if _size(key, value, own) > CARRIED_BYTES:
-            carried, key, value, own = LEFT_OUT, None, None, None
-        values.append(value)
+        record = _carried(_Carried(WHOLE, key, value, own or []), phones, time_us or 0)
+        values.append(record.value)
         keys.append(letter_key(pipeline, place, code))
         time_ms = -1 if time_us is None else time_us // _US_PER_MS
-        told = [str(each).encode() for each in (pipeline, *place, time_ms, code, reason)]
-        ours = zip(HEADERS, (*told, carried, key), strict=True)
-        headers.append([*({"key": name, "value": each} for name, each in ours), *(own or ())])
+        why = phones.redacted(reason.encode(), time_us or 0)
+        told = [*(str(each).encode() for each in (pipeline, *place, time_ms, code)), why]
+        ours = zip(HEADERS, (*told, record.how, record.key), strict=True)
+        headers.append([*({"key": name, "value": each} for name, each in ours), *record.headers])
     columns = [
         pa.repeat(pa.scalar(DEAD_LETTERS), len(keys)),
         pa.array(keys, pa.binary()),
@@ -83,17 +92,47 @@ def letter_batch(
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def _size(key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None) -> int:
-    own = sum(len(each["key"]) + len(each["value"] or b"") for each in headers or ())
-    return len(key or b"") + len(value or b"") + own
+class _Carried(NamedTuple):
+    """What a letter has of its record."""
+
+    how: bytes
+    key: bytes | None
+    value: bytes | None
+    headers: list[dict[str, Any]]
+
+    @property
+    def size(self) -> int:
+        own = sum(len(each["key"]) + len(each["value"] or b"") for each in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + own
 
 
-def dead_letters(malformed: DataFrame, pipeline: str) -> DataFrame:
+def _carried(record: _Carried, phones: PhonesWritten, time_us: int) -> _Carried:
+    """A record as its letter has it: whole, or sealed and with tokens where numbers may be, or not at all."""
+
+    def redacted(data: bytes | None) -> bytes | None:
+        return None if data is None else phones.redacted(data, time_us)
+
+    told = _Carried(
+        SEALED,
+        redacted(record.key),
+        redacted(record.value),
+        [{"key": each["key"], "value": redacted(each["value"])} for each in record.headers],
+    )
+    if told[1:] == record[1:]:
+        told = record
+    else:
+        own = [(each["key"], each["value"]) for each in record.headers]
+        seal = phones.sealed(seal_of(record.key, record.value, own), time_us)
+        told.headers.append({"key": SEAL, "value": seal})
+    return told if told.size <= CARRIED_BYTES else _Carried(LEFT_OUT, None, None, [])
+
+
+def dead_letters(malformed: DataFrame, pipeline: str, phones: PhonesWritten) -> DataFrame:
     """Turn ``Parsed.malformed`` into records of the dead-letter topic: topic, key, value, headers."""
 
     def letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield letter_batch(batch, batch.column("code"), batch.column("reason"), pipeline)
+            yield letter_batch(batch, batch.column("code"), batch.column("reason"), pipeline, phones)
 
     return map_in_arrow(malformed, letters, _RECORD)
 

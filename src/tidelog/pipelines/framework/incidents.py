@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 from tidelog.pipelines.framework.alert_evidence import alert_id, time_text
 from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, KeyedState, key_of
 from tidelog.pipelines.framework.detection_rules import RulesName
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts
 
 US_PER_S = 1_000_000
@@ -41,6 +42,8 @@ HOUR_US = 3600 * US_PER_S
 DAY_US = 24 * HOUR_US
 MONTH_DAYS = 30
 MONTH_US = MONTH_DAYS * DAY_US
+NUMBER_BLOCK = "number-block"
+"""The kind of a subject, and a rule, whose names are parts of phone numbers."""
 SHOWN_POINTS = 72
 """So many hours of an episode are told; all of them count."""
 
@@ -87,6 +90,25 @@ class Judged(msgspec.Struct, frozen=True):
     """Other names under which this subject may have been known."""
     is_whole: bool = False
     """These are all points, and replace whatever was known."""
+
+
+def without_numbers(judged: Judged, phones: PhonesWritten) -> Judged:
+    """The same with tokens for blocks of phone numbers, which are all that is told of numbers."""
+    points = tuple(
+        msgspec.structs.replace(point, reasons=tuple(_without_number(each, phones) for each in point.reasons))
+        for point in judged.points
+    )
+    if judged.subject_kind != NUMBER_BLOCK:
+        return msgspec.structs.replace(judged, points=points)
+    replaces = tuple(map(phones.of_block, judged.replaces))
+    subject = phones.of_block(judged.subject)
+    return msgspec.structs.replace(judged, subject=subject, points=points, replaces=replaces)
+
+
+def _without_number(reason: Reason, phones: PhonesWritten) -> Reason:
+    if reason.rule != NUMBER_BLOCK:
+        return reason
+    return msgspec.structs.replace(reason, value=phones.of_block(reason.value))
 
 
 class Terms(msgspec.Struct, frozen=True):

@@ -6,8 +6,10 @@ A pipeline's letter has the record's value as its value, and headers, all text i
     topic       of the record; then its ``partition``, ``offset`` and ``timestamp`` (ms since 1970, -1: none)
     code        why, for programs: ``event_parser`` lists them
     reason      why, as a sentence
-    record      ``whole``, or ``left-out`` where it is too large to be carried (:data:`CARRIED_BYTES`): then
-                key and value are null, its headers are not here, and it is only where it was
+    record      ``whole``; or ``left-out`` where it is too large to be carried (:data:`CARRIED_BYTES`): then
+                key and value are null, its headers are not here, and it is only where it was; or ``sealed``
+                where it may hold phone numbers: then there are tokens in their place, and the last header,
+                ``sealed``, has the record as it came, for those who have the keys (``phone_tokens``)
     key         the record's key; null where it has none
     …           the record's own headers, all of them, in their order
 
@@ -27,14 +29,17 @@ Written by ``dead_letter``, read by ``letter_reader``. Imports neither Spark nor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.record import RecordHeader
 
 if TYPE_CHECKING:
     from tidelog.client import ConsumerRecord
+    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 
 HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "record", "key")
 _EARLIER = ("pipeline", "topic", "partition", "offset", "reason")
@@ -42,13 +47,16 @@ _STREAM = tuple(
     f"dead-letter.{name}"
     for name in ("reason", "error", "attempts", "topic", "partition", "offset", "timestamp")
 )
-WHOLE, LEFT_OUT = b"whole", b"left-out"
+WHOLE, LEFT_OUT, SEALED = b"whole", b"left-out", b"sealed"
+SEAL = "sealed"
+"""The header behind all others of a letter whose record is sealed."""
 CARRIED_BYTES = 900_000
 """Key, value and headers of a record that a letter carries. Brokers take a megabyte unless they are told
 otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good."""
 REDRIVEN = "tidelog-redriven"
 """The header of a record that was sent again: how often, as decimal digits."""
 _MAX_DIGITS = 19
+_SEALED_RECORD = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]])
 
 
 class Place(NamedTuple):
@@ -84,6 +92,8 @@ class Letter:
     """The record's own."""
     left_out: bool = False
     """It was too large: there are neither key nor value nor headers."""
+    seal: bytes | None = None
+    """The record as it came, sealed, where key, value and headers have tokens in place of phone numbers."""
 
     @property
     def name(self) -> str:
@@ -105,6 +115,19 @@ class Letter:
 def letter_key(pipeline: str, place: Sequence[object], code: str) -> bytes:
     """The key of a pipeline's letter about the record at ``place`` (topic, partition, offset)."""
     return "/".join(map(str, (pipeline, *place, code))).encode()
+
+
+def seal_of(key: bytes | None, value: bytes | None, headers: Sequence[RecordHeader]) -> bytes:
+    """A record as it is sealed."""
+    return msgspec.msgpack.encode((key, value, headers))
+
+
+def opened(letter: Letter, phones: PhoneTokens) -> Letter:
+    """A letter with its record as it came; raises ``PhoneKeysError`` where the keys do not open it."""
+    if letter.seal is None:
+        return letter
+    key, value, headers = _SEALED_RECORD.decode(phones.opened(letter.seal))
+    return replace(letter, key=key, value=value, headers=headers, seal=None)
 
 
 def redrives_of(header: RecordHeader) -> int | None:
@@ -132,6 +155,12 @@ def _pipelines(record: ConsumerRecord) -> Letter | None:
     place = _place(topic, partition, offset)
     if place is None or pipeline is None or code is None:
         return None
+    own = record.headers[len(HEADERS) :]
+    seal = None
+    if carried == SEALED:
+        if not own or own[-1][0] != SEAL or own[-1][1] is None:
+            return None
+        *own, (_, seal) = own
     return Letter(
         record.partition,
         record.offset,
@@ -143,8 +172,9 @@ def _pipelines(record: ConsumerRecord) -> Letter | None:
         _text(reason),
         key,
         record.value,
-        record.headers[len(HEADERS) :],
+        own,
         carried == LEFT_OUT,
+        seal,
     )
 
 

@@ -22,6 +22,7 @@ from tidelog.pipelines.framework.alert_state import StateReader, left_behind
 from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, Detector
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.incidents import IncidentBook, Terms
+from tidelog.pipelines.framework.phone_tokens import CLEAR
 
 _RECORDS_AT_ONCE = 50_000
 _BUCKETS = 4
@@ -59,7 +60,9 @@ def detect_offline(
         left: set[bytes] = set()
         last = 0
         for number, some in enumerate(_chunks(records)):
-            task = BatchTask(detector, state, _BUCKETS, Batch(number, _NOTHING_IS_LATE), terms, within=within)
+            task = BatchTask(
+                detector, state, _BUCKETS, Batch(number, _NOTHING_IS_LATE), terms, CLEAR, within=within
+            )
             for _ in task.merge(task.sort_out(iter([some]))):
                 pass
             left |= set(left_behind(state, _BUCKETS, number))

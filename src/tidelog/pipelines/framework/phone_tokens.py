@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
-import os
 import re
 import unicodedata
 from functools import lru_cache
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.pipelines.framework.phone_keys import (
     FILE_NAME,
-    PhoneKey,
     PhoneKeys,
     PhoneKeysError,
     ensure_keys,
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NUMBER, _BLOCK, _SEAL = "tel", "blk", "seal"
+_NUMBER, _BLOCK, _SEAL, _NONCE = "tel", "blk", "seal", "nonce"
 _HASH_BYTES = 16
 _CACHED = 1 << 16
 _NO_DIGIT = re.compile("[^0-9]")
@@ -56,14 +54,14 @@ class PhonesWritten(Protocol):
     def of(self, phone: str, time_us: int) -> str:
         """What stands for a number in an event of a moment."""
 
-    def of_block(self, block: str, time_us: int) -> str:
+    def of_block(self, block: str) -> str:
         """What stands for a block of numbers."""
 
     def redacted(self, value: bytes, time_us: int) -> bytes:
         """What stands for a value that nobody could read."""
 
-    def sealed(self, value: bytes) -> bytes | None:
-        """What keeps the value as it came, if :meth:`redacted` does not."""
+    def sealed(self, value: bytes, time_us: int) -> bytes:
+        """What keeps a value as it came, where :meth:`redacted` does not."""
 
 
 class PhoneTokens:
@@ -79,9 +77,10 @@ class PhoneTokens:
         key = self._keys.at(time_us)
         return _token_of(key.secret, key.id, self._dialling, phone)
 
-    def of_block(self, block: str, time_us: int) -> str:
-        """The token of a block of numbers."""
-        return _token(_BLOCK, self._keys.at(time_us), block)
+    def of_block(self, block: str) -> str:
+        """The token of a block of numbers; of the oldest key, lest a rotation tears evidence apart."""
+        key = self._keys.keys[0]
+        return f"{_BLOCK}_{key.id}_{_hash(key.secret, _BLOCK, block)}"
 
     def all_of(self, phone: str) -> list[str]:
         """The tokens of a number under all keys, the oldest first: to find it wherever it is."""
@@ -96,13 +95,15 @@ class PhoneTokens:
 
         return _NUMBER_LIKE.sub(replaced, value)
 
-    def sealed(self, value: bytes) -> bytes:
-        """Bytes that only the keys open; different every time."""
+    def sealed(self, value: bytes, time_us: int) -> bytes:
+        """Bytes that only the keys open; the same for the same value, as a batch that comes again must be."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        key = self._keys.newest
-        name, nonce = key.id.encode(), os.urandom(_NONCE_BYTES)
+        key = self._keys.at(time_us)
+        name = key.id.encode()
         head = _SEAL_VERSION + bytes([len(name)]) + name
+        # One for each value, as it must be: a hash of it.
+        nonce = hmac.digest(_subkey(key.secret, _NONCE), head + value, "sha256")[:_NONCE_BYTES]
         return head + nonce + AESGCM(_subkey(key.secret, _SEAL)).encrypt(nonce, value, head)
 
     def opened(self, sealed: bytes) -> bytes:
@@ -132,14 +133,14 @@ class ClearPhones:
     def of(self, phone: str, time_us: int) -> str:
         return phone
 
-    def of_block(self, block: str, time_us: int) -> str:
+    def of_block(self, block: str) -> str:
         return block
 
     def redacted(self, value: bytes, time_us: int) -> bytes:
         return value
 
-    def sealed(self, value: bytes) -> bytes | None:
-        return None
+    def sealed(self, value: bytes, time_us: int) -> bytes:
+        return value
 
 
 CLEAR = ClearPhones()
@@ -192,10 +193,6 @@ class _Dialling(NamedTuple):
 def _token_of(secret: bytes, key_id: str, dialling: _Dialling, phone: str) -> str:
     """Kept for those who come back in batch after batch; by the key's parts, which are quick to compare."""
     return f"{_NUMBER}_{key_id}_{_hash(secret, _NUMBER, international(phone, dialling))}"
-
-
-def _token(kind: str, key: PhoneKey, text: str) -> str:
-    return f"{kind}_{key.id}_{_hash(key.secret, kind, text)}"
 
 
 def international(phone: str, dialling: _Dialling) -> str:

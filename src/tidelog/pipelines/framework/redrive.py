@@ -9,7 +9,8 @@ several letters about one record, of several pipelines, send it once.
 The record goes with key, value, headers and timestamp as they were, to its own partition where it goes to its
 own topic, and with the header ``tidelog-redriven``: how often it was sent again. A letter about it carries
 that header, too, so that a record which is refused every time comes to :attr:`Rules.max_redrives` and stays.
-A record that was too large for its letter is read where it was; if it is gone from there, it is left.
+A record that was too large for its letter is read where it was; if it is gone from there, it is left. So is
+one that is sealed, unless the keys are there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 
 from tidelog.client.options import ADMIN, PRODUCER
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
-from tidelog.pipelines.framework.letter import REDRIVEN, Letter, Place, redrives_of
+from tidelog.pipelines.framework.letter import REDRIVEN, Letter, Place, opened, redrives_of
 from tidelog.pipelines.framework.letter_reader import (
     open_consumer,
     options_for,
@@ -35,6 +36,7 @@ from tidelog.pipelines.framework.letter_reader import (
 
 if TYPE_CHECKING:
     from tidelog.client import Admin, Consumer, Delivery
+    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
     from tidelog.records.record import RecordHeader
 
 TRANSACTION_RECORDS = 500
@@ -94,7 +96,7 @@ class Left:
     same_record: int = 0
     """Another letter sends it."""
     gone: int = 0
-    """The record was too large for its letter, and is not in its topic any more."""
+    """The record is sealed or was too large for its letter, and is not in its topic any more."""
 
 
 @dataclass(slots=True)
@@ -129,10 +131,12 @@ class Plan:
 
 
 class OriginalRecords:
-    """Finds the records that were too large for their letters, where they were; closed by ``with``."""
+    """Finds the records that their letters do not show, in a seal or where they were; closed by ``with``."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: Mapping[str, object], phones: PhoneTokens | None = None) -> None:
+        """``phones`` opens seals; without, sealed records are read where they were."""
         self._options = options
+        self._phones = phones
         self._consumer: Consumer | None = None
 
     def __enter__(self) -> Self:
@@ -144,7 +148,9 @@ class OriginalRecords:
 
     def whole(self, letter: Letter) -> Letter | None:
         """The letter with its record in it; None where that is gone."""
-        if not letter.left_out:
+        if letter.seal is not None and self._phones is not None:
+            return opened(letter, self._phones)
+        if not letter.left_out and letter.seal is None:
             return letter
         if self._consumer is None:
             self._consumer = open_consumer(self._options)
@@ -155,7 +161,9 @@ class OriginalRecords:
         found = read_record(self._consumer, place)
         if found is None:
             return None
-        return replace(letter, key=found.key, value=found.value, headers=found.headers, left_out=False)
+        return replace(
+            letter, key=found.key, value=found.value, headers=found.headers, left_out=False, seal=None
+        )
 
 
 class Destinations:

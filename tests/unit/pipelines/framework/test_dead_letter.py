@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from tidelog.client.consumer.failure_policy import dead_letter_headers
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, Letter, Place, read_letter
+from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, Letter, Place, opened, read_letter
+from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, PhoneKeysError
+from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
 from tidelog.records.record_codec import ConsumerRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -30,13 +34,20 @@ OWN: Headers = [("trace", b"\xff\x00"), ("trace", None), ("pipeline", b"not ours
 TIME_US = 1_700_000_000_123_000
 
 
-def letters(*rows: tuple[object, ...], why: Sequence[str | None]) -> list[Letter | None]:
+TOKENS = PhoneTokens(PhoneKeys([PhoneKey("k1", datetime(1970, 1, 1, tzinfo=UTC), b"1" * 32)]), "CN")
+
+
+def letters(
+    *rows: tuple[object, ...], why: Sequence[str | None], phones: PhonesWritten = CLEAR
+) -> list[Letter | None]:
     """The letters of some records, as who reads the topic sees them."""
     batch = pa.RecordBatch.from_pylist(
         [dict(zip(RECORDS.names, row, strict=True)) for row in rows], schema=RECORDS
     )
     codes = pa.array(why, pa.string())
-    made = letter_batch(batch, codes, pa.array([each and f"it is {each}" for each in why]), "earnings")
+    made = letter_batch(
+        batch, codes, pa.array([each and f"it is {each}" for each in why]), "earnings", phones
+    )
     return [
         read_letter(
             consumed(row["key"], row["value"], [(each["key"], each["value"]) for each in row["headers"]])
@@ -93,7 +104,7 @@ def test_the_key_is_the_same_for_the_same_pipeline_record_and_reason_alone() -> 
     batch = pa.RecordBatch.from_pylist([row], schema=RECORDS)
 
     def key(code: str, pipeline: str) -> bytes:
-        made = letter_batch(batch, pa.array([code]), pa.array(["because"]), pipeline)
+        made = letter_batch(batch, pa.array([code]), pa.array(["because"]), pipeline, CLEAR)
         return bytes(made.column("key")[0].as_py())
 
     assert key("not-json", "collect") == key("not-json", "collect") == b"collect/t/2/7/not-json"
@@ -141,3 +152,42 @@ def test_how_often_a_record_was_sent_again_is_what_our_header_says() -> None:
     letter = Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", None, None, headers)
     assert letter.redrives == 2
     assert Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", None, None).redrives == 0
+
+
+def test_a_record_that_may_hold_phone_numbers_is_sealed_and_only_the_keys_open_it() -> None:
+    row = ("ml_user_login_log", 0, 3, TIME_US, b"13812345678", b'{"phone": "138 1234 5678"', None)
+    headers = [{"key": "from", "value": b"+8613812345678"}, {"key": "trace", "value": None}]
+    [sealed] = letters((*row[:-1], headers), why=["not-json"], phones=TOKENS)
+    assert sealed is not None
+    token = TOKENS.of("13812345678", TIME_US).encode()
+    assert (sealed.key, sealed.value) == (token, b'{"phone": "%s"' % token)
+    assert [*sealed.headers] == [("from", token), ("trace", None)]
+    assert sealed.seal is not None
+    assert b"138" not in sealed.seal
+    # A batch that comes again writes the same bytes.
+    assert [sealed] == letters((*row[:-1], headers), why=["not-json"], phones=TOKENS)
+    [clear] = letters((*row[:-1], headers), why=["not-json"])
+    assert clear is not None
+    assert replace(opened(sealed, TOKENS), headers=tuple(opened(sealed, TOKENS).headers)) == clear
+    other = PhoneTokens(PhoneKeys([PhoneKey("k2", datetime(1970, 1, 1, tzinfo=UTC), b"2" * 32)]), "CN")
+    with pytest.raises(PhoneKeysError, match="'k1', which is not among the keys"):
+        opened(sealed, other)
+
+
+def test_a_record_without_such_numbers_is_whole_and_a_reason_tells_none() -> None:
+    batch = pa.RecordBatch.from_pylist(
+        [dict(zip(RECORDS.names, ("t", 0, 1, TIME_US, b"u1", b"{", None), strict=True))], schema=RECORDS
+    )
+    reasons = pa.array(["field phone: 13812345678 is not a text"])
+    [row] = letter_batch(batch, pa.array(["type:phone"]), reasons, "earnings", TOKENS).to_pylist()
+    told = {each["key"]: each["value"] for each in row["headers"]}
+    assert told["record"] == b"whole"
+    assert told["reason"] == b"field phone: %s is not a text" % TOKENS.of("13812345678", TIME_US).encode()
+
+
+def test_a_record_whose_seal_would_make_the_letter_too_large_is_left_out() -> None:
+    value = b"13812345678" + b"x" * (CARRIED_BYTES * 2 // 3)
+    [letter] = letters(("t", 0, 1, TIME_US, b"k", value, None), why=["not-json"], phones=TOKENS)
+    assert letter is not None
+    assert letter.left_out
+    assert letter.value is None

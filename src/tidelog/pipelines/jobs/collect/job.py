@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelog.pipelines.framework.phone_tokens import PhonesWritten
+
 NAME = "collect"
 
 
@@ -44,6 +46,7 @@ def _prepare(settings: PipelineSettings) -> None:
 def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch. The stores are opened, and unreachable ones told, at once."""
     from tidelog.pipelines.framework.figures import count_quality
+    from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.framework.quality import quality_of
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
@@ -64,12 +67,14 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
         if tables is not None:
             tables.ensure(table)
 
+    phones = PhonesOfSettings(settings)
+
     def collect(records: DataFrame, batch_id: int) -> None:
         batch = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
         sink = RecordSink(settings, batch)
         write = lake.begin(TABLES)
         try:
-            work = collecting(write, tables, NAME)
+            work = collecting(write, tables, NAME, phones.now())
             answers = work_on_parts(records, work, 1, writing_letters(sink))
             lake.commit(write, files_of(answers), batch.batch)
             sink.finish(told_of(answers))
@@ -81,16 +86,18 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.framework.source import read_range
-    from tidelog.pipelines.jobs.collect.transform import in_range, rows
+    from tidelog.pipelines.jobs.collect.transform import in_range, rows, with_tokens
 
     _prepare(settings)
+    phones = PhonesOfSettings(settings).now()
     found = in_range(rows(read_range(session, settings, PIPELINE.inputs, time_range)), time_range).persist()
     try:
         return BackfillReport(
             read=found.count(),
-            written=_load(found, settings),
-            dead_letters=_write_missing_letters(found, settings),
+            written=_load(with_tokens(found, phones), settings),
+            dead_letters=_write_missing_letters(found, settings, phones),
         )
     finally:
         found.unpersist()
@@ -117,13 +124,13 @@ def _load(found: DataFrame, settings: PipelineSettings) -> dict[str, int]:
     return written
 
 
-def _write_missing_letters(found: DataFrame, settings: PipelineSettings) -> int:
+def _write_missing_letters(found: DataFrame, settings: PipelineSettings, phones: PhonesWritten) -> int:
     """The stream may have written letters for these records before."""
     from tidelog.pipelines.framework.dead_letter import not_yet_written
     from tidelog.pipelines.framework.record_sink import RecordSink, single_batch, write_records
     from tidelog.pipelines.jobs.collect.transform import letters_of
 
-    missing = not_yet_written(letters_of(found, NAME), settings)
+    missing = not_yet_written(letters_of(found, NAME, phones), settings)
     return write_records(missing, RecordSink(settings, single_batch(f"{PIPELINE.group}-backfill")))
 
 

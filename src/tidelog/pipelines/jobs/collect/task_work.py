@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RecordSink
 from tidelog.pipelines.framework.sinks.lake import LakeWrite
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes
@@ -30,11 +31,12 @@ LETTERS, FILES, TOLD, QUALITY = "letters", "files", "told", "quality"
 """Parcels with letters; parcels that become answers: files that were written, what the sink is told,
 figures."""
 
+_PHONE = "phone"
 _TABLE_OF = {table.name: table for table in TABLES}
 
 
 def collecting(
-    write: LakeWrite, tables: ChangingTableSink | None, pipeline: str
+    write: LakeWrite, tables: ChangingTableSink | None, pipeline: str, phones: PhonesWritten
 ) -> Callable[[Batches], Iterator[Parcel]]:
     """Write the events of a partition of records into files, and send on which there are, and the letters."""
 
@@ -43,7 +45,7 @@ def collecting(
         quality = TaskQuality()
         for batch in batches:
             for kind, records in _by_topic(batch):
-                rows, letters = parse(records, kind, pipeline, quality)
+                rows, letters = parse(records, kind, pipeline, quality, phones)
                 if rows.num_rows:
                     assert kind is not None
                     files.add_to(kind.name, rows)
@@ -90,20 +92,26 @@ def told_quality(answers: Sequence[str]) -> list[str]:
 
 
 def parse(
-    records: pa.RecordBatch, kind: events.EventKind | None, pipeline: str, quality: TaskQuality
+    records: pa.RecordBatch,
+    kind: events.EventKind | None,
+    pipeline: str,
+    quality: TaskQuality,
+    phones: PhonesWritten,
 ) -> tuple[pa.Table, pa.RecordBatch]:
     """Records of one topic as rows of their table, and the letters of those that are no events."""
     parser = parser_of(events.LOGS) if kind is None else parser_of((kind,), kind)
     parsed = parser.columns(*(records.column(name) for name in ("topic", "value", "timestamp")))
     quality.add(kind, parsed)
     codes = parsed.field("code")
-    letters = letter_batch(records, codes, parsed.field("reason"), pipeline)
+    letters = letter_batch(records, codes, parsed.field("reason"), pipeline, phones)
     if letters.num_rows:
         good = pc.is_null(codes)
         parsed, records = parsed.filter(good), records.filter(good)
     # The day is UTC's.
     day = parsed.field("event_time").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
     columns = {field.name: parsed.field(field.name) for field in kind.fields} if kind is not None else {}
+    if _PHONE in columns:
+        columns[_PHONE] = with_tokens(columns[_PHONE], columns["event_time"], phones)
     columns |= {
         "date": day.cast(pa.string()),
         "topic": records.column("topic"),
@@ -111,6 +119,13 @@ def parse(
         "offset": records.column("offset"),
     }
     return pa.table(columns), letters
+
+
+def with_tokens(numbers: pa.Array, times: pa.Array, phones: PhonesWritten) -> pa.Array:
+    """What stands for the numbers of events."""
+    times_us = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    pairs = zip(numbers.to_pylist(), times_us, strict=True)
+    return pa.array([None if phone is None else phones.of(phone, time) for phone, time in pairs], pa.string())
 
 
 def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[events.EventKind | None, pa.RecordBatch]]:

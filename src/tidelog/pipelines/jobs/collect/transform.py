@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidelog.pipelines.framework.dead_letter import dead_letters
 from tidelog.pipelines.framework.events import LOGS
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS, parse_all
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
+from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
+from tidelog.pipelines.jobs.collect import task_work
 from tidelog.pipelines.pipeline import TimeRange
 
 SECONDS_PER_DAY = 86_400
@@ -34,7 +40,19 @@ def in_range(parsed: DataFrame, time_range: TimeRange) -> DataFrame:
     return parsed.where((when >= F.lit(time_range.start)) & (when < F.lit(time_range.end)))
 
 
-def letters_of(parsed: DataFrame, pipeline: str) -> DataFrame:
+def with_tokens(parsed: DataFrame, phones: PhonesWritten) -> DataFrame:
+    """The same rows with what stands for phone numbers, written in tasks."""
+
+    def replaced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            at = batch.schema.get_field_index("phone")
+            tokens = task_work.with_tokens(batch.column("phone"), batch.column("event_time"), phones)
+            yield batch.set_column(at, batch.schema.field(at), tokens)
+
+    return map_in_arrow(parsed, replaced, parsed.schema)
+
+
+def letters_of(parsed: DataFrame, pipeline: str, phones: PhonesWritten) -> DataFrame:
     """The dead letters."""
     malformed = parsed.where(F.col("reason").isNotNull()).select(*RECORD_COLUMNS, "code", "reason")
-    return dead_letters(malformed, pipeline)
+    return dead_letters(malformed, pipeline, phones)

@@ -55,12 +55,14 @@ class MicroBatches:
     """Takes the stream's micro-batches, one after the other."""
 
     def __init__(self, settings: PipelineSettings, parts: LedgerParts) -> None:
+        from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
         from tidelog.pipelines.jobs.earnings.publisher import SoleCopy
 
         self._settings = settings
         self._parts = parts
         self._copy = SoleCopy(settings, PIPELINE.group)
         self._is_first = True
+        self._phones = PhonesOfSettings(settings)
 
     def take(self, records: DataFrame, batch_id: int) -> None:
         """Work off a batch of records; done when tables and topics are."""
@@ -78,7 +80,7 @@ class MicroBatches:
         # A backfill may have come between a batch and its return: states are others then, not more.
         sink = RecordSink(self._settings, batch, same_content=False)
         work = BatchWork(self._settings, self._parts, sink, PIPELINE.group, with_letters)
-        answers = work_on_parts(records, pack(self._parts, NAME), self._parts.count, work)
+        answers = work_on_parts(records, pack(self._parts, NAME, self._phones.now()), self._parts.count, work)
         count_quality(self._settings.directory, NAME, work.finish(answers))
         self._is_first = False
 
@@ -124,10 +126,12 @@ def _write_missing_letters(
 ) -> tuple[int, int]:
     """Dead letters found and written: the stream may have written letters for these records before."""
     from tidelog.pipelines.framework.dead_letter import dead_letters, not_yet_written
+    from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.framework.record_sink import RecordSink, single_batch, write_records
     from tidelog.pipelines.jobs.earnings.transform import malformed
 
-    letters = dead_letters(malformed(raw, *days), NAME).persist()
+    phones = PhonesOfSettings(settings).now()
+    letters = dead_letters(malformed(raw, *days), NAME, phones).persist()
     try:
         missing = not_yet_written(letters, settings)
         sink = RecordSink(settings, single_batch(f"{PIPELINE.group}-backfill"))

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import ParsedRows, Reason, Values, parser_of, reason_columns
+from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
@@ -35,7 +36,9 @@ _to_credits = msgspec.msgpack.Decoder(list[Credit]).decode
 _to_steps = msgspec.msgpack.Decoder(list[TaskStep]).decode
 
 
-def pack(parts: LedgerParts, pipeline: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Parcel]]:
+def pack(
+    parts: LedgerParts, pipeline: str, phones: PhonesWritten
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Parcel]]:
     """Makes parcels of all that is in some batches of records."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
@@ -49,7 +52,7 @@ def pack(parts: LedgerParts, pipeline: str) -> Callable[[Iterator[pa.RecordBatch
                 part = parcel.part
                 yield parcel
             if any(parsed.reasons):
-                for parcel in _letters(batch, parsed.reasons, parts, pipeline):
+                for parcel in _letters(batch, parsed.reasons, parts, pipeline, phones):
                     part = parcel.part
                     yield parcel
         if part is not None:  # with one that has something to do in any case
@@ -146,7 +149,11 @@ def _step(values: Values, user: str, time: str) -> TaskStep:
 
 
 def _letters(
-    batch: pa.RecordBatch, reasons: Sequence[Reason | None], parts: LedgerParts, pipeline: str
+    batch: pa.RecordBatch,
+    reasons: Sequence[Reason | None],
+    parts: LedgerParts,
+    pipeline: str,
+    phones: PhonesWritten,
 ) -> Iterator[Parcel]:
     """Letters go by the place of their record, so that a batch has each in the same part every time."""
     codes, texts = reason_columns(reasons)
@@ -157,5 +164,5 @@ def _letters(
         by_part[crc32(f"{place['topic']}/{place['partition']}".encode()) % parts.count].append(at)
     for part, rows in by_part.items():
         chosen = pa.array(rows)
-        letters = letter_batch(batch.take(chosen), codes.take(chosen), texts.take(chosen), pipeline)
+        letters = letter_batch(batch.take(chosen), codes.take(chosen), texts.take(chosen), pipeline, phones)
         yield Parcel(part, LETTERS, to_bytes(letters))

@@ -16,7 +16,7 @@ from tidelog.pipelines.framework.networks import network
 _NO_DIGIT = re.compile("[^0-9]")
 _NATIONAL = re.compile("1[0-9]{10}")
 _CHINA = "86"
-_BLOCK_DIGITS = 3
+BLOCK_DIGITS = 3
 """Numbers that differ in so many last digits only are a block."""
 _LEAST_DIGITS, _MOST_DIGITS = 8, 18
 """Shorter and longer numbers are in no block."""
@@ -32,7 +32,7 @@ _FROM_EVENT = {
 def number_block(phone: str) -> str | None:
     """A number without its last digits."""
     digits = number_digits(phone)
-    return None if digits is None else digits[:-_BLOCK_DIGITS]
+    return None if digits is None else digits[:-BLOCK_DIGITS]
 
 
 def number_digits(phone: str) -> str | None:
@@ -61,7 +61,7 @@ def invitations(parsed: pa.StructArray, partitions: pa.Array, offsets: pa.Array)
             "offset": offsets.filter(is_event),
             **taken,
             "network": pa.array(map(network, addresses), pa.string()),
-            "block": pa.array((each and each[:-_BLOCK_DIGITS] for each in numbers), pa.string()),
+            "block": pa.array((each and each[:-BLOCK_DIGITS] for each in numbers), pa.string()),
             "number": pa.array((each and int(each) for each in numbers), pa.int64()),
         }
     )

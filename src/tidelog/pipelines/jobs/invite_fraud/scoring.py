@@ -30,6 +30,7 @@ from tidelog.pipelines.framework.incidents import (
     Reason,
     hour_of,
 )
+from tidelog.pipelines.jobs.invite_fraud.invitations import BLOCK_DIGITS
 from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, Rules
 
 _REGULAR_SPREAD = 0.15
@@ -205,11 +206,15 @@ def _commonest(values: Iterable[str]) -> tuple[str, int]:
 def _numbers(people: Invites, rules: Rules, *, wide: bool) -> Iterator[Reason]:
     numbers = sorted(each.number for each in people if each.number is not None)
     narrow, first = _densest(numbers, _NARROW)
-    found = [(narrow, rules.number_block, f"{first}…")]
+    found = [(narrow, rules.number_block, _block_of(first))]
     if wide:
         count, first = _densest(numbers, _WIDE)
-        found.append((count, rules.wide_block, f"{first}…"))
+        found.append((count, rules.wide_block, _block_of(first)))
     yield from _most("number-block", found)
+
+
+def _block_of(number: int) -> str:
+    return str(number)[:-BLOCK_DIGITS]
 
 
 def _densest(numbers: Sequence[int], span: int) -> tuple[int, int]:

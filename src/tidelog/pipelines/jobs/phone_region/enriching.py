@@ -114,7 +114,7 @@ def enrich(
         yield _records(parsed, users.reading)
         show(parsed, users)
         if any(parsed.reasons):
-            yield letter_batch(batch, *reason_columns(parsed.reasons), pipeline)
+            yield letter_batch(batch, *reason_columns(parsed.reasons), pipeline, users.reading.phones)
 
 
 def parse(batch: pa.RecordBatch) -> ParsedRows:
