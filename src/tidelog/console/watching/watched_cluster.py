@@ -1,0 +1,287 @@
+"""One cluster that the console watches: its clients, its last two snapshots, who waits for the next.
+
+Snapshots are taken by a task, more seldom when they are much work (they cost a broker about the processor
+time that they cost us) or when no page is open. A cluster that does not answer keeps its last snapshot, says why, and is
+asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.consumer.async_consumer import AsyncConsumer
+from tidelog.client.options import PRODUCER
+from tidelog.client.producer.async_producer import AsyncProducer
+from tidelog.console.refusal import Refusal, sentence
+from tidelog.console.settings import ClusterSettings
+from tidelog.console.watching.changes import Event, changes_between
+from tidelog.console.watching.end_times import EndTimes, LagTime
+from tidelog.console.watching.history import ALL_TOPICS, History, LagFigure, RateFigure
+from tidelog.console.watching.rates import Rates, rates_between
+from tidelog.console.watching.snapshot import Snapshot, take_snapshot
+from tidelog.errors import TidelogError
+from tidelog.ids import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 10_000}
+_SHARE_OF_TIME = 0.02
+"""The part of a processor's time that looks may take."""
+_LONGEST_S = 60.0
+_NOTICED_MS = 3000
+_UNWATCHED = 4
+"""So many times longer is the time between looks while no page is open."""
+_HISTORY_S = 10.0
+_FIRST_LOOK_S = 12.0
+
+
+class BrokerTelling(Protocol):
+    """What brokers tell over HTTP beside Kafka's protocol; the command hands it in."""
+
+    async def page(self, path: str) -> tuple[dict[int, dict[str, object]], list[str]]:
+        """A page by broker, and why others have none."""
+
+
+class TopicLag(NamedTuple):
+    """How far a group is behind in a topic; ``time`` is None where the end of the log is not known."""
+
+    topic: str
+    records: int
+    time: LagTime | None
+
+
+def _seconds(lag_time: LagTime | None) -> float | None:
+    return None if lag_time is None else round(lag_time.seconds, 1)
+
+
+class WatchedCluster:
+    """Owns the clients of one cluster."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        history: History,
+        *,
+        refresh_s: float,
+        telling: Callable[[AsyncAdmin], BrokerTelling] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.history = history
+        self._options = {"client.id": "tidelog-console", **_PATIENCE, **settings.options}
+        self.admin = AsyncAdmin(self._options)
+        self.telling = None if telling is None else telling(self.admin)
+        self.snapshot: Snapshot | None = None
+        self.rates = Rates()
+        self.problem: str | None = None
+        """Why the cluster could not be looked at the last time."""
+        self.problem_since_ms: int | None = None
+        self.ends = EndTimes()
+        self._refresh_s = refresh_s
+        self._producer: AsyncProducer | None = None
+        self._look = asyncio.Condition()
+        self._begun = 0
+        self._looks = 0
+        self._pages = 0
+        self._hurry = asyncio.Event()
+        self._history_due_s = 0.0
+        self._unwritten: list[Event] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._task = asyncio.create_task(self._watch(), name=f"watch {self.name}")
+
+    async def close(self) -> None:
+        """Stop watching; close all clients."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._producer is not None:
+            await self._producer.close(5.0)
+        await self.admin.close()
+
+    # What the API asks for
+
+    async def seen(self) -> Snapshot:
+        """The last snapshot, waiting for the first; raises a refusal if there is none."""
+        if self.snapshot is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_LOOK_S):
+                    await self._next_look(self._looks)
+        if self.snapshot is None:
+            raise Refusal(
+                f"cluster {self.name} does not answer: {self.problem or 'it takes its time'}",
+                503,
+                "UNREACHABLE",
+            )
+        return self.snapshot
+
+    async def look_again(self) -> None:
+        """Have a look at once, after a change; waits for it."""
+        wanted = self._begun + 1  # one that is under way may not see the change
+        self._hurry.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_LOOK_S):
+                await self._next_look(wanted - 1)
+
+    @contextlib.contextmanager
+    def open_page(self) -> Iterator[None]:
+        """While a page is open the cluster is looked at more often."""
+        self._pages += 1
+        if self.snapshot is not None and time.monotonic() - self.snapshot.at_s > self._refresh_s:
+            self._hurry.set()
+        try:
+            yield
+        finally:
+            self._pages -= 1
+
+    async def looks(self) -> AsyncGenerator[int, None]:
+        """The number of each look, as they come; begins with the last one."""
+        seen = self._looks
+        yield seen
+        while True:
+            seen = await self._next_look(seen)
+            yield seen
+
+    def lag_time(self, partition: TopicPartition, committed: int) -> LagTime | None:
+        """How long ago the record at ``committed`` was written, as far as that was seen."""
+        assert self.snapshot is not None
+        return self.ends.lag(partition, committed, self.snapshot.at_s)
+
+    @contextlib.asynccontextmanager
+    async def consumer(self, **options: object) -> AsyncIterator[AsyncConsumer]:
+        """A consumer without a group, for the time of a block."""
+        consumer = AsyncConsumer(
+            {
+                **self._options,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "allow.auto.create.topics": False,
+                **{name.replace("_", "."): value for name, value in options.items()},
+            }
+        )
+        try:
+            await consumer.start()
+            yield consumer
+        finally:
+            await consumer.close(2.0)
+
+    @property
+    def producer(self) -> AsyncProducer:
+        """One producer for all that is written through the console; made when it is first needed."""
+        if self._producer is None:
+            # The file that a cluster's options come from may hold options of other clients.
+            known = {name: value for name, value in self._options.items() if name in PRODUCER.options}
+            self._producer = AsyncProducer({**known, "max.block.ms": 10_000, "linger.ms": 0})
+            self._producer.start_nowait()
+        return self._producer
+
+    # Watching
+
+    async def _watch(self) -> None:
+        while True:
+            began_s = time.thread_time()
+            self._begun += 1
+            try:
+                await self._look_once()
+            except (TidelogError, OSError, TimeoutError) as error:
+                self._note_problem(sentence(error))
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                logger.exception("looking at cluster %s failed by a bug of the console", self.name)
+                self._note_problem(f"a bug of the console: {type(error).__name__}")
+            await self._tell()
+            await self._pause(time.thread_time() - began_s)
+
+    async def _look_once(self) -> None:
+        # Brokers that are gone are noticed sooner than a whole operation may take.
+        await self.admin.cluster.refresh([], deadline=self.admin.cluster.deadline(_NOTICED_MS))
+        now = await take_snapshot(self.admin)
+        before = self.snapshot
+        events = changes_between(before, now)
+        if self.problem is not None:
+            events.insert(0, Event(now.at_ms, "cluster-answers", "good", {}))
+        self.snapshot, self.rates = now, rates_between(before, now)
+        self.problem = self.problem_since_ms = None
+        self.ends.note(now.at_s, now.ends, {each for lags in now.lags.values() for each in lags})
+        self._unwritten += events
+        if events or now.at_s >= self._history_due_s:
+            self._history_due_s = now.at_s + _HISTORY_S
+            await self._write(now)
+
+    async def _write(self, now: Snapshot) -> None:
+        lags = [
+            LagFigure(group, each.topic, each.records, _seconds(each.time))
+            for group in now.committed
+            for each in self.lag_by_topic(group)
+        ]
+        rates = [
+            RateFigure(
+                topic,
+                round(self.rates.records.get(topic, 0.0), 2),
+                round(self.rates.size_bytes.get(topic, 0.0)),
+            )
+            for topic in now.topics
+        ]
+        rates.append(
+            RateFigure(ALL_TOPICS, round(self.rates.total_records, 2), round(self.rates.total_bytes))
+        )
+        events, self._unwritten = self._unwritten, []
+        await self.history.write(self.name, now.at_ms // 1000, lags, rates, events)
+
+    def lag_by_topic(self, group: str) -> list[TopicLag]:
+        """Topics with the group's lag: records in all partitions, seconds in the one furthest behind."""
+        assert self.snapshot is not None
+        records: dict[str, int] = {}
+        times: dict[str, LagTime] = {}
+        committed = self.snapshot.committed.get(group, {})
+        for partition, lag in self.snapshot.lags.get(group, {}).items():
+            records[partition.topic] = records.get(partition.topic, 0) + lag
+            time_ = self.lag_time(partition, committed[partition])
+            if time_ is not None:
+                times[partition.topic] = max(times.get(partition.topic, time_), time_)
+        return [TopicLag(topic, lag, times.get(topic)) for topic, lag in sorted(records.items())]
+
+    def _note_problem(self, text: str) -> None:
+        if self.problem is None:
+            self.problem_since_ms = time.time_ns() // 1_000_000
+            logger.warning("cluster %s cannot be looked at: %s", self.name, text)
+            self._unwritten.append(
+                Event(self.problem_since_ms, "cluster-silent", "bad", {"problem": text[:500]})
+            )
+        self.problem = text
+
+    async def _tell(self) -> None:
+        async with self._look:
+            self._looks += 1
+            self._look.notify_all()
+
+    async def _next_look(self, seen: int) -> int:
+        async with self._look:
+            await self._look.wait_for(lambda: self._looks > seen)
+            return self._looks
+
+    async def _pause(self, took_s: float) -> None:
+        """Until the next look is due; a page that is opened meanwhile makes that sooner."""
+        began_s = time.monotonic()
+        while (left_s := began_s + self._wait_s(took_s) - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, self._refresh_s)):
+                    await self._hurry.wait()
+                    break
+        self._hurry.clear()
+
+    def _wait_s(self, took_s: float) -> float:
+        if self.problem is not None:
+            return self._refresh_s
+        wait_s = self._refresh_s if self._pages else self._refresh_s * _UNWATCHED
+        return max(wait_s, min(took_s / _SHARE_OF_TIME, _LONGEST_S))
