@@ -13,8 +13,6 @@ from tidelog.client.resources import OffsetSpec
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads
 from tidelog.console.api.overview_api import HistoryQuery, since_s
 from tidelog.console.api.topics_api import Done, TypedName
-from tidelog.console.records.masking import Mask
-from tidelog.console.records.search import read_one
 from tidelog.console.refusal import Refusal, forbidden, sentence
 from tidelog.console.settings import Role
 from tidelog.console.watching.history import Point
@@ -263,11 +261,8 @@ async def delete_group(call: Call, asked: TypedName) -> Done:
 
 async def _read_age_s(call: Call, partition: TopicPartition, offset: int) -> float | None:
     """How long ago the record at an offset was written, by its own time."""
-    try:
-        record = await read_one(call.cluster, partition, offset, Mask(()))
-    except TidelogError:
-        return None  # compacted away, a marker, no right to read: the time stays a bound
-    return max(time.time() - record.timestamp_ms / 1000, 0.0) if record.timestamp_ms >= 0 else None
+    time_ms = await call.cluster.record_time_ms(partition, offset)
+    return None if time_ms is None else max(time.time() - time_ms / 1000, 0.0)
 
 
 async def _partitions(call: Call, asked: ResetRequest) -> list[TopicPartition] | None:

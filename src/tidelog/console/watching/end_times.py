@@ -1,8 +1,9 @@
 """When logs had which end: turns a lag in records into one in seconds, without reading a record.
 
 The record at a committed offset was written when the log's end passed that offset; between two looks the
-time is interpolated. Of each partition that a group reads some looks are kept, close together for the last
-minutes and further apart the older they are, so that memory stays bounded.
+time is interpolated, and where it was before the first look a record tells (``learn``). Of each partition
+that a group reads some looks are kept, close together for the last minutes and further apart the older they
+are, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ class EndTimes:
                 offsets.append(end)
             kept[partition] = _thinned(times, offsets)
         self._points = kept
+
+    def learn(self, partition: TopicPartition, offset: int, at_s: float) -> None:
+        """Take in that the record at ``offset`` was written at ``at_s``, before the first look."""
+        found = self._points.get(partition)
+        if found is not None and offset < found[1][0]:
+            times, offsets = found
+            times.insert(0, min(at_s, times[0]))
+            offsets.insert(0, offset)
 
     def lag(self, partition: TopicPartition, committed: int, now_s: float) -> LagTime | None:
         """How long a group is behind; None where the partition is not known."""

@@ -164,7 +164,7 @@ class History:
         written_s, known = self._written.get(name, (0.0, None))
         if known == values and at_s - written_s < _HEARTBEAT_S:
             return False
-        if known is None and not any(values) and name[0] == "rate":
+        if known is None and not any(values) and name[0] == "rate" and name[-1] != ALL_TOPICS:
             return False  # a topic to which nobody has ever written
         self._written[name] = at_s, values
         return True

@@ -1,8 +1,8 @@
 """One cluster that the console watches: its clients, its last two snapshots, who waits for the next.
 
 Snapshots are taken by a task, more seldom when they are much work (they cost a broker about the processor
-time that they cost us) or when no page is open. A cluster that does not answer keeps its last snapshot, says why, and is
-asked again.
+time that they cost us) or when no page is open. A cluster that does not answer keeps its last snapshot, says
+why, and is asked again.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ _SHARE_OF_TIME = 0.02
 """The part of a processor's time that looks may take."""
 _LONGEST_S = 60.0
 _NOTICED_MS = 3000
+_TIMES_READ = 5
+"""Of so many partitions, at most, a look reads the time of a record."""
+_RECORD_S = 2.0
+_REMEMBERED = 10_000
 _UNWATCHED = 4
 """So many times longer is the time between looks while no page is open."""
 _HISTORY_S = 10.0
@@ -57,7 +61,7 @@ class TopicLag(NamedTuple):
 
 
 def _seconds(lag_time: LagTime | None) -> float | None:
-    return None if lag_time is None else round(lag_time.seconds, 1)
+    return None if lag_time is None or lag_time.at_least else round(lag_time.seconds, 1)
 
 
 class WatchedCluster:
@@ -91,6 +95,7 @@ class WatchedCluster:
         self._pages = 0
         self._hurry = asyncio.Event()
         self._history_due_s = 0.0
+        self._without_time: dict[tuple[TopicPartition, int], None] = {}
         self._unwritten: list[Event] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -213,10 +218,44 @@ class WatchedCluster:
         self.snapshot, self.rates = now, rates_between(before, now)
         self.problem = self.problem_since_ms = None
         self.ends.note(now.at_s, now.ends, {each for lags in now.lags.values() for each in lags})
+        await self._learn_times(now)
         self._unwritten += events
         if events or now.at_s >= self._history_due_s:
             self._history_due_s = now.at_s + _HISTORY_S
             await self._write(now)
+
+    async def _learn_times(self, now: Snapshot) -> None:
+        """Where groups are behind for longer than we looked, let a few records tell since when."""
+        asked = 0
+        for group, lags in now.lags.items():
+            for partition, lag in lags.items():
+                committed = now.committed[group][partition]
+                seen = self.lag_time(partition, committed) if lag else None
+                place = partition, committed
+                if seen is None or not seen.at_least or place in self._without_time:
+                    continue
+                if asked == _TIMES_READ:
+                    return
+                asked += 1
+                time_ms = await self.record_time_ms(partition, committed)
+                if time_ms is None:
+                    self._without_time[place] = None
+                    while len(self._without_time) > _REMEMBERED:
+                        del self._without_time[next(iter(self._without_time))]
+                else:
+                    self.ends.learn(partition, committed, now.at_s - (now.at_ms - time_ms) / 1000)
+
+    async def record_time_ms(self, partition: TopicPartition, offset: int) -> int | None:
+        """When the first record from ``offset`` on was written, by its own time; None if nobody can tell."""
+        try:
+            async with self.consumer(max_partition_fetch_bytes=1024, fetch_max_wait_ms=50) as consumer:
+                consumer.assign([partition])
+                consumer.seek(partition, offset)
+                records = await consumer.poll(_RECORD_S, 1)
+        except (TidelogError, OSError) as error:
+            logger.debug("the time of %s at %d cannot be read: %s", partition, offset, error)
+            return None
+        return records[0].timestamp if records and records[0].timestamp >= 0 else None
 
     async def _write(self, now: Snapshot) -> None:
         lags = [
