@@ -15,6 +15,9 @@ COLOURS = ("grey", "green", "blue", "amber", "red", "purple")
 """The colours that a cluster may have, so that nobody takes production for a playground."""
 
 
+PATIENCE = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 10_000}
+
+
 class Role(enum.IntEnum):
     """What somebody may do; a greater one includes the smaller ones."""
 
@@ -32,6 +35,11 @@ class ClusterSettings:
     options: Mapping[str, object] = field(repr=False)
     """In Kafka's names; passwords may be among them, which never leave this process."""
     colour: str = "grey"
+
+    @property
+    def patient_options(self) -> Mapping[str, object]:
+        """The options, with times that suit somebody who waits for a page unless they name their own."""
+        return self.options if self.options.keys() & PATIENCE.keys() else {**self.options, **PATIENCE}
 
     @property
     def bootstrap(self) -> str:

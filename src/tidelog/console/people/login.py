@@ -15,7 +15,6 @@ from tidelog.client.errors import AuthenticationError
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import ClusterSettings
 
-_PATIENCE_MS = 10_000
 _AT_ONCE = 4
 _FREE_TRIES = 3
 _LONGEST_WAIT_S = 60.0
@@ -28,14 +27,14 @@ class ScramLogin:
     """Tries passwords at one cluster."""
 
     def __init__(self, cluster: ClusterSettings, mechanism: str, now_s: Callable[[], float]) -> None:
-        protocol = str(cluster.options.get("security.protocol", "PLAINTEXT"))
-        kept = {name: value for name, value in cluster.options.items() if name not in _OWN_LOGIN}
+        options = cluster.patient_options
+        protocol = str(options.get("security.protocol", "PLAINTEXT"))
+        kept = {name: value for name, value in options.items() if name not in _OWN_LOGIN}
         self._options = {
             **kept,
             "client.id": "tidelog-console-login",
             "security.protocol": protocol if protocol.startswith("SASL") else f"SASL_{protocol}",
             "sasl.mechanism": mechanism,
-            "default.api.timeout.ms": _PATIENCE_MS,
         }
         self._now_s = now_s
         self._gate = asyncio.Semaphore(_AT_ONCE)

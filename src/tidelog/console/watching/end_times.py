@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tidelog.ids import TopicPartition
 
 _POINTS = 120
+_LEARNED = 100
 
 
 class LagTime(NamedTuple):
@@ -30,6 +31,8 @@ class EndTimes:
 
     def __init__(self) -> None:
         self._points: dict[TopicPartition, tuple[array[float], array[int]]] = {}
+        self._learned: dict[TopicPartition, dict[int, float]] = {}
+        """When records before the first look were written, by their offsets."""
 
     def note(self, at_s: float, ends: Mapping[TopicPartition, int], wanted: Iterable[TopicPartition]) -> None:
         """Remember the ends of ``wanted`` at a moment; others are forgotten."""
@@ -41,6 +44,7 @@ class EndTimes:
             times, offsets = self._points.get(partition) or (array("d"), array("q"))
             if offsets and end < offsets[-1]:
                 times, offsets = array("d"), array("q")  # made anew, or cut
+                self._learned.pop(partition, None)
             if len(offsets) >= 2 and offsets[-1] == offsets[-2] == end:
                 times[-1] = at_s  # nothing new: only how long that has been so
             else:
@@ -48,14 +52,14 @@ class EndTimes:
                 offsets.append(end)
             kept[partition] = _thinned(times, offsets)
         self._points = kept
+        self._learned = {each: known for each, known in self._learned.items() if each in kept}
 
     def learn(self, partition: TopicPartition, offset: int, at_s: float) -> None:
         """Take in that the record at ``offset`` was written at ``at_s``, before the first look."""
-        found = self._points.get(partition)
-        if found is not None and offset < found[1][0]:
-            times, offsets = found
-            times.insert(0, min(at_s, times[0]))
-            offsets.insert(0, offset)
+        known = self._learned.setdefault(partition, {})
+        known[offset] = at_s
+        while len(known) > _LEARNED:
+            del known[next(iter(known))]
 
     def lag(self, partition: TopicPartition, committed: int, now_s: float) -> LagTime | None:
         """How long a group is behind; None where the partition is not known."""
@@ -67,6 +71,9 @@ class EndTimes:
             return LagTime(0.0)
         after = bisect_right(offsets, committed)
         if after == 0:
+            written = self._learned.get(partition, {}).get(committed)
+            if written is not None:
+                return LagTime(max(now_s - written, 0.0))
             return LagTime(max(now_s - times[0], 0.0), at_least=True)
         share = (committed - offsets[after - 1]) / (offsets[after] - offsets[after - 1])
         written_s = times[after - 1] + share * (times[after] - times[after - 1])

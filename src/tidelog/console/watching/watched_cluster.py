@@ -30,7 +30,6 @@ from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 10_000}
 _SHARE_OF_TIME = 0.02
 """The part of a processor's time that looks may take."""
 _LONGEST_S = 60.0
@@ -78,7 +77,7 @@ class WatchedCluster:
         self.settings = settings
         self.name = settings.name
         self.history = history
-        self._options = {"client.id": "tidelog-console", **_PATIENCE, **settings.options}
+        self._options = {"client.id": "tidelog-console", **settings.patient_options}
         self.admin = AsyncAdmin(self._options)
         self.telling = None if telling is None else telling(self.admin)
         self.snapshot: Snapshot | None = None
