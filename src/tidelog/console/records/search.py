@@ -29,6 +29,7 @@ from tidelog.records.record_codec import ConsumerRecord
 Place = Literal["newest", "oldest", "offset", "time", "tail"]
 _POLL_S = 0.5
 _BATCH_RECORDS = 500
+_FILTERED_RECORDS = 2000
 _FETCH_BYTES = 4 * 1024 * 1024
 _PARTITION_BYTES = 1024 * 1024
 _STEP_BACK = 2000
@@ -105,7 +106,7 @@ class Search:
                     isolation_level=isolation,
                     fetch_max_bytes=_FETCH_BYTES,
                     max_partition_fetch_bytes=_PARTITION_BYTES,
-                    max_poll_records=_BATCH_RECORDS,
+                    max_poll_records=_BATCH_RECORDS if self._filter is None else _FILTERED_RECORDS,
                     fetch_max_wait_ms=100,
                 )
             )
