@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import uuid
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
 from tests.waiting import wait_until
@@ -151,6 +153,16 @@ def test_a_tail_shows_a_record_when_it_is_written(api: ApiClient, console: Conso
         assert json.loads(next(lines).removeprefix("data: "))[0]["value"]["text"] == "here I am"
 
 
+def test_whoever_hangs_up_ends_the_reading(api: ApiClient, console: ConsoleThread) -> None:
+    watched = console.console.clusters["main"]
+    for filter_ in ("", "value.id < 0"):
+        query = {"place": "tail", "filter": filter_}
+        with api.http.stream("GET", f"{CLUSTER}/topics/orders/messages/stream", params=query) as tail:
+            assert "event: progress" in tail.iter_lines()
+            assert watched.open_consumers
+        wait_until(lambda: watched.open_consumers == 0, "the consumer to be closed")
+
+
 def test_a_stream_of_looks_goes_on(api: ApiClient) -> None:
     with api.http.stream("GET", f"{CLUSTER}/live") as live:
         lines = live.iter_lines()
@@ -188,6 +200,10 @@ def test_exports_hold_every_record(api: ApiClient) -> None:
     header, line = answer.text.splitlines()
     assert header == "partition,offset,timestamp_ms,key,value,headers"
     assert ",o-7," in line
+    file = io.BytesIO(api.http.get(path, params={"format": "parquet"}).content)
+    rows = pq.read_table(file).to_pylist()
+    assert {each["key"] for each in rows} == {b"o-%d" % number for number in range(100)}
+    assert [each["name"] for each in rows[0]["headers"]] == ["trace", "trace"]
 
 
 def test_masked_fields_are_hidden_from_pages_filters_and_exports_until_asked_for(api: ApiClient) -> None:

@@ -64,7 +64,8 @@ class ConsoleThread:
             raise
 
     async def _main(self) -> None:
-        self._server = ConsoleServer(Console(self.settings, Telling), self._on_ready)
+        self.console = Console(self.settings, Telling)
+        self._server = ConsoleServer(self.console, self._on_ready)
         await self._server.run_until_ended()
 
     def _on_ready(self, port: int) -> None:

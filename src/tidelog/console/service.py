@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidelog.console.people.audit import AuditLog
 from tidelog.console.people.login import ScramLogin
 from tidelog.console.people.person import Person, everybody, matches, person_of
-from tidelog.console.people.sessions import Session, Sessions
+from tidelog.console.people.sessions import COOKIE, Session, Sessions
 from tidelog.console.records.masking import Mask
 from tidelog.console.refusal import not_found
 from tidelog.console.settings import ConsoleSettings, Role
@@ -40,6 +40,7 @@ class Console:
         }
         hours = settings.login.session_hours if settings.login else _DEFAULT_SESSION_HOURS
         self.sessions = Sessions(hours * 3600, time.monotonic)
+        self.cookie = f"{COOKIE}-{settings.listen.port}"
         self.stopping = asyncio.Event()
         """Set when streams to browsers shall end."""
         self._most = Role.VIEWER if settings.read_only else Role.ADMIN

@@ -36,7 +36,7 @@ from tidelog.console.api.endpoint import Call, Endpoint
 from tidelog.console.api.openapi import openapi
 from tidelog.console.api.session_api import SessionChange
 from tidelog.console.people.audit import AuditEntry, now_ms
-from tidelog.console.people.sessions import COOKIE, TOKEN_HEADER, Session
+from tidelog.console.people.sessions import TOKEN_HEADER, Session
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.service import Console
 from tidelog.console.settings import Listen, Role
@@ -163,7 +163,7 @@ def _route(endpoint: Endpoint) -> Route:
 
 async def _serve(endpoint: Endpoint, request: Request) -> Response:
     console: Console = request.app.state.console
-    session = console.sessions.find(request.cookies.get(COOKIE))
+    session = console.sessions.find(request.cookies.get(console.cookie))
     is_new = session is None
     if session is None:
         session = console.sessions.begin(None)
@@ -259,9 +259,9 @@ def _note(endpoint: Endpoint, call: Call, outcome: str) -> None:
 def _set_cookie(response: Response, session: Session | None, console: Console) -> None:
     secure = console.settings.listen.is_https
     if session is None:
-        response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=secure)
+        response.delete_cookie(console.cookie, httponly=True, samesite="strict", secure=secure)
     else:
-        response.set_cookie(COOKIE, session.id, httponly=True, samesite="strict", secure=secure)
+        response.set_cookie(console.cookie, session.id, httponly=True, samesite="strict", secure=secure)
 
 
 def _json(value: object, status: int = 200) -> Response:

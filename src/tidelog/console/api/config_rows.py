@@ -10,18 +10,17 @@ from tidelog.client.resources import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    ResourceType,
 )
 from tidelog.console.api.endpoint import Call
 from tidelog.console.refusal import Refusal
 from tidelog.console.watching.watched_cluster import WatchedCluster
 
-_OWN = frozenset(
-    {
-        ConfigSource.DYNAMIC_TOPIC_CONFIG,
-        ConfigSource.DYNAMIC_BROKER_CONFIG,
-        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
-    }
-)
+_OWN = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+}
+"""Where values come from that were set for the thing itself."""
 
 
 class ConfigRow(msgspec.Struct, frozen=True):
@@ -50,7 +49,7 @@ async def config_rows(cluster: WatchedCluster, resource: ConfigResource) -> list
     """The configs of one thing, by name."""
     (found,) = await cluster.admin.describe_configs([resource], include_documentation=True)
     found.raise_for_error()
-    return [_row(each) for each in sorted(found.entries, key=lambda each: each.name)]
+    return [_row(each, resource) for each in sorted(found.entries, key=lambda each: each.name)]
 
 
 async def change_configs(call: Call, resource: ConfigResource, asked: ConfigChanges) -> list[ConfigRow]:
@@ -67,7 +66,7 @@ async def change_configs(call: Call, resource: ConfigResource, asked: ConfigChan
     return await config_rows(call.cluster, resource)
 
 
-def _row(entry: ConfigEntry) -> ConfigRow:
+def _row(entry: ConfigEntry, resource: ConfigResource) -> ConfigRow:
     # A default may go by another name and unit (log.retention.hours): then nobody shows it.
     defaults = [
         each.value
@@ -81,7 +80,7 @@ def _row(entry: ConfigEntry) -> ConfigRow:
         None if entry.is_sensitive else entry.value,
         None if entry.is_sensitive or not defaults else defaults[0],
         entry.source.name.lower().replace("_config", "").replace("_", " "),
-        entry.source in _OWN,
+        entry.source is _OWN[resource.type],
         entry.is_read_only,
         entry.is_sensitive,
         entry.type.name.lower(),

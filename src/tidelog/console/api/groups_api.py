@@ -16,6 +16,7 @@ from tidelog.console.api.topics_api import Done, TypedName
 from tidelog.console.refusal import Refusal, forbidden, sentence
 from tidelog.console.settings import Role
 from tidelog.console.watching.history import Point
+from tidelog.console.watching.snapshot import is_internal_group
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
@@ -107,8 +108,14 @@ class ResetAnswer(msgspec.Struct, frozen=True):
     offsets: list[PlannedReset]
 
 
-@reads("/clusters/{cluster}/groups", "Groups with their lag in records and seconds.", Nothing)
-async def groups(call: Call, asked: Nothing) -> list[GroupRow]:
+class GroupQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to list groups, too, that only Tidelog itself uses."""
+
+    internal: bool = False
+
+
+@reads("/clusters/{cluster}/groups", "Groups with their lag in records and seconds.", GroupQuery)
+async def groups(call: Call, asked: GroupQuery) -> list[GroupRow]:
     """From the last look; lag counts topics that the person may see."""
     watched = call.cluster
     seen = await watched.seen()
@@ -117,6 +124,8 @@ async def groups(call: Call, asked: Nothing) -> list[GroupRow]:
         committed[group_] = committed.get(group_, 0.0) + rate
     rows = []
     for name, listing in sorted(seen.groups.items()):
+        if is_internal_group(name) and not asked.internal:
+            continue
         lags = [each for each in watched.lag_by_topic(name) if call.sees(each.topic)]
         if not lags and not call.person.sees_all_topics(watched.name):
             continue

@@ -6,11 +6,14 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Literal
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from tidelog.console.api.endpoint import Call, changes, reads
 from tidelog.console.api.event_stream import EventStream, event
@@ -158,28 +161,23 @@ async def message_stream(call: Call, asked: MessageQuery) -> EventStream:
 
 
 @reads("/clusters/{cluster}/topics/{topic}/messages/export", "Found records as a file.", ExportQuery)
-async def export(call: Call, asked: ExportQuery) -> StreamingResponse:
-    """Written as they are found."""
+async def export(call: Call, asked: ExportQuery) -> Response:
+    """Lines are sent as they are found; a Parquet file when it is whole."""
     if asked.place == "tail":
         raise Refusal("what is still to come cannot be exported: name another place")
     search = _search(call, asked, _EXPORT_LIMIT)
-
-    async def lines() -> AsyncIterator[bytes]:
-        yield export_file.header_line(asked.format)
-        async with contextlib.aclosing(search.run()) as steps:
-            async for found in steps:
-                if found.records:
-                    yield export_file.lines(found.records, asked.format)
-
     name = "".join(each if each.isalnum() or each in "._-" else "_" for each in call.topic)
-    return StreamingResponse(
-        lines(),
-        media_type=export_file.CONTENT_TYPES[asked.format],
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}.{asked.format}"',
-            "Cache-Control": "no-store",
-        },
-    )
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}.{asked.format}"',
+        "Cache-Control": "no-store",
+    }
+    media_type = export_file.CONTENT_TYPES[asked.format]
+    if asked.format == "parquet":
+        path = await _parquet(search)
+        return FileResponse(
+            path, headers=headers, media_type=media_type, background=BackgroundTask(_remove, path)
+        )
+    return StreamingResponse(_lines(search, asked.format), media_type=media_type, headers=headers)
 
 
 @reads("/clusters/{cluster}/topics/{topic}/messages/{partition}/{offset}", "One record, whole.", OneQuery)
@@ -282,6 +280,35 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
                 await each
     call.details["by_topic"] = dict(by_topic)
     return Redriven(by_topic, without, asked.dry_run)
+
+
+async def _lines(search: Search, format_: export_file.Lines) -> AsyncIterator[bytes]:
+    yield export_file.header_line(format_)
+    async with contextlib.aclosing(search.run()) as steps:
+        async for found in steps:
+            if found.records:
+                yield export_file.lines(found.records, format_)
+
+
+async def _parquet(search: Search) -> Path:
+    """A temporary file with what a search finds; whoever gets it removes it."""
+    with tempfile.NamedTemporaryFile(prefix="tidelog-console-", suffix=".parquet", delete=False) as made:
+        path = Path(made.name)
+    try:
+        file = export_file.ParquetFile(path)
+        async with contextlib.aclosing(search.run()) as steps:
+            async for found in steps:
+                if found.records:
+                    await asyncio.to_thread(file.write, found.records)
+        await asyncio.to_thread(file.close)
+    except BaseException:
+        _remove(path)  # one system call, which a cancellation must not lose
+        raise
+    return path
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def _origin(record: RawRecord) -> str | None:

@@ -31,7 +31,7 @@ def openapi(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                "session": {"type": "apiKey", "in": "cookie", "name": f"{COOKIE}-PORT"},
                 "token": {"type": "apiKey", "in": "header", "name": TOKEN_HEADER},
             },
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 
@@ -16,7 +17,8 @@ from tidelog.console.refusal import Refusal, not_found
 from tidelog.console.settings import Role
 from tidelog.console.watching.changes import Event
 from tidelog.console.watching.history import ALL_TOPICS, Point
-from tidelog.console.watching.snapshot import Snapshot
+from tidelog.console.watching.snapshot import Snapshot, is_internal_group
+from tidelog.console.watching.spark_queries import query_rows
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
@@ -25,6 +27,10 @@ _BEAT_S = 15.0
 _TOPOLOGY_TOPICS = 40
 _PRODUCER_PARTITIONS = 400
 _ACTIVE_MS = 10 * 60_000
+_SPARK_TASK = re.compile(
+    r"__tidelog-spark-epochs\.(.+?)(?:-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?\.\d+"
+)
+"""The transactional id of a task: the sink's application, the id of the run, a number."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -94,7 +100,7 @@ class BrokerPage(msgspec.Struct, frozen=True):
 
 
 class TopologyNode(msgspec.Struct, frozen=True):
-    """A producer, a topic or a group."""
+    """A producer, a topic, a group or a query of Spark."""
 
     id: str
     kind: str
@@ -143,7 +149,7 @@ async def overview(call: Call, asked: Nothing) -> Overview:
         len(partitions),
         sum(len(each.isr) < len(each.replicas) for each in partitions),
         sum(each.leader is None for each in partitions),
-        len(seen.groups),
+        sum(not is_internal_group(each) for each in seen.groups),
         sum(lag for lags in seen.lags.values() for place, lag in lags.items() if place.topic in names),
         sum(rate for name, rate in watched.rates.records.items() if name in names),
         sum(rate for name, rate in watched.rates.size_bytes.items() if name in names),
@@ -300,7 +306,8 @@ async def topology(call: Call, asked: Nothing) -> Topology:
         if group in seen.groups
     ]
     producers, writes = await _producers(call, shown)
-    return Topology([*producers, *nodes], [*writes, *edges], len(visible) - len(shown))
+    queries, reads_ = await _queries(call, names)
+    return Topology([*producers, *nodes, *queries], [*writes, *edges, *reads_], len(visible) - len(shown))
 
 
 def _interest(
@@ -333,7 +340,7 @@ async def _producers(
     for partition, told in found.items():
         for each in told.producers if told.error is None else ():
             if each.last_timestamp_ms >= since_ms:
-                name = names.get(each.producer_id, f"producer {each.producer_id}")
+                name = _producer_name(names.get(each.producer_id), each.producer_id)
                 nodes[name] = TopologyNode(f"producer {name}", "producer", name)
                 writers.setdefault(partition.topic, set()).add(name)
     for topic, wrote in writers.items():
@@ -341,6 +348,35 @@ async def _producers(
         for name in wrote:
             edges[name, topic] = TopologyEdge(f"producer {name}", f"topic {topic}", rate)
     return list(nodes.values()), list(edges.values())
+
+
+def _producer_name(transactional_id: str | None, producer_id: int) -> str:
+    """What people call a producer; all tasks of one of Spark's sinks are one."""
+    if transactional_id is None:
+        return f"producer {producer_id}"
+    found = _SPARK_TASK.fullmatch(transactional_id)
+    return f"Spark {found[1]}" if found else transactional_id
+
+
+async def _queries(call: Call, topics: set[str]) -> tuple[list[TopologyNode], list[TopologyEdge]]:
+    """Spark's queries by their checkpoints; pipelines are in the picture by their groups already."""
+    checkpoints = call.console.settings.checkpoints
+    if not checkpoints or not call.person.sees_all_topics(call.cluster.name):
+        return [], []
+    found = await asyncio.to_thread(query_rows, checkpoints, await call.cluster.seen())
+    edges = [
+        TopologyEdge(f"topic {each.topic}", f"query {query.path}", 0.0, each.lag)
+        for query in found
+        for each in query.topics
+        if each.topic in topics
+    ]
+    drawn = {each.target for each in edges}
+    nodes = [
+        TopologyNode(f"query {query.path}", "query", query.name, query.lag)
+        for query in found
+        if f"query {query.path}" in drawn
+    ]
+    return nodes, edges
 
 
 async def _told(call: Call, path: str) -> BrokerPage:

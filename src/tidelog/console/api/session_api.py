@@ -15,6 +15,7 @@ class ClusterName(msgspec.Struct, frozen=True):
     """A cluster that a person may see, and what he may do there."""
 
     name: str
+    bootstrap: str
     colour: str
     role: str
     problem: str | None
@@ -86,7 +87,12 @@ def _state(call: Call, session: Session) -> SessionState:
         if person is None
         else [
             ClusterName(
-                each.name, each.settings.colour, role.name.lower(), each.problem, each.problem_since_ms
+                each.name,
+                each.settings.bootstrap,
+                each.settings.colour,
+                role.name.lower(),
+                each.problem,
+                each.problem_since_ms,
             )
             for each in console.clusters.values()
             if (role := person.role(each.name)) >= Role.VIEWER

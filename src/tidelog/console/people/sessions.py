@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tidelog.console.people.person import Person
 
 COOKIE = "tidelog-console"
+"""Begins the cookie's name; the port ends it, for browsers tell hosts apart but not their ports."""
 TOKEN_HEADER = "x-console-token"
 _LIMIT = 10_000
 

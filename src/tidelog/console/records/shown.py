@@ -15,6 +15,7 @@ from tidelog.console.records.raw import RawRecord
 FIELD_BYTES = 4096
 WHOLE_BYTES = 2 * 1024 * 1024
 _HEX_BYTES = 2048
+_MSGPACK_BYTES = 64 * 1024
 
 
 class ShownField(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,6 +23,8 @@ class ShownField(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: Literal["null", "text", "json", "hex"]
     text: str = ""
+    msgpack: str = ""
+    """What the bytes say as MsgPack, as JSON; of objects and lists that are no text."""
     size: int = 0
     cut: bool = False
     masked: bool = False
@@ -71,9 +74,21 @@ def shown_field(data: bytes | None, limit: int = FIELD_BYTES, *, masked: bool = 
         # Cut within a character? Then what is before it is text.
         if not (cut and error.start >= limit - 3):
             most = min(limit, _HEX_BYTES) if limit == FIELD_BYTES else limit
-            return ShownField("hex", data[:most].hex(), len(data), len(data) > most, masked)
+            return ShownField(
+                "hex", data[:most].hex(), _as_msgpack(data), len(data), len(data) > most, masked
+            )
         text = data[: error.start].decode("utf-8")
-    return ShownField("json" if _is_json(data) else "text", text, len(data), cut, masked)
+    return ShownField("json" if _is_json(data) else "text", text, "", len(data), cut, masked)
+
+
+def _as_msgpack(data: bytes) -> str:
+    if len(data) > _MSGPACK_BYTES:
+        return ""
+    try:
+        found = msgspec.msgpack.decode(data)
+        return msgspec.json.encode(found).decode() if isinstance(found, dict | list) else ""
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _is_json(data: bytes) -> bool:

@@ -4,6 +4,7 @@ import { clock, short } from "./format.js";
 import { t } from "./words.js";
 
 const GAP_S = 720;
+const SHORTEST_S = 300;
 const HEIGHT = 170;
 const EDGE = { left: 52, right: 10, top: 8, bottom: 20 };
 
@@ -24,7 +25,9 @@ export function lineChart(series, { minutes, format = short, label }) {
 
 function picture(series, width, minutes, format, figure) {
   const end = Date.now() / 1000;
-  const begin = end - minutes * 60;
+  // A console that has not run for long shows what it has, not an empty hour.
+  const first = Math.min(...series.flatMap((each) => each.points.map(([second]) => second)));
+  const begin = Math.max(end - minutes * 60, Math.min(first, end - SHORTEST_S));
   const inner = { width: width - EDGE.left - EDGE.right, height: HEIGHT - EDGE.top - EDGE.bottom };
   const most = Math.max(...series.flatMap((each) => each.points.map(([, value]) => value ?? 0)), 0);
   const top = niceTop(most);

@@ -1,5 +1,6 @@
 // The words of the pages in Chinese, by the English ones.
 export const CHINESE = {
+  "A new topic with the same partitions, replicas and configs, and without records.": "新建一个分区、副本和配置相同、但没有消息的主题。",
   "A group appears when a consumer joins it or commits an offset.": "消费者加入或提交偏移量后，消费组就会出现。",
   "Access": "访问控制",
   "Access rules": "访问规则",
@@ -27,6 +28,8 @@ export const CHINESE = {
   "Change": "更改",
   "Client id": "客户端 ID",
   "Clients": "客户端",
+  "Clone": "克隆",
+  "Clone the topic": "克隆主题",
   "Close": "关闭",
   "Cluster": "集群",
   "Colours": "配色",
@@ -83,6 +86,7 @@ export const CHINESE = {
   "Group {group} is {state}, and was {before}": "消费组 {group} 由 {before} 变为 {state}",
   "Group {group} rebalances ({state})": "消费组 {group} 正在再均衡（{state}）",
   "Groups": "消费组",
+  "Groups and queries": "消费组与查询",
   "Headers": "消息头",
   "Headers, name: value, one in a line": "消息头，每行一个“名称: 值”",
   "Health": "健康状况",
@@ -218,6 +222,7 @@ export const CHINESE = {
   "The cluster answers again": "集群恢复响应",
   "The cluster does not answer: {problem}": "集群没有响应：{problem}",
   "The cluster has not answered since {time}: {problem}": "集群自 {time} 起没有响应：{problem}",
+  "The connection to the console was cut: search again.": "与控制台的连接中断：请重新搜索。",
   "The console itself does not answer. This page tries again.": "控制台没有响应，页面正在重试。",
   "The topic and all its records are gone for good.": "主题及其全部消息将永久消失。",
   "There are no SCRAM users.": "没有 SCRAM 用户。",

@@ -4,14 +4,15 @@ import { t } from "./words.js";
 
 /**
  * Ask for something. `content` are elements of the form; `act` does it and may throw; a text that it returns is shown.
+ * `only`: there is nothing to cancel.
  * Resolves to whether it was done.
  */
-export function ask({ title, content, action, act, danger = false, large = false, ready = () => true }) {
+export function ask({ title, content, action, act, danger = false, large = false, only = false, ready = () => true }) {
   return new Promise((resolve) => {
     let isDone = false;
     const said = h("div", { "aria-live": "polite" });
     const go = h("button", { class: `main-action ${danger ? "danger" : ""}` }, action);
-    const close = h("button", { type: "button", onclick: () => dialog.close() }, t("Cancel"));
+    const close = h("button", { type: "button", hidden: only, onclick: () => dialog.close() }, t("Cancel"));
     const check = () => { go.disabled = !ready(); };
     const form = h("form", {
       oninput: check,

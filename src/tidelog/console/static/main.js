@@ -163,6 +163,14 @@ function follow(cluster) {
   live.addEventListener("error", () => notice(["bad", t("The console itself does not answer. This page tries again.")]));
 }
 
+// A browser opens few connections to one address: pages that nobody sees give theirs back.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    live?.close();
+    live = null;
+  } else if (current && !current.signal.aborted) follow(current.cluster);
+});
+
 function notice(said) {
   const element = document.getElementById("notice");
   if (element) replace(element, said ? h("div", { class: `notice ${said[0]}` }, said[1]) : null);

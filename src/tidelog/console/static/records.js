@@ -16,7 +16,7 @@ export function preview(field, limit = 240) {
 /** A field with the choice of how it is shown. */
 export function fieldView(label, field) {
   if (field.kind === "null") return h("div", {}, h("h3", {}, label, " "), h("span", { class: "null" }, "null"));
-  const forms = field.kind === "json" ? ["json", "text", "hex"] : field.kind === "text" ? ["text", "hex"] : ["hex"];
+  const forms = field.kind === "json" ? ["json", "text", "hex"] : field.kind === "text" ? ["text", "hex"] : field.msgpack ? ["msgpack", "hex"] : ["hex"];
   const body = h("div", { class: "value" });
   const buttons = forms.map((form) => h("button", { type: "button", class: "plain", onclick: () => choose(form) }, FORMS[form]));
   const choose = (form) => {
@@ -29,17 +29,17 @@ export function fieldView(label, field) {
       field.cut ? ` · ${t("only the beginning is shown")}` : ""), h("span", { class: "grow" }), buttons), body);
 }
 
-const FORMS = { json: "JSON", text: "Text", hex: "Hex" };
+const FORMS = { json: "JSON", msgpack: "MsgPack", text: "Text", hex: "Hex" };
 
 function shownAs(field, form) {
   if (form === "hex") return h("pre", {}, hexLines(field));
-  if (form === "json") {
+  if (form === "json" || form === "msgpack") {
     try {
       const budget = { left: TREE_NODES };
-      return h("div", { class: "json" }, tree(null, JSON.parse(field.text), 0, budget));
+      return h("div", { class: "json" }, tree(null, JSON.parse(form === "msgpack" ? field.msgpack : field.text), 0, budget));
     } catch { /* cut, or deeper than this browser follows: it is text as well */ }
   }
-  return h("pre", {}, plain(field.text));
+  return h("pre", {}, plain(form === "msgpack" ? field.msgpack : field.text));
 }
 
 function tree(name, value, depth, budget) {
@@ -84,7 +84,7 @@ function fromHex(text) {
 }
 
 /** Programs that read what is on the screen; names are quoted so that any topic's name is only a name. */
-export function programs(topic, { place, offset, time_ms }) {
+export function programs(bootstrap, topic, { place, offset, time_ms }) {
   const python = JSON.stringify(topic);
   const shell = `'${topic.replaceAll("'", "'\\''")}'`;
   const spark = { newest: "latest", tail: "latest", oldest: "earliest" }[place];
@@ -92,8 +92,8 @@ export function programs(topic, { place, offset, time_ms }) {
     : `.option("startingOffsets", "${spark}")`;
   const kcat = { newest: "-o -50 -e", oldest: "-o beginning -e", tail: "-o end", offset: `-o ${offset} -e`, time: `-o s@${time_ms} -e` }[place];
   return {
-    Python: `from tidelog import Consumer\n\nwith Consumer(bootstrap_servers="HOST:PORT", group_id="my-group", auto_offset_reset="${spark ?? "earliest"}") as consumer:\n    consumer.subscribe([${python}])\n    for record in consumer:\n        print(record.partition, record.offset, record.key, record.value)\n`,
-    PySpark: `frame = (\n    spark.readStream.format("tidelog")\n    .option("kafka.bootstrap.servers", "HOST:PORT")\n    .option("subscribe", ${python})\n    ${starting}\n    .load()\n)\n`,
-    kcat: `kcat -b HOST:PORT -C -t ${shell} ${kcat} -f '%p %o %k %s\\n'\n`,
+    Python: `from tidelog import Consumer\n\nwith Consumer(bootstrap_servers=${JSON.stringify(bootstrap)}, group_id="my-group", auto_offset_reset="${spark ?? "earliest"}") as consumer:\n    consumer.subscribe([${python}])\n    for record in consumer:\n        print(record.partition, record.offset, record.key, record.value)\n`,
+    PySpark: `frame = (\n    spark.readStream.format("tidelog")\n    .option("kafka.bootstrap.servers", ${JSON.stringify(bootstrap)})\n    .option("subscribe", ${python})\n    ${starting}\n    .load()\n)\n`,
+    kcat: `kcat -b ${bootstrap} -C -t ${shell} ${kcat} -f '%p %o %k %s\\n'\n`,
   };
 }

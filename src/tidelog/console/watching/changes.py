@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from tidelog.client.resources import TopicDescription
-from tidelog.console.watching.snapshot import Disk, Snapshot
+from tidelog.console.watching.snapshot import Disk, Snapshot, is_internal_group
 
 Level = Literal["good", "info", "warning", "bad"]
 _NEARLY_FULL = 0.1
@@ -104,11 +104,13 @@ def _partitions(
 
 
 def _groups(before: Snapshot, now: Snapshot) -> Iterator[_Found]:
-    for name in sorted(now.groups.keys() - before.groups.keys()):
+    old = {name for name in before.groups if not is_internal_group(name)}
+    new = {name for name in now.groups if not is_internal_group(name)}
+    for name in sorted(new - old):
         yield "group-created", "info", {"group": name}
-    for name in sorted(before.groups.keys() - now.groups.keys()):
+    for name in sorted(old - new):
         yield "group-deleted", "info", {"group": name}
-    for name in sorted(now.groups.keys() & before.groups.keys()):
+    for name in sorted(new & old):
         was, state = before.groups[name].state, now.groups[name].state
         if was is state:
             continue

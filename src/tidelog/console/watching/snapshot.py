@@ -21,6 +21,8 @@ from tidelog.console.refusal import sentence
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
+_INTERNAL_GROUPS = "__tidelog-"
+
 
 @dataclass(frozen=True)
 class Disk:
@@ -64,9 +66,11 @@ class Snapshot:
 
     @cached_property
     def groups_by_topic(self) -> Mapping[str, Mapping[str, int]]:
-        """The groups that have committed offsets of a topic, with their lag there."""
+        """The groups that have committed offsets of a topic, with their lag there; internal ones left out."""
         found: dict[str, dict[str, int]] = {}
         for group, lags in self.lags.items():
+            if is_internal_group(group):
+                continue
             for partition, lag in lags.items():
                 by_group = found.setdefault(partition.topic, {})
                 by_group[group] = by_group.get(group, 0) + lag
@@ -79,6 +83,11 @@ class Snapshot:
         for partition, size in self.sizes.items():
             found[partition.topic] = found.get(partition.topic, 0) + size
         return found
+
+
+def is_internal_group(group: str) -> bool:
+    """Whether only Tidelog itself uses a group: Spark's sink keeps there which batches are written."""
+    return group.startswith(_INTERNAL_GROUPS)
 
 
 async def take_snapshot(admin: AsyncAdmin) -> Snapshot:

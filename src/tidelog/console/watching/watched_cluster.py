@@ -37,6 +37,7 @@ _NOTICED_MS = 3000
 _TIMES_READ = 5
 """Of so many partitions, at most, a look reads the time of a record."""
 _RECORD_S = 2.0
+_LAST_WORDS_S = 2.0
 _REMEMBERED = 10_000
 _UNWATCHED = 4
 """So many times longer is the time between looks while no page is open."""
@@ -87,6 +88,9 @@ class WatchedCluster:
         self.problem_since_ms: int | None = None
         self.ends = EndTimes()
         self._refresh_s = refresh_s
+        self.open_consumers = 0
+        """How many consumers read for pages now."""
+        self._closing: set[asyncio.Task[None]] = set()
         self._producer: AsyncProducer | None = None
         self._look = asyncio.Condition()
         self._begun = 0
@@ -108,8 +112,9 @@ class WatchedCluster:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        await asyncio.gather(*self._closing)
         if self._producer is not None:
-            await self._producer.close(5.0)
+            await self._producer.close(_LAST_WORDS_S)
         await self.admin.close()
 
     # What the API asks for
@@ -172,11 +177,24 @@ class WatchedCluster:
                 **{name.replace("_", "."): value for name, value in options.items()},
             }
         )
+        self.open_consumers += 1
         try:
             await consumer.start()
             yield consumer
         finally:
-            await consumer.close(2.0)
+            # Whoever hangs up is cancelled at every wait: closing is a task of its own, which ends anyway.
+            closing = asyncio.create_task(self._close(consumer))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            await asyncio.shield(closing)
+
+    async def _close(self, consumer: AsyncConsumer) -> None:
+        try:
+            await consumer.close(_LAST_WORDS_S)
+        except (TidelogError, OSError) as error:
+            logger.debug("a consumer of cluster %s did not close cleanly: %s", self.name, error)
+        finally:
+            self.open_consumers -= 1
 
     @property
     def producer(self) -> AsyncProducer:
@@ -221,7 +239,7 @@ class WatchedCluster:
         self._unwritten += events
         if events or now.at_s >= self._history_due_s:
             self._history_due_s = now.at_s + _HISTORY_S
-            await self._write(now)
+            await self._write(now, has_rates=before is not None)
 
     async def _learn_times(self, now: Snapshot) -> None:
         """Where groups are behind for longer than we looked, let a few records tell since when."""
@@ -256,25 +274,22 @@ class WatchedCluster:
             return None
         return records[0].timestamp if records and records[0].timestamp >= 0 else None
 
-    async def _write(self, now: Snapshot) -> None:
+    async def _write(self, now: Snapshot, *, has_rates: bool) -> None:
         lags = [
             LagFigure(group, each.topic, each.records, _seconds(each.time))
             for group in now.committed
             for each in self.lag_by_topic(group)
         ]
+        records, size_bytes = self.rates.records, self.rates.size_bytes
         rates = [
-            RateFigure(
-                topic,
-                round(self.rates.records.get(topic, 0.0), 2),
-                round(self.rates.size_bytes.get(topic, 0.0)),
-            )
-            for topic in now.topics
+            RateFigure(each, round(records.get(each, 0.0), 2), round(size_bytes.get(each, 0.0)))
+            for each in now.topics
         ]
         rates.append(
             RateFigure(ALL_TOPICS, round(self.rates.total_records, 2), round(self.rates.total_bytes))
         )
         events, self._unwritten = self._unwritten, []
-        await self.history.write(self.name, now.at_ms // 1000, lags, rates, events)
+        await self.history.write(self.name, now.at_ms // 1000, lags, rates if has_rates else [], events)
 
     def lag_by_topic(self, group: str) -> list[TopicLag]:
         """Topics with the group's lag: records in all partitions, seconds in the one furthest behind."""

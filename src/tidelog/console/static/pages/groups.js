@@ -16,10 +16,12 @@ export async function show(view) {
   const order = { sort: "lag", descending: true, onSort: (sort, descending) => { Object.assign(order, { sort, descending }); draw(); } };
   let rows = [];
   let text = "";
+  let internal = false;
   const body = h("div", {});
   const count = h("p", { class: "muted small" });
   const search = h("input", { type: "search", placeholder: t("Search groups ( / )"), "aria-label": t("Search groups"), oninput: (event) => { text = event.target.value.toLowerCase(); draw(); } });
-  view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Groups")), count)), card(null, [h("header", {}, search), body]));
+  view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Groups")), count)), card(null, [h("header", {}, search, h("span", { class: "grow" }),
+      h("label", { class: "tick" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; view.look(); } }), t("Internal"))), body]));
   const keys = { name: (row) => row.group, state: (row) => row.state, lag: (row) => row.lag, seconds: (row) => row.lag_seconds, rate: (row) => row.committed_per_second };
   function draw() {
     const shown = sorted(rows.filter((row) => row.group.toLowerCase().includes(text)), keys, order);
@@ -35,7 +37,7 @@ export async function show(view) {
       { name: "Committed", sort: "rate", number: true, cell: (row) => rate(row.committed_per_second) },
     ], shown.slice(0, SHOWN), { order, label: t("Groups"), none: nothing(text ? t("No group is like that.") : t("There are no groups yet."), t("A group appears when a consumer joins it or commits an offset.")) }));
   }
-  view.onLook(async () => { rows = await get(view.path("groups"), {}, view.signal); draw(); });
+  view.onLook(async () => { rows = await get(view.path("groups"), { internal }, view.signal); draw(); });
 }
 
 async function showGroup(view) {

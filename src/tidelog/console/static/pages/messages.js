@@ -1,6 +1,6 @@
 // The records of a topic: found from any place, filtered, followed, exported, written, sent again.
 import { h, replace, card, badge, field, refusal, plain } from "../dom.js";
-import { address, atLeast, change, get } from "../api.js";
+import { address, atLeast, change, get, session } from "../api.js";
 import { bytes, moment, whole } from "../format.js";
 import { ask } from "../dialog.js";
 import { fieldView, preview, programs } from "../records.js";
@@ -92,9 +92,11 @@ export function showMessages(view, topic, body) {
     stream.addEventListener("failed", (event) => { replace(said, refusal({ message: JSON.parse(event.data).error })); replace(progress); end(); });
     // A refusal has no events: ask once more, plainly, for the sentence.
     stream.onerror = async () => {
-      if (!stream || stream.readyState !== EventSource.CLOSED) return;
+      if (!stream || (state.place === "tail" && stream.readyState === EventSource.CONNECTING)) return;
+      const isCut = stream.readyState === EventSource.CONNECTING;
       end();
       replace(progress);
+      if (isCut) { replace(said, refusal({ message: t("The connection to the console was cut: search again.") })); return; }
       try { await get(path, { ...state, place: state.place === "tail" ? "newest" : state.place, limit: 1 }, view.signal); } catch (error) { replace(said, refusal(error)); }
     };
   }
@@ -159,7 +161,7 @@ export function showMessages(view, topic, body) {
 
   function exportFile() {
     read();
-    const format = h("select", {}, ["jsonl", "csv"].map((each) => h("option", { value: each }, each.toUpperCase())));
+    const format = h("select", {}, ["jsonl", "csv", "parquet"].map((each) => h("option", { value: each }, each === "parquet" ? "Parquet" : each.toUpperCase())));
     const most = h("input", { type: "number", min: 1, max: 1_000_000, value: 10_000 });
     ask({
       title: t("Export records"), action: t("Download"),
@@ -177,9 +179,9 @@ export function showMessages(view, topic, body) {
 
   function copyAs() {
     read();
-    const texts = programs(topic.name, state);
+    const texts = programs(session.clusters.find((each) => each.name === view.cluster).bootstrap, topic.name, state);
     ask({
-      title: t("Copy as…"), action: t("Close"), large: true, act: () => null,
+      title: t("Copy as…"), action: t("Close"), large: true, only: true, act: () => null,
       content: Object.entries(texts).map(([name, text]) => h("div", { class: "stack tight" },
         h("div", { class: "row" }, h("h3", {}, name), h("span", { class: "grow" }), h("button", {
           type: "button", onclick: async (event) => { const { target } = event; await navigator.clipboard.writeText(text); target.textContent = t("Copied"); },

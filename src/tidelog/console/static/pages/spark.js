@@ -13,8 +13,8 @@ export async function show(view) {
     card(t("Pipelines"), pipelines), card(t("Queries by their checkpoints"), queries));
   view.onLook(async () => {
     const page = await get(view.path("spark"), {}, view.signal);
-    replace(letters, page.dead_letters === null ? null : [t("{n} dead letters were written", { n: whole(page.dead_letters) }), " · ",
-      h("a", { href: place(view.cluster, "topics", page.dead_letter_topic) }, page.dead_letter_topic)]);
+    replace(letters, page.dead_letters === null ? null : t("{n} dead letters were written", { n: whole(page.dead_letters) }),
+      page.outputs.map((each) => [" · ", h("a", { href: place(view.cluster, "topics", each) }, each)]));
     replace(pipelines, table([
       { name: "Pipeline", class: "name", cell: (row) => h("strong", {}, row.name) },
       { name: "State", cell: (row) => (row.running ? badge(t("running"), "good") : badge(t("not running"))) },

@@ -49,6 +49,7 @@ function actions(view, topic) {
   const path = view.path("topics", topic.name);
   if (topic.internal) return null;
   return h("div", { class: "row" },
+    atLeast(topic.role, "operator") ? h("button", { type: "button", onclick: () => clone(view, topic) }, t("Clone")) : null,
     atLeast(topic.role, "operator") ? h("button", {
       type: "button", onclick: async () => {
         const total = h("input", { type: "number", min: topic.partitions.length + 1, value: topic.partitions.length + 1 });
@@ -71,6 +72,25 @@ function actions(view, topic) {
           if (done) location.hash = place(view.cluster, "topics");
         },
       }, t("Delete"))] : null);
+}
+
+/** Another topic like this one: its partitions, replicas and configs, without its records. */
+async function clone(view, topic) {
+  const name = h("input", { class: "wide mono", autocomplete: "off", spellcheck: "false", value: `${topic.name}-copy` });
+  const done = await ask({
+    title: t("Clone the topic"), action: t("Create"),
+    content: [h("p", { class: "muted" }, t("A new topic with the same partitions, replicas and configs, and without records.")), field(t("Name"), name)],
+    ready: () => name.value.trim() !== "",
+    act: async () => {
+      const configs = await get(view.path("topics", topic.name, "configs"));
+      await change("POST", view.path("topics"), {
+        name: name.value.trim(), partitions: topic.partitions.length, replication_factor: topic.partitions[0]?.replicas.length ?? -1,
+        configs: Object.fromEntries(configs.filter((each) => each.is_own && each.value !== null).map((each) => [each.name, each.value])),
+      });
+      return null;
+    },
+  });
+  if (done) location.hash = place(view.cluster, "topics", name.value.trim());
 }
 
 function deleteRecords(path, topic) {

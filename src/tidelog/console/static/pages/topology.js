@@ -5,7 +5,7 @@ import { rate, short } from "../format.js";
 import { t } from "../words.js";
 
 const COLUMNS = ["producer", "topic", "group"];
-const NAMES = { producer: "Producers", topic: "Topics", group: "Groups" };
+const NAMES = { producer: "Producers", topic: "Topics", group: "Groups and queries" };
 const BOX = { width: 230, height: 40, gap: 12 };
 const LATE = 1000;
 
@@ -25,11 +25,11 @@ export async function show(view) {
 }
 
 function draw(cluster, { nodes, edges }) {
-  const columns = COLUMNS.map((kind) => nodes.filter((each) => each.kind === kind));
+  const columns = COLUMNS.map((kind) => nodes.filter((each) => each.kind === kind || (kind === "group" && each.kind === "query")));
   const rows = Math.max(...columns.map((each) => each.length));
   const height = 34 + rows * (BOX.height + BOX.gap) + 8;
   const width = 1120;
-  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": t("Topology") });
+  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": t("Topology") });
   const places = new Map();
   const step = (width - BOX.width - 4) / 2;
   orderByNeighbours(columns, edges);
@@ -77,11 +77,11 @@ function levelOf(edge) {
 }
 
 function box(cluster, x, y, node) {
-  const sub = node.kind === "group" ? [t(node.state), node.lag === null ? "" : t("{n} records behind", { n: short(node.lag) })].filter(Boolean).join(" · ")
+  const sub = node.kind === "group" || node.kind === "query" ? [node.kind === "query" ? "Spark" : t(node.state), node.lag === null ? "" : t("{n} records behind", { n: short(node.lag) })].filter(Boolean).join(" · ")
     : node.kind === "topic" ? (node.records_per_second ? rate(node.records_per_second) : t("quiet")) : t("wrote lately");
   const name = [...node.name].length > 30 ? `${[...node.name].slice(0, 29).join("")}…` : node.name;
-  const page = { topic: "topics", group: "groups" }[node.kind];
+  const page = { topic: "topics", group: "groups", query: "spark" }[node.kind];
   const parts = [svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 7 }), svg("title", {}, node.name),
     svg("text", { x: x + 11, y: y + 17 }, name), svg("text", { class: "sub", x: x + 11, y: y + 32 }, sub)];
-  return page ? svg("a", { href: place(cluster, page, node.name) }, parts) : svg("g", {}, parts);
+  return page ? svg("a", { href: node.kind === "query" ? place(cluster, page) : place(cluster, page, node.name) }, parts) : svg("g", {}, parts);
 }
