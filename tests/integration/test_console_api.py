@@ -332,6 +332,9 @@ def test_nothing_is_changed_without_the_token_or_from_another_site(api: ApiClien
         headers={"X-Console-Token": api.token, "Origin": "https://evil.example"},
     )
     assert (without.status_code, foreign.status_code) == (403, 403)
+    for site in ("cross-site", "same-site"):
+        read = api.http.get(f"{CLUSTER}/topics", headers={"Sec-Fetch-Site": site})
+        assert read.status_code == 403
     assert api.get(f"{CLUSTER}/topics", names="forged")["topics"] == []
 
 
@@ -400,6 +403,48 @@ def test_two_clusters_are_kept_apart(cluster: LocalBroker, tmp_path: Path) -> No
             ]
             (only,) = api.get("/clusters/other/topics")["topics"]
             assert only["name"] == "elsewhere"
+
+
+def test_access_rules_users_and_quotas_are_added_and_removed(tmp_path: Path) -> None:
+    options = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with (
+        broker(options=options) as running,
+        ConsoleThread(console_settings(tmp_path, running.bootstrap_servers)) as console,
+        console.client() as api,
+    ):
+        rule = {
+            "principal": "User:alice",
+            "operation": "read",
+            "resource": "topic",
+            "name": "orders",
+            "permission": "allow",
+            "pattern": "prefixed",
+            "host": "*",
+        }
+        api.change("POST", f"{CLUSTER}/acls", **rule)
+        assert api.get(f"{CLUSTER}/acls") == [rule]
+        assert api.try_change("POST", f"{CLUSTER}/acls", **{**rule, "operation": "fly"}).status_code == 400
+        api.change("DELETE", f"{CLUSTER}/acls", **rule)
+        assert api.try_change("DELETE", f"{CLUSTER}/acls", **rule).status_code == 404
+        assert api.get(f"{CLUSTER}/acls") == []
+
+        api.change("PUT", f"{CLUSTER}/users", name="alice", password="wonder-land")
+        (user,) = api.get(f"{CLUSTER}/users")
+        assert user["name"] == "alice"
+        assert user["mechanisms"][0].startswith("SCRAM-SHA-512")
+        assert api.try_change("DELETE", f"{CLUSTER}/users/alice", name="bob").status_code == 400
+        api.change("DELETE", f"{CLUSTER}/users/alice", name="alice")
+        assert api.get(f"{CLUSTER}/users") == []
+
+        quota = {"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1000.0}}
+        api.change("PUT", f"{CLUSTER}/quotas", **quota)
+        assert api.get(f"{CLUSTER}/quotas") == [quota]
+        api.change("PUT", f"{CLUSTER}/quotas", entity={"user": "alice"}, quotas={"producer_byte_rate": None})
+        assert api.get(f"{CLUSTER}/quotas") == []
+        assert "wonder-land" not in (tmp_path / "audit.jsonl").read_text()
 
 
 def test_grants_bound_what_people_see_and_do() -> None:

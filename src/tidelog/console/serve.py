@@ -12,6 +12,7 @@ from tidelog.console.web import application
 from tidelog.errors import ConfigError
 
 _LAST_WORDS_S = 2
+_CONNECTIONS = 500
 
 
 class ConsoleServer(uvicorn.Server):
@@ -31,6 +32,7 @@ class ConsoleServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 ws="none",
+                limit_concurrency=_CONNECTIONS,
                 timeout_graceful_shutdown=_LAST_WORDS_S,
                 ssl_certfile=None if listen.tls_certificate is None else str(listen.tls_certificate),
                 ssl_keyfile=None if listen.tls_key is None else str(listen.tls_key),

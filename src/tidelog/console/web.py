@@ -198,6 +198,9 @@ async def _serve(endpoint: Endpoint, request: Request) -> Response:
 
 
 async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
+    # Browsers say where a request comes from: pages of others must not even make us read.
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise forbidden("this request comes from a page of another site")
     if endpoint.action:
         _require_own_page(request, call.session)
     if endpoint.role > Role.NONE and call.console.person(call.session) is None:

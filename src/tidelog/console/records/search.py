@@ -95,6 +95,7 @@ class Search:
 
     async def run(self) -> AsyncGenerator[Found, None]:
         """The batches; the last one's progress says why it ended."""
+        self._cluster.require_room()
         request = self._request
         isolation = "read_committed" if request.read_committed else "read_uncommitted"
         async with contextlib.AsyncExitStack() as stack:
@@ -274,6 +275,7 @@ class Search:
 
 async def read_one(cluster: WatchedCluster, partition: TopicPartition, offset: int, mask: Mask) -> RawRecord:
     """The record at an offset; raises a refusal if there is none."""
+    cluster.require_room()
     async with cluster.consumer(
         max_partition_fetch_bytes=_PARTITION_BYTES, fetch_max_wait_ms=100
     ) as consumer:

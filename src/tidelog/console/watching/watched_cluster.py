@@ -38,6 +38,7 @@ _TIMES_READ = 5
 """Of so many partitions, at most, a look reads the time of a record."""
 _RECORD_S = 2.0
 _LAST_WORDS_S = 2.0
+_CONSUMERS = 20
 _REMEMBERED = 10_000
 _UNWATCHED = 4
 """So many times longer is the time between looks while no page is open."""
@@ -164,6 +165,15 @@ class WatchedCluster:
         """How long ago the record at ``committed`` was written, as far as that was seen."""
         assert self.snapshot is not None
         return self.ends.lag(partition, committed, self.snapshot.at_s)
+
+    def require_room(self) -> None:
+        """Raise a refusal while as many consumers read as may at once; each has buffers of its own."""
+        if self.open_consumers >= _CONSUMERS:
+            raise Refusal(
+                f"{_CONSUMERS} searches of this cluster run already: stop one, or try again later",
+                429,
+                "TOO_MANY",
+            )
 
     @contextlib.asynccontextmanager
     async def consumer(self, **options: object) -> AsyncIterator[AsyncConsumer]:
