@@ -31,6 +31,8 @@ class View {
     this.parts = parts;
     this.ended = new AbortController();
     this.listeners = [];
+    this.failed = false;
+    this.said = null;
   }
 
   get signal() { return this.ended.signal; }
@@ -42,11 +44,23 @@ class View {
 
   async look() {
     for (const each of this.listeners) {
-      try { await each(); } catch (error) {
+      try {
+        await each();
+        this.seen = true;
+        this.say(null);
+      } catch (error) {
         if (this.signal.aborted) return;
-        if (!this.root.childElementCount) replace(this.root, refusal(error));
+        if (!this.seen) this.say(error);
       }
     }
+  }
+
+  /** Say why there is nothing to see yet, in the place of parts that would be empty. */
+  say(error) {
+    this.said?.remove();
+    this.said = error ? refusal(error) : null;
+    this.root.classList.toggle("unread", Boolean(error));
+    if (error) this.root.append(this.said);
   }
 }
 
@@ -87,7 +101,10 @@ async function show() {
     await module.show(view);
     await view.look();
   } catch (error) {
-    if (!view.signal.aborted) replace(root, refusal(error));
+    if (view.signal.aborted) return;
+    view.failed = true;
+    view.isAway = error.code === "UNREACHABLE";
+    replace(root, refusal(error));
   }
 }
 
@@ -158,7 +175,8 @@ function follow(cluster) {
   live.addEventListener("look", (event) => {
     const state = JSON.parse(event.data);
     notice(state.problem ? ["bad", t("The cluster has not answered since {time}: {problem}", { time: clock(state.since), problem: state.problem })] : null);
-    current?.look();
+    if (current?.failed && !state.problem && current.isAway) show();
+    else current?.look();
   });
   live.addEventListener("error", () => notice(["bad", t("The console itself does not answer. This page tries again.")]));
 }

@@ -11,12 +11,12 @@ export async function show(view) {
   view.onLook(async () => {
     const entries = await get(view.path("audit"), {}, view.signal);
     replace(rows, table([
-      { name: "Time", cell: (row) => h("span", { class: "mono" }, moment(row.at_ms)) },
+      { name: "Time", class: "still mono", cell: (row) => moment(row.at_ms) },
       { name: "User", cell: (row) => plain(row.user) },
       { name: "Address", class: "mono", cell: (row) => row.address },
-      { name: "Action", cell: (row) => row.action },
-      { name: "Of", class: "name", cell: (row) => plain(row.target || "–") },
-      { name: "Outcome", class: "name", cell: (row) => (row.outcome === "done" ? badge(t("done"), "good") : h("span", {}, badge(t("refused"), "bad"), " ", plain(row.outcome))) },
+      { name: "Action", class: "still", cell: (row) => row.action },
+      { name: "Of", class: "short", cell: (row) => plain(row.target || "–") },
+      { name: "Outcome", class: "short", cell: (row) => (row.outcome === "done" ? badge(t("done"), "good") : h("span", {}, badge(t("refused"), "bad"), " ", plain(row.outcome))) },
       { name: "Details", class: "doc mono", cell: (row) => plain(Object.keys(row.details).length ? JSON.stringify(row.details) : "") },
     ], entries, { none: nothing(t("Nothing was changed yet.")) }));
   });
