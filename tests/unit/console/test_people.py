@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from tidelog.console.people import sessions as sessions_module
 from tidelog.console.people.login import ScramLogin
+from tidelog.console.people.person import everybody
 from tidelog.console.people.sessions import Sessions
 from tidelog.console.refusal import Refusal
-from tidelog.console.settings import ClusterSettings, Listen
+from tidelog.console.settings import ClusterSettings, Listen, Role
 from tidelog.console.web import is_known_host
 
 
@@ -24,6 +26,17 @@ def test_sessions_end_and_cannot_be_guessed_from_each_other() -> None:
     assert sessions.find(other.id) is None
     now_s = 61.0
     assert sessions.find(one.id) is None
+
+
+def test_strangers_cannot_end_the_sessions_of_those_who_have_logged_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions_module, "_LIMIT", 3)
+    sessions = Sessions(60.0, lambda: 0.0)
+    alice = sessions.begin(everybody(Role.ADMIN))
+    strangers = [sessions.begin(None) for _ in range(10)]
+    assert sessions.find(alice.id) is alice
+    assert [sessions.find(each.id) is not None for each in strangers] == [False] * 8 + [True] * 2
 
 
 @pytest.mark.parametrize(

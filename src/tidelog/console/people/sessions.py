@@ -2,7 +2,8 @@
 
 A session is known by the cookie alone; its ``token`` has to come back in a header with every change
 (``X-Console-Token``), which pages of other sites can neither read nor send. Sessions are kept in memory: who
-restarts the console logs everybody out. There are only so many; the one that was used least lately goes.
+restarts the console logs everybody out. There are only so many; the one that was used least lately goes, of
+those in which nobody has logged in first, so that strangers cannot end the sessions of others.
 """
 
 from __future__ import annotations
@@ -55,9 +56,13 @@ class Sessions:
             secrets.token_urlsafe(32), secrets.token_urlsafe(32), person, self._now_s() + self._lifetime_s
         )
         self._by_id[session.id] = session
-        while len(self._by_id) > _LIMIT:
-            self._by_id.popitem(last=False)
+        if len(self._by_id) > _LIMIT:
+            self._drop_one(session)
         return session
+
+    def _drop_one(self, kept: Session) -> None:
+        strangers = (each for each in self._by_id.values() if each.person is None and each is not kept)
+        self.end(next(strangers, next(iter(self._by_id.values()))))
 
     def end(self, session: Session) -> None:
         """Log out."""
