@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
 from tests.waiting import wait_until
 
-from tidelog import Consumer, Producer
+from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.records import filter_process
 from tidelog.console.settings import Grant, Listen, MaskRule, Role
 from tidelog.testing import LocalBroker, broker
@@ -289,6 +290,16 @@ def test_a_groups_lag_is_told_in_records_and_seconds_kept_and_its_offsets_are_mo
     assert group in {each["group"] for each in api.get(f"{CLUSTER}/groups")}
     api.change("DELETE", f"{CLUSTER}/groups/{group}", name=group)
     assert group not in {each["group"] for each in api.get(f"{CLUSTER}/groups")}
+
+
+def test_a_group_may_have_any_name(api: ApiClient, cluster: LocalBroker) -> None:
+    group = f"team/<b>ü</b>?#%2F {uuid.uuid4().hex[:8]}"
+    cluster.admin.alter_group_offsets(group, {TopicPartition("orders", 0): 1})
+    path = f"{CLUSTER}/groups/{quote(group, safe='')}"
+    assert api.get(path)["group"] == group
+    assert api.change("POST", f"{path}/reset", to="latest")["dry_run"]
+    api.change("DELETE", path, name=group)
+    assert api.http.get(path).status_code == 404
 
 
 def test_what_changes_is_in_the_feed_and_what_was_done_in_the_audit_log(api: ApiClient) -> None:

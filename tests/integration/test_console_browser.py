@@ -16,7 +16,7 @@ from tests.integration.sasl_setup import ADMIN, closed_broker
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.waiting import wait_until
 
-from tidelog import Consumer, Producer
+from tidelog import Consumer, Producer, TopicPartition
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.scram_users import ScramUpsertion
 from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
@@ -198,6 +198,21 @@ def test_what_strangers_wrote_is_shown_inert(page: Page, console: ConsoleThread)
     go(page, console, "topics", "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
     expect(page.locator(".refusal")).to_be_visible()
     assert page.locator(".page img").count() == 0
+
+
+def test_a_group_with_a_hostile_name_is_found_and_opened(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    group = f"<img src=x onerror='document.body.dataset.owned=1'>/../%2F {uuid.uuid4().hex[:8]}"
+    cluster.admin.alter_group_offsets(group, {TopicPartition("orders", 0): 1})
+    go(page, console, "groups")
+    page.get_by_role("link", name=group).click()
+    heading(page, group)
+    expect(page.get_by_role("cell", name="orders")).to_be_visible()
+    go(page, console, "topology")
+    expect(page.locator(".topology a").first).to_be_visible()
+    assert page.locator(".page img").count() == 0
+    assert page.evaluate("document.body.dataset.owned") is None
 
 
 def test_offsets_are_moved_after_a_plan(page: Page, console: ConsoleThread, cluster: LocalBroker) -> None:

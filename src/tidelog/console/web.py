@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
@@ -110,6 +111,9 @@ class _Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"].startswith("/api/"):
+            # Groups may have slashes in their names: a path is taken apart before it is decoded.
+            scope["path"] = scope["raw_path"].decode("latin-1")
         listen: Listen = scope["app"].state.console.settings.listen
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
@@ -172,7 +176,7 @@ async def _serve(endpoint: Endpoint, request: Request) -> Response:
         session,
         console.person(session) or console.named(""),
         request.client.host if request.client else "",
-        dict(request.path_params),
+        {name: unquote(value) for name, value in request.path_params.items()},
     )
     try:
         answer = await _answer(endpoint, request, call)
