@@ -26,6 +26,7 @@ T = TypeVar("T")
 _HEARTBEAT_S = 300
 _COARSE_S = 300
 _FINE_DAYS = 1
+_REMEMBERED = 200_000
 _DAY_S = 86_400
 _CLEAN_EVERY_S = 3600.0
 _SCHEMA = """
@@ -166,6 +167,8 @@ class History:
             return False
         if known is None and not any(values) and name[0] == "rate" and name[-1] != ALL_TOPICS:
             return False  # a topic to which nobody has ever written
+        if len(self._written) > _REMEMBERED:
+            self._written.clear()  # names come and go; at worst some figures are written once more
         self._written[name] = at_s, values
         return True
 

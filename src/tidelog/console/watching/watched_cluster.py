@@ -24,7 +24,7 @@ from tidelog.console.watching.changes import Event, changes_between
 from tidelog.console.watching.end_times import EndTimes, LagTime
 from tidelog.console.watching.history import ALL_TOPICS, History, LagFigure, RateFigure
 from tidelog.console.watching.rates import Rates, rates_between
-from tidelog.console.watching.snapshot import Snapshot, take_snapshot
+from tidelog.console.watching.snapshot import Snapshot, is_internal_group, take_snapshot
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
@@ -43,6 +43,8 @@ _REMEMBERED = 10_000
 _UNWATCHED = 4
 """So many times longer is the time between looks while no page is open."""
 _HISTORY_S = 10.0
+_FIGURES_PER_S = 25
+"""The history grows by so many figures a second at most: 2 million a day, of which each change is one."""
 _FIRST_LOOK_S = 12.0
 
 
@@ -248,7 +250,8 @@ class WatchedCluster:
         await self._learn_times(now)
         self._unwritten += events
         if events or now.at_s >= self._history_due_s:
-            self._history_due_s = now.at_s + _HISTORY_S
+            figures = len(now.topics) + sum(len(each) for each in now.groups_by_topic.values())
+            self._history_due_s = now.at_s + max(_HISTORY_S, figures / _FIGURES_PER_S)
             await self._write(now, has_rates=before is not None)
 
     async def _learn_times(self, now: Snapshot) -> None:
@@ -288,6 +291,7 @@ class WatchedCluster:
         lags = [
             LagFigure(group, each.topic, each.records, _seconds(each.time))
             for group in now.committed
+            if not is_internal_group(group)
             for each in self.lag_by_topic(group)
         ]
         records, size_bytes = self.rates.records, self.rates.size_bytes
