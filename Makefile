@@ -16,7 +16,7 @@ CODEC := $(TYPED) $(TYPED:.pxd=.py)
 LAST_RESORT := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker cluster cassandra test chaos lint check format compat bench docs clean
+.PHONY: help setup run broker cluster console cassandra test chaos lint check format compat bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ broker: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data/
 
 cluster: $(STAMP) ## start ZooKeeper and three brokers with their data under ./data/cluster
 	@$(BIN)/tidelog cluster start --brokers 3 --data-dir data/cluster
+
+console: $(STAMP) ## see the broker of `make broker` or `make run` in a browser, on 127.0.0.1:8080
+	@$(BIN)/tidelog console --pipelines data/demo
 
 cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 17, and Maven)
 	@$(BIN)/python scripts/run_cassandra.py

@@ -79,6 +79,9 @@ COMMANDS = {
     "top": CommandModule(
         "tidelog.cli.top.command", "Watch a cluster live: rates, busy topics, groups by lag, slow requests."
     ),
+    "console": CommandModule(
+        "tidelog.cli.console", "See clusters in a browser: topics, records, groups, brokers, Spark."
+    ),
     "perf": CommandModule(
         "tidelog.cli.perf.command", "Measure how fast records are written, read and carried through."
     ),

@@ -1,0 +1,313 @@
+"""Groups: the list, one with its members and lag, its lag over time, and moving its offsets."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import msgspec
+
+from tidelog.client.admin.group_resources import MemberDescription
+from tidelog.client.admin.offset_reset import ResetTarget, ShiftBy, ToOffset, ToPlace, ToTime
+from tidelog.client.resources import OffsetSpec
+from tidelog.console.api.endpoint import Call, Nothing, changes, reads
+from tidelog.console.api.overview_api import HistoryQuery, since_s
+from tidelog.console.api.topics_api import Done, TypedName
+from tidelog.console.refusal import Refusal, forbidden, sentence
+from tidelog.console.settings import Role
+from tidelog.console.watching.history import Point
+from tidelog.console.watching.snapshot import is_internal_group
+from tidelog.errors import TidelogError
+from tidelog.ids import TopicPartition
+
+_TIMES_READ = 20
+"""Of so many partitions, at most, the time of a lag is read from a record."""
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """One group in the list."""
+
+    group: str
+    state: str
+    type: str
+    coordinator: int
+    topics: int
+    partitions: int
+    lag: int | None
+    lag_seconds: float | None
+    at_least: bool
+    """It is behind for longer than anybody looked."""
+    committed_per_second: float
+
+
+class MemberRow(msgspec.Struct, frozen=True):
+    """One member."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    topics: list[str]
+    partitions: list[str]
+
+
+class GroupPartition(msgspec.Struct, frozen=True):
+    """Where a group stands in one partition; ``at_least``: it is behind for longer than anybody looked."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    lag_seconds: float | None
+    at_least: bool
+    member: str | None
+    problem: str | None
+
+
+class GroupDetail(msgspec.Struct, frozen=True):
+    """One group."""
+
+    group: str
+    state: str
+    type: str
+    protocol: str
+    assignor: str
+    coordinator: int | None
+    epoch: int | None
+    lag: int
+    members: list[MemberRow]
+    partitions: list[GroupPartition]
+
+
+class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Where offsets go: of all that was committed, or of one topic; ``dry_run`` shows the plan only."""
+
+    to: Literal["earliest", "latest", "offset", "time", "shift"]
+    topic: str | None = None
+    partitions: list[int] | None = None
+    number: int = 0
+    """The offset, the time in ms since 1970, or by how many records."""
+    dry_run: bool = True
+
+
+class PlannedReset(msgspec.Struct, frozen=True):
+    """What happens to one partition."""
+
+    topic: str
+    partition: int
+    current: int | None
+    new: int
+    remark: str
+
+
+class ResetAnswer(msgspec.Struct, frozen=True):
+    """The plan, and whether it was carried out."""
+
+    dry_run: bool
+    offsets: list[PlannedReset]
+
+
+class GroupQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to list groups, too, that only Tidelog itself uses."""
+
+    internal: bool = False
+
+
+@reads("/clusters/{cluster}/groups", "Groups with their lag in records and seconds.", GroupQuery)
+async def groups(call: Call, asked: GroupQuery) -> list[GroupRow]:
+    """From the last look; lag counts topics that the person may see."""
+    watched = call.cluster
+    seen = await watched.seen()
+    committed: dict[str, float] = {}
+    for (group_, _), rate in watched.rates.committed.items():
+        committed[group_] = committed.get(group_, 0.0) + rate
+    rows = []
+    for name, listing in sorted(seen.groups.items()):
+        if is_internal_group(name) and not asked.internal:
+            continue
+        lags = [each for each in watched.lag_by_topic(name) if call.sees(each.topic)]
+        if not lags and not call.person.sees_all_topics(watched.name):
+            continue
+        longest = max((each.time for each in lags if each.time is not None), default=None)
+        rows.append(
+            GroupRow(
+                name,
+                listing.state.value,
+                listing.type.value,
+                listing.coordinator.id,
+                len(lags),
+                len(seen.committed.get(name, {})),
+                sum(each.records for each in lags) if lags else None,
+                None if longest is None else round(longest.seconds, 1),
+                longest is not None and longest.at_least,
+                committed.get(name, 0.0),
+            )
+        )
+    return rows
+
+
+@reads("/clusters/{cluster}/groups/{group}", "One group: members, assignments, lag by partition.", Nothing)
+async def group(call: Call, asked: Nothing) -> GroupDetail:
+    """Asked of the cluster; where nobody saw a record being written its time is read from it."""
+    name = call.path["group"]
+    watched = call.cluster
+    await watched.seen()
+    found = (await watched.admin.describe_group_lag([name]))[name]
+    described = found.group
+    described.raise_for_error()
+    rows: list[GroupPartition] = []
+    read = 0
+    for each in found.partitions:
+        if not call.sees(each.partition.topic):
+            continue
+        seconds, at_least = None, False
+        if each.lag == 0:
+            seconds = 0.0
+        elif each.committed is not None and each.lag:
+            lag_time = watched.lag_time(each.partition, each.committed)
+            if (lag_time is None or lag_time.at_least) and read < _TIMES_READ:
+                read += 1
+                seconds = await _read_age_s(call, each.partition, each.committed)
+            if seconds is None and lag_time is not None:
+                seconds, at_least = lag_time.seconds, lag_time.at_least
+        rows.append(
+            GroupPartition(
+                each.partition.topic,
+                each.partition.partition,
+                each.committed,
+                each.end_offset,
+                each.lag,
+                None if seconds is None else round(seconds, 1),
+                at_least,
+                each.member.client_id if each.member else None,
+                None if each.problem is None else sentence(each.problem),
+            )
+        )
+    if not rows and not call.person.sees_all_topics(watched.name):
+        raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
+    return GroupDetail(
+        name,
+        described.state.value,
+        described.type.value,
+        described.protocol_type,
+        described.assignor,
+        None if described.coordinator is None else described.coordinator.id,
+        described.epoch,
+        sum(max(each.lag or 0, 0) for each in rows),
+        [_member(call, each) for each in described.members],
+        rows,
+    )
+
+
+@reads("/clusters/{cluster}/groups/{group}/lag", "Lag over time by topic: records and seconds.", HistoryQuery)
+async def group_lag(call: Call, asked: HistoryQuery) -> dict[str, list[Point]]:
+    """From the history."""
+    found = await call.cluster.history.lag(call.cluster.name, call.path["group"], since_s(asked.minutes))
+    return {topic: points for topic, points in found.items() if call.sees(topic)}
+
+
+@changes(
+    "POST",
+    "/clusters/{cluster}/groups/{group}/reset",
+    "Move committed offsets; a dry run shows the plan.",
+    ResetRequest,
+    action="reset offsets",
+    role=Role.VIEWER,
+)
+async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
+    """Needs the role operator on each topic; the group must have no members."""
+    name = call.path["group"]
+    call.details |= {"to": asked.to, "number": asked.number, "topic": asked.topic, "dry_run": asked.dry_run}
+    described = (await call.cluster.admin.describe_groups([name]))[name]
+    described.raise_for_error()
+    if described.is_active:
+        raise Refusal(
+            f"group {name} is {described.state.value} with {len(described.members)} members: stop its "
+            "consumers, wait until it is Empty, and try again",
+            409,
+            "GROUP_ACTIVE",
+        )
+    plan = await call.cluster.admin.plan_offset_reset(name, await _partitions(call, asked), _target(asked))
+    for topic in {each.partition.topic for each in plan.offsets}:
+        call.require(Role.VIEWER if asked.dry_run else Role.OPERATOR, topic)
+    if not plan.offsets:
+        raise Refusal("the group has committed nothing that could be moved: name a topic")
+    if not asked.dry_run:
+        new = {each.partition: each.new for each in plan.offsets}
+        for result in await call.cluster.admin.alter_group_offsets(name, new):
+            result.raise_for_error()
+        await call.cluster.look_again()
+    return ResetAnswer(
+        asked.dry_run,
+        [
+            PlannedReset(
+                each.partition.topic, each.partition.partition, each.current, each.new, each.adjustment.value
+            )
+            for each in plan.offsets
+        ],
+    )
+
+
+@changes(
+    "DELETE",
+    "/clusters/{cluster}/groups/{group}",
+    "Delete a group with its offsets.",
+    TypedName,
+    action="delete group",
+    role=Role.ADMIN,
+)
+async def delete_group(call: Call, asked: TypedName) -> Done:
+    """It must have no members; the name has to be typed again."""
+    name = call.path["group"]
+    if asked.name != name:
+        raise Refusal(f"type the group's whole name, {name}, to delete it", 400, "NAME_NOT_TYPED")
+    (result,) = await call.cluster.admin.delete_groups([name])
+    result.raise_for_error()
+    await call.cluster.look_again()
+    return Done()
+
+
+async def _read_age_s(call: Call, partition: TopicPartition, offset: int) -> float | None:
+    """How long ago the record at an offset was written, by its own time."""
+    time_ms = await call.cluster.record_time_ms(partition, offset)
+    return None if time_ms is None else max(time.time() - time_ms / 1000, 0.0)
+
+
+async def _partitions(call: Call, asked: ResetRequest) -> list[TopicPartition] | None:
+    if asked.topic is None:
+        return None
+    if asked.partitions:
+        return [TopicPartition(asked.topic, each) for each in asked.partitions]
+    described = (await call.cluster.admin.describe_topics([asked.topic]))[asked.topic]
+    if isinstance(described, TidelogError):
+        raise described
+    return [TopicPartition(asked.topic, each.partition) for each in described.partitions]
+
+
+def _target(asked: ResetRequest) -> ResetTarget:
+    match asked.to:
+        case "earliest":
+            return ToPlace(OffsetSpec.EARLIEST)
+        case "latest":
+            return ToPlace(OffsetSpec.LATEST)
+        case "offset":
+            return ToOffset(asked.number)
+        case "time":
+            return ToTime(asked.number)
+        case "shift":
+            return ShiftBy(asked.number)
+
+
+def _member(call: Call, member: MemberDescription) -> MemberRow:
+    return MemberRow(
+        member.member_id,
+        member.client_id,
+        member.host,
+        member.instance_id,
+        [each for each in member.topics or () if call.sees(each)],
+        [str(each) for each in member.assignment or () if call.sees(each.topic)],
+    )
+
+
+ENDPOINTS = (groups, group, group_lag, reset, delete_group)

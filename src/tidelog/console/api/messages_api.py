@@ -1,0 +1,391 @@
+"""Records: found, followed, exported, written, sent again elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from tidelog.console.api.endpoint import Call, changes, reads
+from tidelog.console.api.event_stream import EventStream, event
+from tidelog.console.people.audit import AuditEntry, now_ms
+from tidelog.console.records import export as export_file
+from tidelog.console.records.filter_expression import FilterError
+from tidelog.console.records.masking import Mask
+from tidelog.console.records.raw import RawRecord
+from tidelog.console.records.search import Place, Progress, Search, SearchRequest, read_one
+from tidelog.console.records.shown import WHOLE_BYTES, ShownRecord, shown_record
+from tidelog.console.refusal import Refusal, refusal_of
+from tidelog.console.settings import Role
+from tidelog.ids import TopicPartition
+
+_LIMIT = 1000
+_EXPORT_LIMIT = 1_000_000
+_SCAN_LIMIT = 20_000_000
+_REDRIVE_LIMIT = 10_000
+_LARGEST_FIELD = 8 * 1024 * 1024
+_NEWS_S = 0.25
+_ORIGIN = ("topic", "partition", "offset")
+
+
+class MessageQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Where to read, and what to keep; ``partitions`` are numbers separated by commas."""
+
+    place: Place = "newest"
+    partitions: str = ""
+    offset: int = 0
+    time_ms: int = 0
+    limit: int = 50
+    filter: str = ""
+    scan_limit: int = 1_000_000
+    read_committed: bool = False
+    unmasked: bool = False
+
+
+class ExportQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """As for a search, and the form of the file."""
+
+    format: export_file.Format = "jsonl"
+    place: Place = "oldest"
+    partitions: str = ""
+    offset: int = 0
+    time_ms: int = 0
+    limit: int = 10_000
+    filter: str = ""
+    scan_limit: int = _SCAN_LIMIT
+    read_committed: bool = False
+    unmasked: bool = False
+
+
+class OneQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to show what is masked, to those who may see it."""
+
+    unmasked: bool = False
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """What a search found, and how far it went."""
+
+    records: list[ShownRecord]
+    progress: Progress
+
+
+class GivenHeader(msgspec.Struct, forbid_unknown_fields=True):
+    """A header to write; null is a header without a value."""
+
+    name: str
+    value: str | None = None
+    encoding: Literal["text", "base64"] = "text"
+
+
+class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A record to write; null is a key or value that is not there (a tombstone, in a compacted topic)."""
+
+    value: str | None
+    key: str | None = None
+    value_encoding: Literal["text", "base64"] = "text"
+    key_encoding: Literal["text", "base64"] = "text"
+    headers: list[GivenHeader] = []
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Where a record went."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class ResendRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Send a record again to a topic; its headers are kept, or replaced by those given."""
+
+    partition: int
+    offset: int
+    topic: str
+    headers: list[GivenHeader] | None = None
+
+
+class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Dead letters to send back to the topics that their headers name."""
+
+    place: Place = "oldest"
+    offset: int = 0
+    time_ms: int = 0
+    filter: str = ""
+    limit: int = 100
+    dry_run: bool = True
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """How many went, or would go, to which topics; ``without_origin`` name none."""
+
+    by_topic: dict[str, int]
+    without_origin: int
+    dry_run: bool
+
+
+@reads("/clusters/{cluster}/topics/{topic}/messages", "Find records.", MessageQuery)
+async def messages(call: Call, asked: MessageQuery) -> MessagePage:
+    """Waits for the search to end; `messages/stream` shows how far it is."""
+    if asked.place == "tail":
+        raise Refusal("follow a topic with messages/stream")
+    search = _search(call, asked, _LIMIT)
+    found: list[RawRecord] = []
+    progress = Progress()
+    async with contextlib.aclosing(search.run()) as steps:
+        async for step in steps:
+            found += step.records
+            progress = step.progress
+    return MessagePage([shown_record(each) for each in found], progress)
+
+
+@reads(
+    "/clusters/{cluster}/topics/{topic}/messages/stream",
+    "Find or follow records: server-sent events `records`, `progress`, `end`, `failed`.",
+    MessageQuery,
+)
+async def message_stream(call: Call, asked: MessageQuery) -> EventStream:
+    """Whoever hangs up stops the search."""
+    return EventStream(_stream(call, _search(call, asked, _LIMIT)))
+
+
+@reads("/clusters/{cluster}/topics/{topic}/messages/export", "Found records as a file.", ExportQuery)
+async def export(call: Call, asked: ExportQuery) -> Response:
+    """Lines are sent as they are found; a Parquet file when it is whole."""
+    if asked.place == "tail":
+        raise Refusal("what is still to come cannot be exported: name another place")
+    search = _search(call, asked, _EXPORT_LIMIT)
+    name = "".join(each if each.isalnum() or each in "._-" else "_" for each in call.topic)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}.{asked.format}"',
+        "Cache-Control": "no-store",
+    }
+    media_type = export_file.CONTENT_TYPES[asked.format]
+    if asked.format == "parquet":
+        path = await _parquet(search)
+        return FileResponse(
+            path, headers=headers, media_type=media_type, background=BackgroundTask(_remove, path)
+        )
+    return StreamingResponse(_lines(search, asked.format), media_type=media_type, headers=headers)
+
+
+@reads("/clusters/{cluster}/topics/{topic}/messages/{partition}/{offset}", "One record, whole.", OneQuery)
+async def message(call: Call, asked: OneQuery) -> ShownRecord:
+    """Up to two megabytes of each field."""
+    partition, offset = call.path["partition"], call.path["offset"]
+    if not partition.isdecimal() or not offset.isdecimal():
+        raise Refusal("a record is named by the numbers of its partition and offset")
+    place = TopicPartition(call.topic, int(partition))
+    record = await read_one(call.cluster, place, int(offset), _mask(call, asked.unmasked))
+    return shown_record(record, WHOLE_BYTES)
+
+
+@changes(
+    "POST",
+    "/clusters/{cluster}/topics/{topic}/messages",
+    "Write a record.",
+    NewMessage,
+    action="produce",
+)
+async def produce(call: Call, asked: NewMessage) -> Written:
+    """Waits until the cluster has it."""
+    headers = [(each.name, _data(each.value, each.encoding, "a header")) for each in asked.headers]
+    value = _data(asked.value, asked.value_encoding, "value")
+    key = _data(asked.key, asked.key_encoding, "key")
+    call.details |= {"value_bytes": len(value or b""), "partition": asked.partition}
+    sent = call.cluster.producer.send(
+        call.topic, value, key, partition=asked.partition, timestamp_ms=asked.timestamp_ms, headers=headers
+    )
+    written = await sent
+    return Written(written.topic, written.partition, written.offset)
+
+
+@changes(
+    "POST",
+    "/clusters/{cluster}/topics/{topic}/messages/resend",
+    "Send a record again, here or elsewhere.",
+    ResendRequest,
+    action="resend",
+    role=Role.VIEWER,
+)
+async def resend(call: Call, asked: ResendRequest) -> Written:
+    """As its bytes are; needs the role operator on the topic that it goes to."""
+    call.require(Role.OPERATOR, asked.topic)
+    call.details |= {"from": f"{call.topic}-{asked.partition}@{asked.offset}", "to": asked.topic}
+    mask = _mask(call, unmasked=True)
+    record = await read_one(call.cluster, TopicPartition(call.topic, asked.partition), asked.offset, mask)
+    if record.masked:
+        raise Refusal("fields of this record are masked from you, so you cannot send it on", 403, "FORBIDDEN")
+    headers = record.headers
+    if asked.headers is not None:
+        headers = [(each.name, _data(each.value, each.encoding, "a header")) for each in asked.headers]
+    written = await call.cluster.producer.send(asked.topic, record.value, record.key, headers=headers)
+    return Written(written.topic, written.partition, written.offset)
+
+
+@changes(
+    "POST",
+    "/clusters/{cluster}/topics/{topic}/redrive",
+    "Send dead letters back to where they came from.",
+    RedriveRequest,
+    action="redrive",
+    role=Role.VIEWER,
+)
+async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
+    """By the header `topic` of each; a dry run counts only. Headers that tell of the failure are left out."""
+    if asked.place == "tail":
+        raise Refusal("what is still to come cannot be sent back: name another place")
+    request = SearchRequest(
+        call.topic,
+        asked.place,
+        offset=asked.offset,
+        time_ms=asked.time_ms,
+        limit=max(1, min(asked.limit, _REDRIVE_LIMIT)),
+        filter=asked.filter,
+        read_committed=True,
+    )
+    mask = _mask(call, unmasked=True)
+    if mask:
+        raise Refusal("fields of this topic are masked from you, so you cannot send it on", 403, "FORBIDDEN")
+    call.details |= {"dry_run": asked.dry_run, "limit": asked.limit}
+    by_topic: dict[str, int] = {}
+    without = 0
+    async with contextlib.aclosing(Search(call.cluster, request, mask).run()) as steps:
+        async for found in steps:
+            sent = []
+            for record in found.records:
+                target = _origin(record)
+                if target is None:
+                    without += 1
+                    continue
+                call.require(Role.OPERATOR, target)
+                by_topic[target] = by_topic.get(target, 0) + 1
+                if not asked.dry_run:
+                    kept = [
+                        each for each in record.headers if each[0] not in (*_ORIGIN, "reason", "pipeline")
+                    ]
+                    sent.append(call.cluster.producer.send(target, record.value, record.key, headers=kept))
+            for each in sent:
+                await each
+    call.details["by_topic"] = dict(by_topic)
+    return Redriven(by_topic, without, asked.dry_run)
+
+
+async def _lines(search: Search, format_: export_file.Lines) -> AsyncIterator[bytes]:
+    yield export_file.header_line(format_)
+    async with contextlib.aclosing(search.run()) as steps:
+        async for found in steps:
+            if found.records:
+                yield export_file.lines(found.records, format_)
+
+
+async def _parquet(search: Search) -> Path:
+    """A temporary file with what a search finds; whoever gets it removes it."""
+    with tempfile.NamedTemporaryFile(prefix="tidelog-console-", suffix=".parquet", delete=False) as made:
+        path = Path(made.name)
+    try:
+        file = export_file.ParquetFile(path)
+        async with contextlib.aclosing(search.run()) as steps:
+            async for found in steps:
+                if found.records:
+                    await asyncio.to_thread(file.write, found.records)
+        await asyncio.to_thread(file.close)
+    except BaseException:
+        _remove(path)  # one system call, which a cancellation must not lose
+        raise
+    return path
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _origin(record: RawRecord) -> str | None:
+    name = dict(record.headers).get("topic")
+    try:
+        return name.decode("utf-8") if name else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
+    partitions = [each for each in asked.partitions.split(",") if each.strip()]
+    if not all(each.strip().isdecimal() for each in partitions):
+        raise Refusal("partitions are numbers, separated by commas")
+    request = SearchRequest(
+        call.topic,
+        asked.place,
+        tuple(int(each) for each in partitions),
+        max(asked.offset, 0),
+        asked.time_ms,
+        max(1, min(asked.limit, most)),
+        asked.filter,
+        max(1, min(asked.scan_limit, _SCAN_LIMIT)),
+        asked.read_committed,
+    )
+    try:
+        return Search(call.cluster, request, _mask(call, asked.unmasked))
+    except FilterError as error:
+        raise Refusal(str(error), 400, "BAD_FILTER") from None
+
+
+def _mask(call: Call, unmasked: bool) -> Mask:
+    name = call.cluster.name
+    if unmasked and call.console.mask(call.person, name, call.topic, unmasked=False):
+        # Seeing what is hidden changes nothing, but somebody may want to know.
+        call.console.audit.note(
+            AuditEntry(now_ms(), call.person.name, call.address, name, "unmask", call.topic, "done")
+        )
+    return call.console.mask(call.person, name, call.topic, unmasked=unmasked)
+
+
+async def _stream(call: Call, search: Search) -> AsyncIterator[bytes]:
+    """The events of a search; how far it is comes some times a second, and at least now and then."""
+    stopping = call.console.stopping
+    told_s = 0.0
+    loop = asyncio.get_running_loop()
+    try:
+        async with contextlib.aclosing(search.run()) as steps:
+            async for found in steps:
+                if stopping.is_set():
+                    return
+                if found.records:
+                    yield event("records", [shown_record(each) for each in found.records])
+                if found.records or loop.time() - told_s > _NEWS_S:
+                    told_s = loop.time()
+                    yield event("progress", found.progress)
+                if found.progress.ended:
+                    yield event("end", found.progress)
+                    return
+    except Exception as error:
+        refusal = refusal_of(error)
+        yield event("failed", {"error": str(refusal), "code": refusal.code})
+
+
+def _data(text: str | None, encoding: str, what: str) -> bytes | None:
+    if text is None:
+        return None
+    if encoding == "text":
+        data = text.encode("utf-8", "surrogatepass")
+    else:
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise Refusal(f"{what} is no base64") from None
+    if len(data) > _LARGEST_FIELD:
+        raise Refusal(f"{what} has {len(data)} bytes; {_LARGEST_FIELD} are the most", 413, "TOO_LARGE")
+    return data
+
+
+ENDPOINTS = (messages, message_stream, export, message, produce, resend, redrive)

@@ -1,0 +1,90 @@
+"""The audit log: what was changed through the console, by whom, whether it went well. One JSON object a line.
+
+A line is written when a change is done or refused, and again is read from the end of the file for the page;
+values of records and passwords are not in it. The file grows to ``_LARGEST_BYTES`` and is then kept under
+another name, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from tidelog.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_BYTES = 32 * 1024 * 1024
+_READ_BYTES = 512 * 1024
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One change."""
+
+    at_ms: int
+    user: str
+    address: str
+    cluster: str
+    action: str
+    target: str
+    outcome: str
+    """``done``, or why not."""
+    details: dict[str, object] = {}
+
+
+class AuditLog:
+    """Appends to one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"--data-dir: the audit log {path} cannot be written: {reason}") from None
+
+    def note(self, entry: AuditEntry) -> None:
+        """Append an entry; one that cannot be written is at least in the console's log."""
+        line = msgspec.json.encode(entry) + b"\n"
+        try:
+            os.write(self._file, line)
+            if os.fstat(self._file).st_size > _LARGEST_BYTES:
+                self._begin_anew()
+        except OSError as error:
+            logger.error("the audit log %s cannot be written (%s): %s", self._path, error, line.decode())
+
+    def newest(self, limit: int) -> list[AuditEntry]:
+        """The last entries, the newest first."""
+        with self._path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _READ_BYTES))
+            lines = file.read().splitlines()
+        if size > _READ_BYTES:
+            del lines[0]  # the rest of a line
+        found: list[AuditEntry] = []
+        for line in reversed(lines):
+            try:
+                found.append(msgspec.json.decode(line, type=AuditEntry))
+            except msgspec.DecodeError:
+                continue  # torn by a crash
+            if len(found) == limit:
+                break
+        return found
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _begin_anew(self) -> None:
+        os.close(self._file)
+        self._path.replace(self._path.with_suffix(".1.jsonl"))
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,69 @@
+"""Sessions of browsers: an unguessable name in a cookie, a token against forged requests, an end.
+
+A session is known by the cookie alone; its ``token`` has to come back in a header with every change
+(``X-Console-Token``), which pages of other sites can neither read nor send. Sessions are kept in memory: who
+restarts the console logs everybody out. There are only so many; the one that was used least lately goes, of
+those in which nobody has logged in first, so that strangers cannot end the sessions of others.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.console.people.person import Person
+
+COOKIE = "tidelog-console"
+"""Begins the cookie's name; the port ends it, for browsers tell hosts apart but not their ports."""
+TOKEN_HEADER = "x-console-token"
+_LIMIT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One browser; ``person`` is None until somebody has logged in."""
+
+    id: str
+    token: str
+    person: Person | None
+    ends_at_s: float
+
+
+class Sessions:
+    """All of them; ``now_s`` is a monotonic clock."""
+
+    def __init__(self, lifetime_s: float, now_s: Callable[[], float]) -> None:
+        self._lifetime_s = lifetime_s
+        self._now_s = now_s
+        self._by_id: OrderedDict[str, Session] = OrderedDict()
+
+    def find(self, session_id: str | None) -> Session | None:
+        """The session of a cookie, if it has not ended."""
+        session = self._by_id.get(session_id or "")
+        if session is None:
+            return None
+        if session.ends_at_s <= self._now_s():
+            del self._by_id[session.id]
+            return None
+        self._by_id.move_to_end(session.id)
+        return session
+
+    def begin(self, person: Person | None) -> Session:
+        """A new session; whoever logs in gets one, so that nobody knows its name beforehand."""
+        session = Session(
+            secrets.token_urlsafe(32), secrets.token_urlsafe(32), person, self._now_s() + self._lifetime_s
+        )
+        self._by_id[session.id] = session
+        if len(self._by_id) > _LIMIT:
+            self._drop_one(session)
+        return session
+
+    def _drop_one(self, kept: Session) -> None:
+        strangers = (each for each in self._by_id.values() if each.person is None and each is not kept)
+        self.end(next(strangers, next(iter(self._by_id.values()))))
+
+    def end(self, session: Session) -> None:
+        """Log out."""
+        self._by_id.pop(session.id, None)

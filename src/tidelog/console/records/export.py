@@ -1,0 +1,138 @@
+"""Found records as a file: JSON objects a line, CSV, or Parquet (with pyarrow). Of any length: lines are sent
+as records are found; Parquet, whose index is at its end, is written to a temporary file first.
+
+Texts are text; bytes that are none are in base64, which the name of the field says (``value_base64``). Cells
+of CSV that a spreadsheet would take for a formula get an apostrophe before them.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tidelog.console.records.raw import RawRecord
+from tidelog.console.refusal import Refusal
+
+Lines = Literal["jsonl", "csv"]
+Format = Literal["jsonl", "csv", "parquet"]
+CONTENT_TYPES: dict[Format, str] = {
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
+_COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def header_line(format_: Lines) -> bytes:
+    """What a file begins with."""
+    return _csv_line(_COLUMNS) if format_ == "csv" else b""
+
+
+def lines(records: Iterable[RawRecord], format_: Lines) -> bytes:
+    """Records as lines of a file."""
+    if format_ == "jsonl":
+        return b"".join(msgspec.json.encode(_json(each)) + b"\n" for each in records)
+    return b"".join(_csv_line(_cells(each)) for each in records)
+
+
+class ParquetFile:
+    """A file that grows by batches of records; ``close`` makes it whole."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise Refusal(
+                "Parquet needs pyarrow: `pip install 'tidelog[arrow]'`, or choose another format"
+            ) from None
+        header = pa.struct([("name", pa.string()), ("value", pa.binary())])
+        self._schema = pa.schema(
+            [
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp", pa.timestamp("ms", "UTC")),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(header)),
+            ]
+        )
+        self._batch = pa.RecordBatch
+        self._writer = pq.ParquetWriter(path, self._schema)
+
+    def write(self, records: Sequence[RawRecord]) -> None:
+        """Append records, as the bytes that they are."""
+        rows = [
+            {
+                "partition": each.partition,
+                "offset": each.offset,
+                "timestamp": each.timestamp_ms if each.timestamp_ms >= 0 else None,
+                "key": each.key,
+                "value": each.value,
+                "headers": [{"name": name, "value": value} for name, value in each.headers],
+            }
+            for each in records
+        ]
+        self._writer.write_batch(self._batch.from_pylist(rows, schema=self._schema))
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        self._writer.close()
+
+
+def _json(record: RawRecord) -> dict[str, object]:
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_field("key", record.key),
+        **_field("value", record.value),
+        "headers": [{"name": name, **_field("value", value)} for name, value in record.headers],
+    }
+
+
+def _field(name: str, data: bytes | None) -> dict[str, object]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _cells(record: RawRecord) -> list[object]:
+    headers = [[name, _cell(value)] for name, value in record.headers]
+    return [
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        _safe(_cell(record.key)),
+        _safe(_cell(record.value)),
+        msgspec.json.encode(headers).decode(),
+    ]
+
+
+def _cell(data: bytes | None) -> str:
+    if data is None:
+        return ""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(data).decode()
+
+
+def _safe(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _csv_line(cells: Sequence[object]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue().encode()

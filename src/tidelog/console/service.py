@@ -1,0 +1,86 @@
+"""The console itself: its clusters, its history, sessions, audit log. What the API works on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.console.people.audit import AuditLog
+from tidelog.console.people.login import ScramLogin
+from tidelog.console.people.person import Person, everybody, matches, person_of
+from tidelog.console.people.sessions import COOKIE, Session, Sessions
+from tidelog.console.records.masking import Mask
+from tidelog.console.refusal import not_found
+from tidelog.console.settings import ConsoleSettings, Role
+from tidelog.console.watching.history import History
+from tidelog.console.watching.watched_cluster import BrokerTelling, WatchedCluster
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.async_admin import AsyncAdmin
+
+_DEFAULT_SESSION_HOURS = 12.0
+
+
+class Console:
+    """Started on the loop that serves it."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        telling: Callable[[AsyncAdmin], BrokerTelling] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.audit = AuditLog(settings.data_dir / "audit.jsonl")
+        self.history = History(settings.data_dir / "history.sqlite", settings.history_days)
+        self.clusters = {
+            each.name: WatchedCluster(each, self.history, refresh_s=settings.refresh_s, telling=telling)
+            for each in settings.clusters
+        }
+        hours = settings.login.session_hours if settings.login else _DEFAULT_SESSION_HOURS
+        self.sessions = Sessions(hours * 3600, time.monotonic)
+        self.cookie = f"{COOKIE}-{settings.listen.port}"
+        self.stopping = asyncio.Event()
+        """Set when streams to browsers shall end."""
+        self._most = Role.VIEWER if settings.read_only else Role.ADMIN
+        self.login: ScramLogin | None = None
+        if settings.login is not None:
+            users_of = self.clusters[settings.login.cluster].settings
+            self.login = ScramLogin(users_of, settings.login.mechanism, time.monotonic)
+
+    def start(self) -> None:
+        """Begin to watch the clusters."""
+        for each in self.clusters.values():
+            each.start()
+
+    async def close(self) -> None:
+        """Stop; everything that was seen is on disk."""
+        self.stopping.set()
+        await asyncio.gather(*(each.close() for each in self.clusters.values()))
+        await self.history.close()
+        self.audit.close()
+
+    def person(self, session: Session) -> Person | None:
+        """Who a session belongs to; None where somebody has to log in first."""
+        return everybody(self._most) if self.login is None else session.person
+
+    def named(self, user: str) -> Person:
+        """A user who has logged in."""
+        return person_of(user, self.settings.grants, self._most)
+
+    def cluster(self, name: str) -> WatchedCluster:
+        """A cluster by its name in the console."""
+        found = self.clusters.get(name)
+        if found is None:
+            raise not_found(f"there is no cluster {name}: there are {', '.join(self.clusters)}")
+        return found
+
+    def mask(self, person: Person, cluster: str, topic: str, *, unmasked: bool) -> Mask:
+        """What of a topic's records is hidden from somebody; ``unmasked`` asks for what he may see."""
+        rules = [each for each in self.settings.masks if matches(topic, each.topics)]
+        if unmasked:
+            # Not what he may do here: a read-only console bounds changes, not what a role may see.
+            role = person.granted(cluster, topic)
+            rules = [each for each in rules if role < each.shown_to]
+        return Mask(rules)

@@ -1,0 +1,66 @@
+// The way to the API: reads, changes with the session's token, streams.
+
+/** Something that the console refused; `code` is a word for programs. */
+export class Refused extends Error {
+  constructor(message, code, status) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+export const session = { token: "", user: null, login: false, clusters: [], read_only: false, version: "" };
+
+async function answered(answer) {
+  const body = await answer.json().catch(() => ({ error: `the console answers with ${answer.status}` }));
+  if (!answer.ok) {
+    if (answer.status === 401 && body.code === "LOGIN_NEEDED") window.dispatchEvent(new Event("login-needed"));
+    throw new Refused(body.error, body.code, answer.status);
+  }
+  return body;
+}
+
+/** The address of something; values that are empty are left out. */
+export function address(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
+  const text = new URLSearchParams(given).toString();
+  return `/api${path}${text ? `?${text}` : ""}`;
+}
+
+export async function get(path, query = {}, signal = undefined) {
+  return answered(await fetch(address(path, query), { signal, headers: { Accept: "application/json" } }));
+}
+
+export async function change(method, path, body = {}) {
+  return answered(await fetch(`/api${path}`, {
+    method,
+    headers: { "Content-Type": "application/json", "X-Console-Token": session.token },
+    body: JSON.stringify(body),
+  }));
+}
+
+/** Who we are; a new session begins where there is none. */
+export async function begin() {
+  Object.assign(session, await get("/session"));
+  return session;
+}
+
+export async function logIn(user, password) {
+  Object.assign(session, await change("POST", "/session", { user, password }));
+}
+
+export async function logOut() {
+  await change("DELETE", "/session");
+  await begin();
+}
+
+/** The API's path of a cluster, and of what is below it. */
+export const at = (cluster, ...parts) => `/clusters/${[cluster, ...parts].map((part) => encodeURIComponent(part)).join("/")}`;
+
+const ROLES = ["none", "viewer", "operator", "admin"];
+
+/** Whether a role is at least another. */
+export const atLeast = (role, needed) => ROLES.indexOf(role) >= ROLES.indexOf(needed);
+
+/** Our role on a cluster. */
+export const roleOn = (cluster) => session.clusters.find((each) => each.name === cluster)?.role ?? "none";

@@ -1,0 +1,38 @@
+// Configs of a topic or a broker: value, where it comes from, what it does; set and taken back.
+import { h, replace, card, badge, plain, field } from "./dom.js";
+import { change, get } from "./api.js";
+import { table, nothing } from "./table.js";
+import { ask } from "./dialog.js";
+import { t } from "./words.js";
+
+export async function configTable(path, mayChange, signal) {
+  const state = { search: "", own: false };
+  const body = h("div", {});
+  let rows = await get(path, {}, signal);
+  const search = h("input", { type: "search", placeholder: t("Search configs ( / )"), "aria-label": t("Search configs"), oninput: (event) => { state.search = event.target.value.toLowerCase(); draw(); } });
+  const own = h("label", { class: "tick" }, h("input", { type: "checkbox", onchange: (event) => { state.own = event.target.checked; draw(); } }), t("Only what was set"));
+  const draw = () => {
+    const shown = rows.filter((row) => (!state.own || row.is_own) && (row.name.includes(state.search) || (row.documentation ?? "").toLowerCase().includes(state.search)));
+    replace(body, table([
+      { name: "Config", class: "name", cell: (row) => [h("code", {}, row.name), row.is_own ? [" ", badge(t("set"), "info")] : null] },
+      { name: "Value", class: "name", cell: (row) => h("code", {}, row.is_sensitive ? "••••••" : plain(row.value ?? "–")) },
+      { name: "Default", cell: (row) => h("code", { class: "muted" }, plain(row.default ?? "–")) },
+      { name: "From", cell: (row) => h("span", { class: "muted small" }, t(row.source)) },
+      { name: "", class: "doc", cell: (row) => plain(row.documentation ?? "") },
+      { name: "", cell: (row) => (mayChange && !row.is_read_only ? h("button", { type: "button", onclick: () => edit(row) }, t("Change")) : null) },
+    ], shown, { none: nothing(t("No config is like that.")) }));
+  };
+  async function edit(row) {
+    const value = h("input", { class: "wide mono", value: row.is_sensitive ? "" : row.value ?? "", autocomplete: "off" });
+    const back = h("input", { type: "checkbox" });
+    const done = await ask({
+      title: row.name, action: t("Save"),
+      content: [h("p", { class: "muted" }, plain(row.documentation ?? "")), field(t("Value"), value),
+        row.is_own ? h("label", { class: "tick" }, back, t("Take it back: as if it had never been set")) : null],
+      act: async () => { rows = await change("PUT", path, { configs: { [row.name]: back.checked ? null : value.value } }); return null; },
+    });
+    if (done) draw();
+  }
+  draw();
+  return card(null, [h("header", {}, search, h("span", { class: "grow" }), own), body]);
+}

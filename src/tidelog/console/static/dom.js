@@ -1,0 +1,85 @@
+// Makes elements. The one place where anything enters the page: always as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+// Control characters, and characters that reorder or hide others: shown by their numbers.
+const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/;
+
+/** An element; properties that begin with "on" are listeners, null and false leave an attribute out. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  fill(element, properties, children);
+  return element;
+}
+
+/** An element of a picture. */
+export function svg(tag, properties = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  fill(element, properties, children);
+  return element;
+}
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  append(element, children);
+}
+
+/** Append elements and texts; lists are taken apart, null is nothing. */
+export function append(element, children) {
+  for (const child of [children].flat(9)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+  return element;
+}
+
+/** Put `children` in the place of whatever is in `element`. */
+export function replace(element, ...children) {
+  element.replaceChildren();
+  return append(element, children);
+}
+
+/** Text from strangers, with characters that cannot be seen shown by their numbers. */
+export function plain(text) {
+  if (!ODD.test(text)) return text;
+  const parts = [];
+  let run = "";
+  for (const character of text) {
+    if (ODD.test(character)) {
+      if (run) parts.push(run);
+      run = "";
+      const number = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+      parts.push(h("span", { class: "odd", title: `U+${number}` }, `U+${number}`));
+    } else run += character;
+  }
+  if (run) parts.push(run);
+  return parts;
+}
+
+/** A badge. */
+export const badge = (text, level = "") => h("span", { class: `badge ${level}` }, text);
+
+/** A card with a heading; `actions` stand at its right. */
+export function card(title, body, actions = null, level = "h2") {
+  return h("section", { class: "card" },
+    title ? h("header", {}, h("div", { class: "grow" }, h(level, {}, title)), actions) : null, body);
+}
+
+/** What stands where nothing is. */
+export const empty = (title, more = "") =>
+  h("div", { class: "empty" }, h("strong", {}, title), more ? h("span", {}, more) : null);
+
+/** Why something could not be done. */
+export const refusal = (error) => h("div", { class: "refusal", role: "alert" }, plain(error.message ?? String(error)));
+
+/** A field with its label. */
+export const field = (label, control, hint = null) =>
+  h("label", { class: "field" }, label, control, hint ? h("span", { class: "small muted" }, hint) : null);
+
+/** A link to a page of this cluster. */
+export const place = (cluster, ...parts) =>
+  `#/${[cluster, ...parts].map((part) => encodeURIComponent(part)).join("/")}`;

@@ -1,0 +1,122 @@
+// Groups: the list, and one of them with members, lag in records and seconds, its history, and its offsets.
+import { h, replace, card, badge, place, plain, field } from "../dom.js";
+import { atLeast, change, get, roleOn, session } from "../api.js";
+import { rate, short, span, whole } from "../format.js";
+import { sorted, table, nothing } from "../table.js";
+import { lineChart } from "../chart.js";
+import { ask, askTyped } from "../dialog.js";
+import { t } from "../words.js";
+
+const LEVELS = { Stable: "good", Empty: "", Dead: "bad" };
+const stateBadge = (state) => badge(t(state), LEVELS[state] ?? "warning");
+const SHOWN = 500;
+
+export async function show(view) {
+  if (view.parts.length) return showGroup(view);
+  const order = { sort: "lag", descending: true, onSort: (sort, descending) => { Object.assign(order, { sort, descending }); draw(); } };
+  let rows = [];
+  let text = "";
+  let internal = false;
+  const body = h("div", {});
+  const count = h("p", { class: "muted small" });
+  const search = h("input", { type: "search", placeholder: t("Search groups ( / )"), "aria-label": t("Search groups"), oninput: (event) => { text = event.target.value.toLowerCase(); draw(); } });
+  view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Groups")), count)), card(null, [h("header", {}, search, h("span", { class: "grow" }),
+      h("label", { class: "tick" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; view.look(); } }), t("Internal"))), body]));
+  const keys = { name: (row) => row.group, state: (row) => row.state, lag: (row) => row.lag, seconds: (row) => row.lag_seconds, rate: (row) => row.committed_per_second };
+  function draw() {
+    const shown = sorted(rows.filter((row) => row.group.toLowerCase().includes(text)), keys, order);
+    count.textContent = t("{n} groups", { n: whole(rows.length) });
+    replace(body, table([
+      { name: "Group", sort: "name", class: "name", cell: (row) => h("a", { href: place(view.cluster, "groups", row.group) }, plain(row.group)) },
+      { name: "State", sort: "state", cell: (row) => stateBadge(row.state) },
+      { name: "Protocol", cell: (row) => h("span", { class: "muted" }, row.type) },
+      { name: "Topics", number: true, cell: (row) => whole(row.topics) },
+      { name: "Partitions", number: true, cell: (row) => whole(row.partitions) },
+      { name: "Lag", sort: "lag", number: true, cell: (row) => whole(row.lag) },
+      { name: "Behind by", sort: "seconds", number: true, cell: (row) => (row.lag ? span(row.lag_seconds, row.at_least) : row.lag === 0 ? "0" : "–") },
+      { name: "Committed", sort: "rate", number: true, cell: (row) => rate(row.committed_per_second) },
+    ], shown.slice(0, SHOWN), { order, label: t("Groups"), none: nothing(text ? t("No group is like that.") : t("There are no groups yet."), t("A group appears when a consumer joins it or commits an offset.")) }));
+  }
+  view.onLook(async () => { rows = await get(view.path("groups"), { internal }, view.signal); draw(); });
+}
+
+async function showGroup(view) {
+  const [name] = view.parts;
+  const head = h("p", { class: "muted small" });
+  const [records, seconds, partitions, members] = [0, 0, 0, 0].map(() => h("div", {}));
+  let minutes = 60;
+  const range = h("select", { "aria-label": t("Time span"), onchange: (event) => { minutes = Number(event.target.value); drawCharts(); } },
+    [[60, "1 hour"], [360, "6 hours"], [1440, "1 day"], [10080, "7 days"]].map(([value, text]) => h("option", { value }, t(text))));
+  const admin = atLeast(roleOn(view.cluster), "admin");
+  view.root.append(
+    h("div", { class: "head" }, h("div", { class: "grow" }, h("span", { class: "crumb" }, h("a", { href: place(view.cluster, "groups") }, t("Groups"))), h("h1", {}, plain(name)), head),
+      range,
+      session.read_only ? null : h("button", { type: "button", onclick: () => reset(view, name) }, t("Reset offsets")),
+      admin ? h("button", {
+        type: "button", class: "danger", onclick: async () => {
+          const done = await askTyped({
+            title: t("Delete the group"), text: t("Its committed offsets are gone for good; it must have no members."), name, action: t("Delete"),
+            act: () => change("DELETE", view.path("groups", name), { name }).then(() => null),
+          });
+          if (done) location.hash = place(view.cluster, "groups");
+        },
+      }, t("Delete")) : null),
+    h("div", { class: "columns" }, card(t("Lag in records"), h("div", { class: "body" }, records)), card(t("Lag in seconds"), h("div", { class: "body" }, seconds))),
+    card(t("Partitions"), partitions), card(t("Members"), members));
+  async function drawCharts() {
+    const history = await get(view.path("groups", name, "lag"), { minutes }, view.signal);
+    const series = (index) => Object.entries(history).slice(0, 10).map(([topic, points]) => ({ name: topic, points: points.map(([at, values]) => [at, values[index]]) }));
+    replace(records, lineChart(series(0), { minutes, label: t("Lag in records") }));
+    replace(seconds, lineChart(series(1), { minutes, format: (value) => span(value), label: t("Lag in seconds") }));
+  }
+  view.onLook(async () => {
+    const group = await get(view.path("groups", name), {}, view.signal);
+    replace(head, stateBadge(group.state), " ", [group.type, group.assignor, t("coordinator {id}", { id: group.coordinator }), t("{n} records behind", { n: short(group.lag) })].filter(Boolean).join(" · "));
+    replace(partitions, table([
+      { name: "Topic", class: "name", cell: (row) => h("a", { href: place(view.cluster, "topics", row.topic) }, plain(row.topic)) },
+      { name: "Partition", number: true, cell: (row) => row.partition },
+      { name: "Committed", number: true, cell: (row) => whole(row.committed) },
+      { name: "End offset", number: true, cell: (row) => whole(row.end) },
+      { name: "Lag", number: true, cell: (row) => whole(row.lag) },
+      { name: "Behind by", number: true, cell: (row) => (row.lag === 0 ? "0" : span(row.lag_seconds, row.at_least)) },
+      { name: "Member", class: "name", cell: (row) => (row.problem ? badge(row.problem, "bad") : plain(row.member ?? "–")) },
+    ], group.partitions, { none: nothing(t("It has neither committed offsets nor assigned partitions.")) }));
+    replace(members, table([
+      { name: "Client id", class: "name", cell: (row) => plain(row.client_id) },
+      { name: "Host", cell: (row) => plain(row.host) },
+      { name: "Member id", class: "name", cell: (row) => [h("span", { class: "mono muted" }, plain(row.member_id)), row.instance_id ? [" ", badge(row.instance_id, "info")] : null] },
+      { name: "Partitions", class: "name", cell: (row) => plain(row.partitions.join(", ") || "–") },
+    ], group.members, { none: nothing(t("Nobody is in this group now.")) }));
+    await drawCharts();
+  });
+}
+
+async function reset(view, name) {
+  const path = `${view.path("groups", name)}/reset`;
+  const to = h("select", {}, [["earliest", "the beginning"], ["latest", "the end"], ["offset", "an offset"], ["time", "a time"], ["shift", "so many records on (or back)"]].map(([value, text]) => h("option", { value }, t(text))));
+  const number = h("input", { type: "number", value: 0 });
+  const time = h("input", { type: "datetime-local", step: 1 });
+  const topic = h("input", { class: "wide mono", placeholder: t("all that it has committed"), autocomplete: "off" });
+  const arrange = () => { number.hidden = !["offset", "shift"].includes(to.value); time.hidden = to.value !== "time"; };
+  to.addEventListener("change", arrange);
+  arrange();
+  const request = (dry) => ({ to: to.value, topic: topic.value.trim() || null, number: to.value === "time" ? new Date(time.value).getTime() : Number(number.value), dry_run: dry });
+  let plan = null;
+  await ask({
+    title: t("Reset offsets"), action: t("Make a plan"),
+    content: [h("p", { class: "muted" }, t("First a plan is shown; nothing changes yet.")), h("div", { class: "row" }, field(t("To"), to), number, time), field(t("Topic"), topic)],
+    ready: () => to.value !== "time" || time.value !== "",
+    act: async () => { plan = await change("POST", path, request(true)); return null; },
+  });
+  if (!plan) return;
+  const done = await ask({
+    title: t("Reset offsets: the plan"), action: t("Move the offsets"), large: true, danger: true,
+    content: table([
+      { name: "Topic", class: "name", cell: (row) => plain(row.topic) }, { name: "Partition", number: true, cell: (row) => row.partition },
+      { name: "Committed", number: true, cell: (row) => whole(row.current) }, { name: "New", number: true, cell: (row) => whole(row.new) },
+      { name: "Change", number: true, cell: (row) => (row.current === null ? "–" : whole(row.new - row.current)) }, { name: "", cell: (row) => h("span", { class: "muted small" }, t(row.remark)) },
+    ], plan.offsets),
+    act: async () => { await change("POST", path, request(false)); return null; },
+  });
+  if (done) await view.look();
+}

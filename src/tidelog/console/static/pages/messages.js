@@ -1,0 +1,254 @@
+// The records of a topic: found from any place, filtered, followed, exported, written, sent again.
+import { h, replace, card, badge, field, refusal, plain } from "../dom.js";
+import { address, atLeast, change, get, session } from "../api.js";
+import { bytes, moment, whole } from "../format.js";
+import { ask } from "../dialog.js";
+import { fieldView, preview, programs } from "../records.js";
+import { t } from "../words.js";
+
+const KEPT = 500;
+const ENDS = { limit: "as many as asked for", end: "all there are", "scan-limit": "stopped at the bound of a search" };
+
+export function showMessages(view, topic, body) {
+  const path = view.path("topics", topic.name, "messages");
+  const state = { place: "newest", partitions: "", offset: 0, time_ms: 0, limit: 50, filter: "", unmasked: false, read_committed: false };
+  let stream = null;
+  let found = [];
+  const rows = h("tbody", {});
+  const progress = h("div", { class: "progress", role: "status", "aria-live": "polite" });
+  const said = h("div", {});
+
+  const filter = h("input", {
+    type: "search", class: "wide mono", spellcheck: "false", placeholder: t('Filter, e.g. value.price > 100 and key.startswith("o-")'), "aria-label": t("Filter"),
+    onkeydown: (event) => { if (event.key === "Enter") search(); },
+  });
+  const where = h("select", {
+    "aria-label": t("Where to read"), onchange: () => { arrange(); if (!["offset", "time"].includes(where.value)) search(); },
+  }, [["newest", "Newest"], ["oldest", "Oldest"], ["offset", "From offset"], ["time", "From time"], ["tail", "Live"]]
+    .map(([value, text]) => h("option", { value }, t(text))));
+  const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": t("Offset") });
+  const time = h("input", { type: "datetime-local", step: 1, "aria-label": t("Time") });
+  const partition = h("select", { "aria-label": t("Partition"), onchange: search }, h("option", { value: "" }, t("all partitions")),
+    topic.partitions.map((each) => h("option", { value: each.partition }, t("partition {n}", { n: each.partition }))));
+  const limit = h("select", { "aria-label": t("How many"), onchange: search }, [50, 100, 500].map((each) => h("option", { value: each }, t("{n} records", { n: each }))));
+  const unmask = h("label", { class: "tick", hidden: true }, h("input", { type: "checkbox", onchange: (event) => { state.unmasked = event.target.checked; search(); } }), t("Show masked fields"));
+  const stop = h("button", { type: "button", onclick: () => { end(); progress.append(h("span", {}, t("stopped"))); }, hidden: true }, t("Stop"));
+  const go = h("button", { type: "button", class: "main-action", onclick: search }, t("Search"));
+
+  body.append(
+    card(null, [
+      h("div", { class: "body stack tight" },
+        h("div", { class: "toolbar" }, where, offset, time, partition, limit, h("div", { class: "filter" }, filter), go, stop),
+        h("div", { class: "row" }, progress, h("span", { class: "grow" }), unmask, menu()), said),
+      h("div", { class: "scroll" }, h("table", { class: "records", "aria-label": t("Messages") },
+        h("thead", {}, h("tr", {}, ["Time", "Partition", "Offset", "Key", "Value"].map((each) =>
+          h("th", { scope: "col", class: each === "Partition" || each === "Offset" ? "num" : null }, t(each))))), rows))]));
+  view.signal.addEventListener("abort", end);
+  arrange();
+  search();
+
+  function arrange() {
+    offset.hidden = where.value !== "offset";
+    time.hidden = where.value !== "time";
+    limit.hidden = where.value === "tail";
+  }
+
+  function menu() {
+    const may = atLeast(topic.role, "operator");
+    const button = (text, action) => h("button", { type: "button", onclick: action }, text);
+    return h("div", { class: "row" },
+      may ? button(t("Produce"), () => produce(path)) : null,
+      topic.name.includes("dead_letter") || topic.name.endsWith("dlq") ? button(t("Redrive"), () => redrive(view.path("topics", topic.name, "redrive"), state)) : null,
+      button(t("Export"), exportFile), button(t("Copy as…"), copyAs));
+  }
+
+  function read() {
+    Object.assign(state, {
+      place: where.value, offset: Number(offset.value) || 0, partitions: partition.value, limit: Number(limit.value), filter: filter.value.trim(),
+      time_ms: time.value ? new Date(time.value).getTime() : Date.now() - 3_600_000,
+    });
+  }
+
+  function end() {
+    stream?.close();
+    stream = null;
+    stop.hidden = true;
+    go.hidden = false;
+  }
+
+  function search() {
+    end();
+    read();
+    found = [];
+    replace(rows);
+    replace(said);
+    replace(progress, h("span", {}, t("Reading…")));
+    stream = new EventSource(address(path.concat("/stream"), state));
+    stop.hidden = false;
+    go.hidden = true;
+    stream.addEventListener("records", (event) => take(JSON.parse(event.data)));
+    stream.addEventListener("progress", (event) => tell(JSON.parse(event.data)));
+    stream.addEventListener("end", (event) => { tell(JSON.parse(event.data)); end(); none(); });
+    stream.addEventListener("failed", (event) => { replace(said, refusal({ message: JSON.parse(event.data).error })); replace(progress); end(); });
+    // A refusal has no events: ask once more, plainly, for the sentence.
+    stream.onerror = async () => {
+      if (!stream || (state.place === "tail" && stream.readyState === EventSource.CONNECTING)) return;
+      const isCut = stream.readyState === EventSource.CONNECTING;
+      end();
+      replace(progress);
+      if (isCut) { replace(said, refusal({ message: t("The connection to the console was cut: search again.") })); return; }
+      try { await get(path, { ...state, place: state.place === "tail" ? "newest" : state.place, limit: 1 }, view.signal); } catch (error) { replace(said, refusal(error)); }
+    };
+  }
+
+  function none() {
+    if (!found.length) replace(rows, h("tr", {}, h("td", { colspan: 5 }, h("div", { class: "empty" }, h("strong", {}, state.filter ? t("No record matches the filter.") : t("There are no records here."))))));
+  }
+
+  function tell({ scanned, total, matched, read_bytes, ended }) {
+    if (state.place === "tail") {
+      replace(progress, h("span", { class: "pulse" }), h("span", {}, t("following: {n} records came, {m} are shown", { n: whole(scanned), m: whole(Math.min(matched, KEPT)) })));
+      return;
+    }
+    const bar = h("i", {});
+    bar.style.width = `${total ? Math.min(100, 100 * scanned / total) : 100}%`;
+    replace(progress, state.filter && !ended ? h("div", { class: "meter", role: "progressbar" }, bar) : null,
+      h("span", {}, t("{m} found, {n} of {total} read ({size})", { m: whole(matched), n: whole(scanned), total: whole(total), size: bytes(read_bytes) })),
+      ended ? h("span", {}, t(ENDS[ended])) : null);
+  }
+
+  function take(records) {
+    if (state.place === "tail") {
+      found = [...records.reverse(), ...found].slice(0, KEPT);
+      rows.prepend(...records.map(line));
+      while (rows.childElementCount > KEPT) rows.lastElementChild.remove();
+    } else {
+      found.push(...records);
+      rows.append(...records.map(line));
+    }
+    if (records.some((each) => each.value.masked || each.key.masked || each.headers.some((header) => header.value.masked))) unmask.hidden = false;
+  }
+
+  function line(record) {
+    const row = h("tr", { tabindex: "0", onclick: toggle, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } } },
+      h("td", {}, moment(record.timestamp_ms)), h("td", { class: "num" }, record.partition), h("td", { class: "num" }, record.offset),
+      h("td", { class: "key" }, preview(record.key, 60)), h("td", { class: "preview" }, preview(record.value)));
+    let detail = null;
+    function toggle() {
+      if (detail) { detail.remove(); detail = null; row.classList.remove("open"); return; }
+      detail = h("tr", { class: "detail" }, h("td", { colspan: 5 }, detailOf(record)));
+      row.classList.add("open");
+      row.after(detail);
+    }
+    return row;
+  }
+
+  function detailOf(record) {
+    const parts = h("div", { class: "stack" });
+    const draw = (shown) => replace(parts,
+      h("div", { class: "row" }, h("span", { class: "muted" }, `${topic.name}-${shown.partition} @ ${shown.offset} · ${moment(shown.timestamp_ms)}`), h("span", { class: "grow" }),
+        shown.value.cut || shown.key.cut ? h("button", { type: "button", onclick: whole_ }, t("Load all of it")) : null,
+        topic.internal ? null : h("button", { type: "button", onclick: () => resend(path, topic, shown) }, t("Send again"))),
+      fieldView(t("Value"), shown.value), fieldView(t("Key"), shown.key),
+      shown.headers.length ? h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", {}, h("tbody", {}, shown.headers.map((each) =>
+        h("tr", {}, h("td", { class: "mono" }, plain(each.name)), h("td", { class: "mono" }, preview(each.value, 4000))))))) : null);
+    const whole_ = async () => {
+      try { draw(await get(`${path}/${record.partition}/${record.offset}`, { unmasked: state.unmasked }, view.signal)); } catch (error) { parts.append(refusal(error)); }
+    };
+    draw(record);
+    return parts;
+  }
+
+  function exportFile() {
+    read();
+    const format = h("select", {}, ["jsonl", "csv", "parquet"].map((each) => h("option", { value: each }, each === "parquet" ? "Parquet" : each.toUpperCase())));
+    const most = h("input", { type: "number", min: 1, max: 1_000_000, value: 10_000 });
+    ask({
+      title: t("Export records"), action: t("Download"),
+      content: [h("p", { class: "muted" }, t("What the search above finds, from the place and with the filter that it has.")), h("div", { class: "row" }, field(t("Format"), format), field(t("At most"), most))],
+      act: () => {
+        const from = state.place === "tail" ? "newest" : state.place;
+        const link = h("a", { href: address(`${path}/export`, { ...state, place: from, format: format.value, limit: Number(most.value) }), download: "" });
+        document.body.append(link);
+        link.click();
+        link.remove();
+        return null;
+      },
+    });
+  }
+
+  function copyAs() {
+    read();
+    const texts = programs(session.clusters.find((each) => each.name === view.cluster).bootstrap, topic.name, state);
+    ask({
+      title: t("Copy as…"), action: t("Close"), large: true, only: true, act: () => null,
+      content: Object.entries(texts).map(([name, text]) => h("div", { class: "stack tight" },
+        h("div", { class: "row" }, h("h3", {}, name), h("span", { class: "grow" }), h("button", {
+          type: "button", onclick: async (event) => { const { target } = event; await navigator.clipboard.writeText(text); target.textContent = t("Copied"); },
+        }, t("Copy"))), h("pre", { class: "value" }, text))),
+    });
+  }
+}
+
+function headerLines(text) {
+  return text.split("\n").filter((line) => line.includes(":")).map((line) => {
+    const [name, ...value] = line.split(":");
+    return { name: name.trim(), value: value.join(":").trim() };
+  });
+}
+
+function produce(path) {
+  const key = h("input", { class: "wide mono", autocomplete: "off", "aria-label": t("Key") });
+  const value = h("textarea", { spellcheck: "false" });
+  const headers = h("textarea", { spellcheck: "false", placeholder: "trace: abc", rows: 2 });
+  const partition = h("input", { type: "number", min: 0, placeholder: t("by key") });
+  const without = h("input", { type: "checkbox" });
+  return ask({
+    title: t("Produce a record"), action: t("Produce"), large: true,
+    content: [field(t("Key (empty: none)"), key), field(t("Value"), value), h("label", { class: "tick" }, without, t("No value (a tombstone)")),
+      field(t("Headers, name: value, one in a line"), headers), field(t("Partition"), partition)],
+    act: async () => {
+      const written = await change("POST", path, {
+        key: key.value === "" ? null : key.value, value: without.checked ? null : value.value, headers: headerLines(headers.value),
+        partition: partition.value === "" ? null : Number(partition.value),
+      });
+      return t("Written to partition {p} at offset {o}", { p: written.partition, o: written.offset });
+    },
+  });
+}
+
+function resend(path, topic, record) {
+  const target = h("input", { class: "wide mono", value: topic.name, autocomplete: "off" });
+  const isText = record.headers.every((each) => each.value.kind === "text" || each.value.kind === "json");
+  const headers = h("textarea", { spellcheck: "false", rows: 3 }, record.headers.map((each) => `${each.name}: ${each.value.text}`).join("\n"));
+  const before = headers.value;
+  return ask({
+    title: t("Send again"), action: t("Send"),
+    content: [h("p", { class: "muted" }, t("Key and value go as the bytes that they are.")), field(t("To topic"), target),
+      isText ? field(t("Headers, name: value, one in a line"), headers) : badge(t("its headers are no text and go as they are"))],
+    act: async () => {
+      const edited = isText && headers.value !== before ? headerLines(headers.value) : null;
+      const written = await change("POST", `${path}/resend`, { partition: record.partition, offset: record.offset, topic: target.value.trim(), headers: edited });
+      return t("Written to partition {p} at offset {o}", { p: written.partition, o: written.offset });
+    },
+  });
+}
+
+async function redrive(path, state) {
+  const most = h("input", { type: "number", min: 1, max: 10_000, value: 100 });
+  const request = (dry) => ({ place: state.place === "tail" ? "newest" : state.place, offset: state.offset, time_ms: state.time_ms, filter: state.filter, limit: Number(most.value), dry_run: dry });
+  const told = (answer) => Object.entries(answer.by_topic).map(([name, count]) => `${name}: ${count}`).join(", ") || t("none");
+  let plan = null;
+  await ask({
+    title: t("Redrive dead letters"), action: t("Make a plan"),
+    content: [h("p", { class: "muted" }, t("Letters that the search above finds go back to the topics that their headers name.")), field(t("At most"), most)],
+    act: async () => { plan = await change("POST", path, request(true)); return null; },
+  });
+  if (!plan) return;
+  await ask({
+    title: t("Redrive dead letters"), action: t("Send them"),
+    content: [h("p", {}, t("Would go back: {list}", { list: told(plan) })), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null],
+    ready: () => Object.keys(plan.by_topic).length > 0,
+    act: async () => t("Went back: {list}", { list: told(await change("POST", path, request(false))) }),
+  });
+}

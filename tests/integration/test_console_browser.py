@@ -1,0 +1,389 @@
+"""The console's pages in a real browser: the machine's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer as LibrdkafkaProducer
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.integration.sasl_setup import ADMIN, closed_broker
+from tests.rigs.console_thread import ConsoleThread, console_settings
+from tests.waiting import wait_until
+
+from tidelog import Consumer, Producer, TopicPartition
+from tidelog.client.admin.admin import Admin
+from tidelog.client.admin.scram_users import ScramUpsertion
+from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
+from tidelog.testing import LocalBroker, broker
+
+CHROMIUM = next(
+    filter(
+        None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
+    ),
+    None,
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium: install the package chromium, or Google Chrome"
+)
+WAIT_MS = 60_000
+PHONE = "13800138000"
+HOSTILE = (
+    b"<script>document.body.dataset.owned = 1</script>",
+    b'<img src=x onerror="document.body.dataset.owned = 1">',
+    b"\x00\x1b[31m \xe2\x80\xae reversed",
+    b"\xff\xfe no text",
+    b'{"<b>name</b>": "</pre><script>document.body.dataset.owned = 1</script>", "__proto__": {"x": 1}}',
+    b"x" * 900_000,
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        # Tests run as whoever runs them, in containers as root, where Chromium's own sandbox does not start.
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalBroker]:
+    with broker(topics={"orders": 2, "hostile": 1}) as running:
+        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for number in range(100):
+                value = json.dumps({"id": number, "price": number * 10})
+                producer.send("orders", value.encode(), key=b"o-%d" % number, headers=[("trace", b"t")])
+            for hostile in HOSTILE:
+                headers = [("<u>header</u>", b"<script>document.body.dataset.owned = 1</script>")]
+                producer.send("hostile", hostile, key=b"<i>key</i>", headers=headers)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def console(cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
+    settings = console_settings(tmp_path_factory.mktemp("console"), cluster.bootstrap_servers)
+    with ConsoleThread(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page in a browser profile of its own; errors of scripts fail the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(WAIT_MS)
+    opened = context.new_page()
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on(
+        "console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None
+    )
+    yield opened
+    context.close()
+    assert errors == []
+
+
+def go(page: Page, console: ConsoleThread, *parts: str) -> None:
+    page.goto(f"{console.url}/static/index.html#/main/{'/'.join(parts)}")
+
+
+def heading(page: Page, text: str) -> None:
+    expect(page.get_by_role("heading", level=1)).to_contain_text(text)
+
+
+def name(stem: str) -> str:
+    return f"{stem}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_opens_in_both_themes(page: Page, console: ConsoleThread, theme: str) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    titles = {
+        "overview": "Overview",
+        "topology": "Topology",
+        "topics": "Topics",
+        "groups": "Groups",
+        "spark": "Spark",
+        "brokers": "Brokers",
+        "clients": "Clients",
+        "transactions": "Transactions",
+        "access": "Access",
+        "audit": "Audit",
+        "topics/orders/partitions": "orders",
+        "topics/orders/configs": "orders",
+        "topics/orders/groups": "orders",
+        "brokers/1": "Broker 1",
+    }
+    for place, title in titles.items():
+        go(page, console, place)
+        heading(page, title)
+        expect(page.locator(".waiting")).to_have_count(0)
+        expect(page.locator(".page > .refusal")).to_have_count(0)
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+def test_a_record_of_librdkafka_is_seen_live(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    topic = cluster.create_topic(name("live"))
+    go(page, console, "topics", topic)
+    expect(page.get_by_text("There are no records here.")).to_be_visible()
+    page.get_by_label("Where to read").select_option("tail")
+    expect(page.get_by_text("following")).to_be_visible()
+    producer = LibrdkafkaProducer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce(topic, b"fresh from librdkafka", b"k")
+    producer.flush()
+    expect(page.get_by_text("fresh from librdkafka")).to_be_visible()
+
+
+def test_records_are_filtered_opened_and_exported(page: Page, console: ConsoleThread, tmp_path: Path) -> None:
+    go(page, console, "topics", "orders")
+    expect(page.locator(".records tbody tr")).to_have_count(50)
+    page.get_by_label("Filter").fill("value.price >= 980")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".records tbody tr")).to_have_count(2)
+    page.locator(".records tbody tr").first.click()
+    expect(page.locator(".json .k").first).to_be_visible()
+    page.get_by_role("button", name="Hex").first.click()
+    expect(page.locator(".value pre").first).to_contain_text("00000000")
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    download.value.save_as(tmp_path / "file")
+    lines = (tmp_path / "file").read_text().splitlines()
+    assert {json.loads(json.loads(each)["value"])["id"] for each in lines} == {98, 99}
+    page.get_by_label("Filter").fill("value.price >")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("alert")).to_contain_text("the filter is no expression")
+
+
+def test_a_record_is_produced_and_sent_again(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    topic, other = cluster.create_topic(name("written")), cluster.create_topic(name("copied"))
+    go(page, console, "topics", topic)
+    page.get_by_role("button", name="Produce").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Key", exact=True).fill("k-1")
+    dialog.get_by_label("Value", exact=True).fill("by hand")
+    dialog.get_by_role("button", name="Produce").click()
+    expect(dialog.get_by_text("Written to partition 0 at offset 0")).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Search").click()
+    page.get_by_text("by hand").click()
+    page.get_by_role("button", name="Send again").click()
+    dialog.get_by_label("To topic").fill(other)
+    dialog.get_by_role("button", name="Send", exact=True).click()
+    expect(dialog.get_by_text("Written to partition 0 at offset 0")).to_be_visible()
+
+
+def test_what_strangers_wrote_is_shown_inert(page: Page, console: ConsoleThread) -> None:
+    go(page, console, "topics", "hostile")
+    rows = page.locator(".records tbody tr")
+    expect(rows).to_have_count(len(HOSTILE))
+    for index in reversed(range(len(HOSTILE))):
+        rows.nth(index).click()
+    expect(page.locator("tr.detail")).to_have_count(len(HOSTILE))
+    expect(page.get_by_text("<script>document.body.dataset.owned = 1</script>").first).to_be_visible()
+    expect(page.get_by_text("U+202E").first).to_be_visible()
+    expect(page.get_by_text("only the beginning is shown").first).to_be_visible()
+    assert page.locator(".page script, .page img, .page u, .page i:not(.meter i)").count() == 0
+    assert page.evaluate("document.body.dataset.owned") is None
+    go(page, console, "topics", "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
+    expect(page.locator(".refusal")).to_be_visible()
+    assert page.locator(".page img").count() == 0
+
+
+def test_a_group_with_a_hostile_name_is_found_and_opened(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    group = f"<img src=x onerror='document.body.dataset.owned=1'>/../%2F {uuid.uuid4().hex[:8]}"
+    cluster.admin.alter_group_offsets(group, {TopicPartition("orders", 0): 1})
+    go(page, console, "groups")
+    page.get_by_role("link", name=group).click()
+    heading(page, group)
+    expect(page.get_by_role("cell", name="orders")).to_be_visible()
+    go(page, console, "topology")
+    expect(page.locator(".topology a").first).to_be_visible()
+    assert page.locator(".page img").count() == 0
+    assert page.evaluate("document.body.dataset.owned") is None
+
+
+def test_offsets_are_moved_after_a_plan(page: Page, console: ConsoleThread, cluster: LocalBroker) -> None:
+    group = name("late")
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id=group, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe(["orders"])
+        read = 0
+        while read < 100:
+            read += len(consumer.poll(1.0))
+        consumer.commit()
+    go(page, console, "groups", group)
+    expect(page.get_by_text("0 records behind")).to_be_visible()
+    page.get_by_role("button", name="Reset offsets").click()
+    page.get_by_role("dialog").get_by_role("button", name="Make a plan").click()
+    plan = page.get_by_role("dialog", name="Reset offsets: the plan")
+    expect(plan.locator("tbody tr")).to_have_count(2)
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.describe_group_lag([group])[group].total == 0
+        plan.get_by_role("button", name="Move the offsets").click()
+        expect(page.get_by_text("100 records behind")).to_be_visible()
+        assert admin.describe_group_lag([group])[group].total == 100
+
+
+def test_dead_letters_are_redriven_from_the_page(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    letters, origin = cluster.create_topic(name("x_dead_letters")), cluster.create_topic(name("origin"))
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(letters, b"mend me", headers=[("topic", origin.encode()), ("reason", b"bad")])
+    go(page, console, "topics", letters)
+    expect(page.get_by_text("mend me")).to_be_visible()
+    page.get_by_role("button", name="Redrive").click()
+    page.get_by_role("dialog").get_by_role("button", name="Make a plan").click()
+    expect(page.get_by_text(f"Would go back: {origin}: 1")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Send them").click()
+    expect(page.get_by_text(f"Went back: {origin}: 1")).to_be_visible()
+
+
+def test_a_topic_is_created_and_deleted_only_behind_its_typed_name(
+    page: Page, console: ConsoleThread
+) -> None:
+    topic = name("made-here")
+    go(page, console, "topics")
+    page.get_by_role("button", name="Create a topic").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill(topic)
+    dialog.get_by_role("button", name="Create", exact=True).click()
+    heading(page, topic)
+    page.get_by_role("button", name="Delete", exact=True).click()
+    delete = dialog.get_by_role("button", name="Delete")
+    expect(delete).to_be_disabled()
+    dialog.get_by_role("textbox").fill(topic)
+    delete.click()
+    heading(page, "Topics")
+    page.get_by_label("Search topics").fill(topic)
+    expect(page.get_by_text("No topic is like that.")).to_be_visible()
+
+
+def test_hundreds_of_topics_are_paged_searched_and_starred(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    stem = name("many")
+    cluster.create_topics({f"{stem}-{number:03}": 1 for number in range(150)})
+    go(page, console, "topics")
+    search = page.get_by_label("Search topics")
+    expect(search).to_be_visible()
+    page.keyboard.press("/")
+    expect(search).to_be_focused()
+    search.fill(stem)
+    rows = page.locator("tbody tr")
+    expect(page.get_by_text("1–100 of 150")).to_be_visible()
+    expect(rows).to_have_count(100)
+    page.get_by_role("button", name="Next").click()
+    expect(rows).to_have_count(50)
+    search.fill(f"{stem}-149")
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name="Favourite").click()
+    search.fill("")
+    page.get_by_label("Favourites", exact=True).check()
+    expect(rows).to_have_count(1)
+
+
+def test_pages_speak_chinese(page: Page, console: ConsoleThread) -> None:
+    go(page, console, "topics")
+    page.get_by_label("Language").select_option("zh")
+    heading(page, "主题")
+    expect(page.get_by_role("link", name="消费组")).to_be_visible()
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    page.reload()
+    heading(page, "主题")
+
+
+def test_a_broker_that_goes_and_comes_back_is_noticed(page: Page, tmp_path: Path) -> None:
+    with (
+        broker(topics=["there"], data_dir=tmp_path / "broker") as running,
+        ConsoleThread(console_settings(tmp_path / "console", running.bootstrap_servers)) as console,
+    ):
+        go(page, console, "overview")
+        expect(page.get_by_text("healthy")).to_be_visible()
+        running.kill()
+        expect(page.get_by_text("The cluster has not answered since")).to_be_visible()
+        running.restart()
+        expect(page.get_by_text("The cluster has not answered since")).to_have_count(0)
+        expect(page.get_by_text("The cluster answers again").first).to_be_visible()
+
+
+def test_people_log_in_with_roles_and_masks(page: Page, tmp_path: Path) -> None:
+    with closed_broker(tmp_path / "closed") as running:
+        options = {**ADMIN, "bootstrap.servers": running.bootstrap}
+        with Admin(options) as admin:
+            users = [ScramUpsertion(each, f"{each}-secret") for each in ("viv", "ola")]
+            for result in admin.alter_user_scram_credentials(users):
+                result.raise_for_error()
+        with Producer(options) as producer:
+            producer.send("people", json.dumps({"phone": PHONE}).encode())
+        settings = console_settings(
+            tmp_path / "console",
+            running.bootstrap,
+            clusters=(ClusterSettings("main", options),),
+            login=LoginSettings("main"),
+            grants=(Grant("viv", Role.VIEWER, topics=("people",)), Grant("ola", Role.OPERATOR)),
+            masks=(MaskRule(fields=("phone",)),),
+        )
+        with ConsoleThread(settings) as console:
+            _check_login(page, console)
+            _check_viewer(page, console)
+            _check_operator(page, console)
+
+
+def _log_in(page: Page, user: str, password: str) -> None:
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def _check_login(page: Page, console: ConsoleThread) -> None:
+    go(page, console, "topics", "people")
+    _log_in(page, "viv", "wrong")
+    expect(page.get_by_role("alert")).to_contain_text("does not know this user and password")
+    with console.client() as api:
+        assert api.http.get("/clusters/main/topics").status_code == 401
+
+
+def _check_viewer(page: Page, console: ConsoleThread) -> None:
+    _log_in(page, "viv", "viv-secret")
+    heading(page, "people")
+    expect(page.get_by_text(re.compile(r'"13\*\*\*\*00"'))).to_be_visible()
+    expect(page.get_by_role("button", name="Produce")).to_have_count(0)
+    page.get_by_label("Show masked fields").check()
+    expect(page.get_by_text(re.compile(r'"13\*\*\*\*00"'))).to_be_visible()
+    with console.client() as api:
+        assert api.log_in("viv", "viv-secret").status_code == 200
+        assert (
+            PHONE
+            not in api.http.get("/clusters/main/topics/people/messages", params={"unmasked": "true"}).text
+        )
+        assert api.http.get("/clusters/main/topics/__consumer_offsets").status_code in (403, 404)
+        refused = api.try_change("POST", "/clusters/main/topics/people/messages", value="x")
+        assert refused.status_code == 403
+        assert api.http.get("/clusters/main/acls").status_code == 403
+
+
+def _check_operator(page: Page, console: ConsoleThread) -> None:
+    page.get_by_role("button", name="Log out").click()
+    _log_in(page, "ola", "ola-secret")
+    heading(page, "people")
+    expect(page.get_by_role("button", name="Produce")).to_be_visible()
+    page.get_by_label("Show masked fields").check()
+    expect(page.get_by_text(PHONE)).to_be_visible()
+    wait_until(
+        lambda: console.settings.data_dir.joinpath("audit.jsonl").read_text().count('"unmask"'), "the audit"
+    )

@@ -1,0 +1,61 @@
+"""``tidelog console``: options that would expose a cluster are refused before anything listens."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tidelog.cli import commands
+
+
+@pytest.fixture
+def login_file(tmp_path: Path) -> Path:
+    file = tmp_path / "console.toml"
+    file.write_text("[login]\n")
+    return file
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    assert commands.run(["console", *arguments]) == code
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    return said
+
+
+def test_changes_beyond_loopback_need_logins(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refusal(capsys, "--listen", "0.0.0.0:0", "--allow-changes")
+    assert "--allow-changes beyond loopback needs logins" in said
+
+
+def test_logins_beyond_loopback_need_tls(capsys: pytest.CaptureFixture[str], login_file: Path) -> None:
+    said = refusal(capsys, "--listen", "0.0.0.0:0", "--config", str(login_file))
+    assert "logins beyond loopback need TLS" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--listen", "8080"], "--listen '8080' is not of the form HOST:PORT"),
+        (["--cluster", "10.0.0.1:9092"], "is not of the form NAME=HOST:PORT"),
+        (["--cluster", "a=h:1", "--cluster", "a=h:2"], "two clusters of the name 'a'"),
+        (["--cluster", "a/b=h:1"], "has a slash"),
+        (["--tls-cert", "c.pem"], "--tls-cert and --tls-key belong together"),
+        (["--read-only", "--allow-changes"], "contradict each other"),
+    ],
+)
+def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert said in refusal(capsys, *arguments)
+
+
+def test_a_file_that_is_wrong_and_a_port_that_is_taken_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.toml").write_text("typo = 1")
+    assert "wrong.toml" in refusal(capsys, "--config", str(tmp_path / "wrong.toml"), code=1)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = refusal(capsys, "--listen", place, "--data-dir", str(tmp_path / "data"), code=1)
+    assert f"--listen {place} cannot be used: address already in use" in said
