@@ -19,6 +19,7 @@ from tests.waiting import wait_until
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.records import filter_process
 from tidelog.console.settings import Grant, Listen, MaskRule, Role
+from tidelog.pipelines.framework.letter import HEADERS
 from tidelog.testing import LocalBroker, broker
 
 CLUSTER = "/clusters/main"
@@ -253,12 +254,32 @@ def test_dead_letters_go_back_to_their_topics_after_a_dry_run(api: ApiClient) ->
     write(api, letters, "one", "two", headers=headers)
     write(api, letters, "stray")
     plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive")
-    assert plan == {"by_topic": {origin: 2}, "without_origin": 1, "dry_run": True}
+    assert plan == {"by_topic": {origin: 2}, "without_origin": 1, "left": 0, "dry_run": True}
     assert api.get(f"{CLUSTER}/topics/{origin}/messages")["records"] == []
     api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
     back = api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")
     assert values_of(back) == ["one", "two"]
     assert [each["name"] for each in back["records"][0]["headers"]] == ["x"]
+
+
+def test_letters_of_pipelines_go_back_whole_and_once(api: ApiClient, cluster: LocalBroker) -> None:
+    origin, letters = new_topic(api, "origin"), new_topic(api, "pipeline-letters")
+    write(api, origin, "call 13812345678", "fine")
+    told = {"pipeline": "earnings", "topic": origin, "partition": "0", "timestamp": "-1", "code": "not-json"}
+    sealed = {**told, "offset": "0", "reason": "no", "record": "sealed", "key": "k", "sealed": "x"}
+    whole = {**told, "offset": "1", "reason": "no", "record": "whole", "key": "k", "x": "1"}
+    for fields, value in ((sealed, "call tel_k1_x"), (whole, "fine")):
+        names = [*HEADERS, *(name for name in fields if name not in HEADERS)]
+        write(api, letters, value, headers=[{"name": name, "value": fields[name]} for name in names])
+    plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive")
+    assert plan == {"by_topic": {origin: 2}, "without_origin": 0, "left": 0, "dry_run": True}
+    api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
+    back = api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")
+    assert values_of(back) == ["call 13812345678", "fine", "call 13812345678", "fine"]
+    headers = [[each["name"] for each in record["headers"]] for record in back["records"][2:]]
+    assert headers == [["tidelog-redriven"], ["x", "tidelog-redriven"]]
+    again = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
+    assert again == {"by_topic": {}, "without_origin": 0, "left": 2, "dry_run": False}
 
 
 def test_a_groups_lag_is_told_in_records_and_seconds_kept_and_its_offsets_are_moved(

@@ -7,6 +7,7 @@ import base64
 import binascii
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
@@ -19,14 +20,17 @@ from tidelog.console.api.endpoint import Call, changes, reads
 from tidelog.console.api.event_stream import EventStream, event
 from tidelog.console.people.audit import AuditEntry, now_ms
 from tidelog.console.records import export as export_file
+from tidelog.console.records import redriving
 from tidelog.console.records.filter_expression import FilterError
 from tidelog.console.records.masking import Mask
 from tidelog.console.records.raw import RawRecord
+from tidelog.console.records.redriving import letter_of
 from tidelog.console.records.search import Place, Progress, Search, SearchRequest, read_one
 from tidelog.console.records.shown import WHOLE_BYTES, ShownRecord, shown_record
 from tidelog.console.refusal import Refusal, refusal_of
 from tidelog.console.settings import Role
 from tidelog.ids import TopicPartition
+from tidelog.pipelines.framework.letter import Letter
 
 _LIMIT = 1000
 _EXPORT_LIMIT = 1_000_000
@@ -34,7 +38,7 @@ _SCAN_LIMIT = 20_000_000
 _REDRIVE_LIMIT = 10_000
 _LARGEST_FIELD = 8 * 1024 * 1024
 _NEWS_S = 0.25
-_ORIGIN = ("topic", "partition", "offset")
+_OF_THE_FAILURE = ("topic", "partition", "offset", "reason", "pipeline")
 
 
 class MessageQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,10 +132,14 @@ class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Redriven(msgspec.Struct, frozen=True):
-    """How many went, or would go, to which topics; ``without_origin`` name none."""
+    """How many went, or would go, to which topics; ``without_origin`` name none.
+
+    ``left`` stay: sent before or too often, about the same record as another one, or about one that is gone.
+    """
 
     by_topic: dict[str, int]
     without_origin: int
+    left: int
     dry_run: bool
 
 
@@ -243,7 +251,11 @@ async def resend(call: Call, asked: ResendRequest) -> Written:
     role=Role.VIEWER,
 )
 async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
-    """By the header `topic` of each; a dry run counts only. Headers that tell of the failure are left out."""
+    """By the header `topic` of each; a dry run counts only.
+
+    Letters of pipelines and of our consumers are sent whole and once, as `tidelog deadletters redrive` does.
+    Of others, headers that tell of the failure are left out.
+    """
     if asked.place == "tail":
         raise Refusal("what is still to come cannot be sent back: name another place")
     request = SearchRequest(
@@ -259,27 +271,37 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     if mask:
         raise Refusal("fields of this topic are masked from you, so you cannot send it on", 403, "FORBIDDEN")
     call.details |= {"dry_run": asked.dry_run, "limit": asked.limit}
-    by_topic: dict[str, int] = {}
+    by_topic: Counter[str] = Counter()
     without = 0
+    letters: list[Letter] = []
     async with contextlib.aclosing(Search(call.cluster, request, mask).run()) as steps:
         async for found in steps:
             sent = []
             for record in found.records:
+                letter = letter_of(record, call.topic)
+                if letter is not None:
+                    call.require(Role.OPERATOR, letter.place.topic)
+                    letters.append(letter)
+                    continue
                 target = _origin(record)
                 if target is None:
                     without += 1
                     continue
                 call.require(Role.OPERATOR, target)
-                by_topic[target] = by_topic.get(target, 0) + 1
+                by_topic[target] += 1
                 if not asked.dry_run:
-                    kept = [
-                        each for each in record.headers if each[0] not in (*_ORIGIN, "reason", "pipeline")
-                    ]
+                    kept = [each for each in record.headers if each[0] not in _OF_THE_FAILURE]
                     sent.append(call.cluster.producer.send(target, record.value, record.key, headers=kept))
             for each in sent:
                 await each
+    left = 0
+    if letters:
+        act = redriving.plan if asked.dry_run else redriving.send
+        outcome = await asyncio.to_thread(act, call.cluster.settings.patient_options, call.topic, letters)
+        by_topic.update(outcome.by_topic)
+        left = outcome.left
     call.details["by_topic"] = dict(by_topic)
-    return Redriven(by_topic, without, asked.dry_run)
+    return Redriven(dict(by_topic), without, left, asked.dry_run)
 
 
 async def _lines(search: Search, format_: export_file.Lines) -> AsyncIterator[bytes]:

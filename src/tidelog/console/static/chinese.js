@@ -338,6 +338,7 @@ export const CHINESE = {
   "{n} dead letters were written": "已写入 {n} 条死信",
   "{n} groups": "{n} 个消费组",
   "{n} letters name no topic and stay.": "{n} 条死信没有指明主题，将保留。",
+  "{n} letters stay: sent before, sent too often, or their record is gone.": "{n} 条死信将保留：已重投过、重投次数过多，或原始记录已不存在。",
   "{n} not in sync": "{n} 个未同步",
   "{n} of {total} topics": "{n} / {total} 个主题",
   "{n} offline": "{n} 个离线",

@@ -178,6 +178,9 @@ def _state(view: View) -> Text:
 def _footer(view: View, width: int) -> RenderableType:
     server = "" if view.address.endswith(":9092") else f" -b {view.address}"
     text = Text(" Ctrl-C ends it", "dim")
+    if view.console:
+        text.append("   in a browser: ", "dim")
+        text.append(view.console, panels.ACCENT)
     if width >= WIDE and view.address:
         text.append("   in another terminal: ", "dim")
         text.append(f"tidelog consume ml_invite_fraud_alerts --from-beginning{server}", panels.ACCENT)

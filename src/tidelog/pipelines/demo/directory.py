@@ -10,6 +10,7 @@ from tidelog.errors import TidelogError
 from tidelog.pipelines.demo.settings import DemoSettings
 
 PREFERRED_PORT = 9092
+CONSOLE_PORT = 8080
 _HOST = "127.0.0.1"
 
 
@@ -58,14 +59,14 @@ def keyspace(settings: DemoSettings) -> str:
     return marker.read_text().strip() if settings.cassandra is not None else ""
 
 
-def choose_port(wanted: int | None) -> int:
-    """``wanted``, or 9092 where nobody has it, or any that is free."""
+def choose_port(wanted: int | None, preferred: int = PREFERRED_PORT) -> int:
+    """``wanted``, or ``preferred`` where nobody has it, or any that is free."""
     if wanted is not None:
         if not _is_free(wanted):
             raise DemoError(f"--port {wanted} is in use: name another, or leave --port out")
         return wanted
-    if _is_free(PREFERRED_PORT):
-        return PREFERRED_PORT
+    if _is_free(preferred):
+        return preferred
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

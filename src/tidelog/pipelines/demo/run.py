@@ -11,6 +11,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Coroutine
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -34,6 +35,7 @@ from tidelog.processes.children import Child
 
 EVENTS_JOB = "tidelog.pipelines.demo.events_job"
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
+CONSOLE_NEEDS = ("starlette", "uvicorn")
 DRAIN_S = 10.0
 CASSANDRA_DRAIN_S = 60.0
 """It shares the cores of this machine, as a rule."""
@@ -42,11 +44,21 @@ SAMPLED_S = 1.3
 SPARK_STOP_S = 90.0
 INTERRUPTED = 130
 _READY = "Tidelog is ready on "
+_CONSOLE_READY = "The console is ready at "
 _QUIET_BROKER = (
     # One small machine: a handful of partitions for groups and transactions is plenty, and starts sooner.
     "offsets.topic.num.partitions=4",
     "transaction.state.log.num.partitions=4",
 )
+
+
+_CONSOLE_CONFIG = """\
+# The app sends phone numbers as they are; the console shows them to who asks.
+[[masks]]
+topics = ["ml_*"]
+fields = ["phone", "*_phone"]
+shown_to = "viewer"
+"""
 
 
 def run(settings: DemoSettings, console: Console) -> int:
@@ -96,6 +108,7 @@ class Demo:
         self._broker = Child("broker", settings.log("broker"))
         self._generator = Child("events", settings.log("events"))
         self._spark = Child("spark", settings.log("spark"))
+        self._page = Child("console", settings.log("console"))
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._ending = False
@@ -111,7 +124,7 @@ class Demo:
                 await self._until_the_end()
                 await self._end()
         finally:
-            for child in (self._generator, self._spark, self._broker):
+            for child in (self._page, self._generator, self._spark, self._broker):
                 child.kill()
             for task in self._tasks:
                 task.cancel()
@@ -205,6 +218,30 @@ class Demo:
             words = failed[0].problem if failed else self._spark.last_words()
             self._give_up(f"Spark has ended with code {code}: {words} (log: {self._spark.log})")
 
+    async def _show_in_a_browser(self) -> None:
+        """The console's life; a run does without where it is not installed or does not start."""
+        if any(find_spec(name) is None for name in CONSOLE_NEEDS):
+            self._view.notes.append('for a look in a browser: pip install "tidelog[console]"')
+            return
+        self._settings.console_config.write_text(_CONSOLE_CONFIG)
+        port = directory.choose_port(None, directory.CONSOLE_PORT)
+        options = {
+            "--listen": f"127.0.0.1:{port}",
+            "--bootstrap-server": self._view.address,
+            "--config": str(self._settings.console_config),
+            "--pipelines": str(self._settings.directory),
+            "--data-dir": str(self._settings.directory / "console"),
+        }
+        words = [word for option in options.items() for word in option]
+        await self._page.start("tidelog", ["console", *words])
+        async for line in self._page.lines():
+            if line.startswith(_CONSOLE_READY):
+                self._view.console = line.removeprefix(_CONSOLE_READY)
+                self._view.notes.append(f"in a browser: {self._view.console}")
+        if not self._ending:
+            self._view.console = ""
+            self._view.notes.append(f"the console has ended: {self._page.last_words()}")
+
     def _take(self, report: dict[str, Any]) -> None:
         """One report of the Spark child."""
         match report:
@@ -243,6 +280,8 @@ class Demo:
         if self._view.live_after_s is None and not unseen:
             self._steps["batch"].end()
             self._view.live_after_s = self._view.elapsed_s
+            # Not before: it would take its share of a small machine while all the rest starts.
+            self._in_background(self._show_in_a_browser())
 
     # -- the end
 
@@ -293,6 +332,7 @@ class Demo:
             except TidelogError as error:
                 self._problem = str(error)
         view.stopping = "ending: the broker shuts down"
+        await self._page.stop()
         await self._broker.stop()
 
     async def _drain(self) -> None:

@@ -53,6 +53,11 @@ class DemoSettings:
         """A file that is there as soon as the topics are: the Spark child waits for it."""
         return self.directory / ".topics"
 
+    @property
+    def console_config(self) -> Path:
+        """What the console is told."""
+        return self.directory / "console.toml"
+
     def log(self, child: str) -> Path:
         """Where a child's own words go."""
         return self.directory / "logs" / f"{child}.log"

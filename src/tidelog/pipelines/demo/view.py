@@ -124,6 +124,8 @@ class View:
     rate_wanted: int = 0
     seconds: float | None = None
     address: str = ""
+    console: str = ""
+    """Where a browser sees all this; empty until it can."""
     directory: str = ""
     notes: list[str] = field(default_factory=list)
     alerts: dict[tuple[str, str], Alert] = field(default_factory=dict)

@@ -247,7 +247,7 @@ async function redrive(path, state) {
   if (!plan) return;
   await ask({
     title: t("Redrive dead letters"), action: t("Send them"),
-    content: [h("p", {}, t("Would go back: {list}", { list: told(plan) })), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null],
+    content: [h("p", {}, t("Would go back: {list}", { list: told(plan) })), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} letters stay: sent before, sent too often, or their record is gone.", { n: plan.left })) : null],
     ready: () => Object.keys(plan.by_topic).length > 0,
     act: async () => t("Went back: {list}", { list: told(await change("POST", path, request(false))) }),
   });
