@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,11 @@ from rich.console import Console
 from tidelog.pipelines import registry
 from tidelog.pipelines.demo import dashboard
 from tidelog.pipelines.demo.plain import PlainLines
+from tidelog.pipelines.demo.results import Results
 from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
 from tidelog.pipelines.framework import events
+from tidelog.records.record_codec import ConsumerRecord
 
 LIVE_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 120.0
@@ -98,6 +101,22 @@ def test_plain_lines_tell_each_step_once() -> None:
         "the broker: ready after 0.0 s (127.0.0.1:9092)",
         "Java and Spark …",
     ]
+
+
+@pytest.mark.parametrize("topic", events.OUTPUTS)
+def test_records_of_every_output_are_taken(topic: str, tmp_path: Path) -> None:
+    told = {
+        events.ACCOUNT_SWITCH_ALERTS: b"",
+        events.INVITE_FRAUD_ALERTS: b"",
+        events.USER_REGIONS: b'{"phone_region": {"valid": true, "place": "Nanjing, Jiangsu"}}',
+        events.USER_EARNINGS: b'{"total_cents": 5}',
+    }
+    shown = View(steps=[], inputs={}, outputs={}, pipelines={})
+    record = ConsumerRecord(topic, 0, 0, 0, 0, b"k", told.get(topic, b"{}") or None, ())
+    Results(shown, Truth([tmp_path / "none"])).take(record)
+    assert shown.regions == (Counter({"Jiangsu": 1}) if topic == events.USER_REGIONS else Counter())
+    assert shown.earnings_cents == ({"k": 5} if topic == events.USER_EARNINGS else {})
+    assert shown.reasons.total() == (topic == events.DEAD_LETTERS)
 
 
 def test_the_truth_is_read_in_whole_lines_as_it_grows(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ class Results:
             events.USER_REGIONS: self._take_region,
             events.USER_EARNINGS: self._take_earnings,
             events.DEAD_LETTERS: self._take_dead_letter,
+            # The same once more, by subject; and what people say of them, of whom there are none here.
+            events.INCIDENTS: lambda record: None,
+            events.ALERT_VERDICTS: lambda record: None,
         }
 
     def take(self, record: ConsumerRecord) -> None:

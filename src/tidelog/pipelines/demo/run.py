@@ -378,6 +378,10 @@ class Demo:
             except TidelogError as error:
                 if not self._ending:
                     self._give_up(str(error))
+            except Exception as error:
+                # A mistake of ours: said at once, instead of figures that stand still.
+                self._give_up(f"the demo itself has failed: {error!r}")
+                raise
 
         self._tasks.append(asyncio.create_task(watched()))
 
