@@ -20,6 +20,7 @@ from tests.integration.spark_topics import fill, options, without_ids
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.session import STATE_STORE
 from tidelog.spark.progress import bytes_read, source_metrics
+from tidelog.spark.shared_source import VARIABLES, share_source, source_environment
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 
@@ -164,6 +165,19 @@ def query_dir(query: StreamingQuery) -> Path:
     """Where a query keeps its checkpoint."""
     location = query._jsq.streamingQuery().resolvedCheckpointRoot()
     return Path(location.removeprefix("file:"))
+
+
+def test_what_queries_share_is_there_before_any_of_them_starts(
+    spark: SparkSession, broker: LocalBroker, topic: str, run: Callable[..., StreamingQuery]
+) -> None:
+    fill(broker.bootstrap_servers, topic, [b"one"])
+    share_source(spark)
+    given = options(broker, subscribe=topic, startingOffsets="earliest")
+    found: list[bytes] = []
+    run(spark.readStream.format("tidelog").options(**given).load(), found)
+    assert found == [b"one"]
+    # Another name would be put in by queries that start side by side, and may spoil the map for all.
+    assert set(source_environment(spark).keySet()) == {"PYTHONPATH", *VARIABLES}
 
 
 def test_a_running_query_shows_its_backlog_picks_up_partitions_and_commits_to_its_group(

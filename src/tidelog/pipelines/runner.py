@@ -22,6 +22,7 @@ from tidelog.pipelines.framework.figures import figures_of
 from tidelog.pipelines.framework.query_figures import QueryFigures, of_progress
 from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
 from tidelog.spark.progress import source_metrics
+from tidelog.spark.shared_source import FORMAT, share_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +75,8 @@ class PipelineRunner:
     ) -> None:
         """``on_restart`` hears of queries that are started again (name, reason); None: they have failed."""
         self._runs: list[_Run] = []
+        if len(pipelines) > 1 and settings.format == FORMAT:
+            share_source(session)
         try:
             for pipeline in pipelines:
                 self._runs.append(_Run(session, settings, pipeline, on_restart))

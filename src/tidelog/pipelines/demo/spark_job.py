@@ -35,6 +35,7 @@ from tidelog.pipelines.session import (
     spark_session,
 )
 from tidelog.spark.class_archive import make_archive_later
+from tidelog.spark.shared_source import share_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +103,7 @@ class SparkJob:
             loaded = {name: registry.load(name) for name in self._arguments["pipelines"]}
             watched = {name: (pipeline.group, pipeline.inputs) for name, pipeline in loaded.items()}
             self._reports.say(step="pipelines", version=session.version, pipelines=watched)
+            share_source(session)
             self._wait_for_topics()
             # Those with the least to do first: they show results while the others start.
             self._waiting = list(loaded)[::-1]
