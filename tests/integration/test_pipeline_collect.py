@@ -15,6 +15,8 @@ from tests.collect_events import TODAY, event, letters, run, send
 
 from tidelog.pipelines.framework import events, record_sink
 from tidelog.pipelines.framework.figures import figures_of
+from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.sinks import open_lake
 from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
@@ -65,10 +67,13 @@ def test_all_logs_are_collected_by_date_and_broken_records_become_letters(
     run(spark, settings)
 
     lake = open_lake(settings)
+    tokens = PhoneTokens(read_keys(settings.directory / FILE_NAME), "CN")
     for kind in events.LOGS:
         rows = {row["event_id"]: row for row in lake.rows(table_of(kind))}
         assert rows.keys() == {f"{kind.name}-{number}" for number in (*range(5), 7)}
         sent = event(kind, 4)
+        if "phone" in sent:
+            sent["phone"] = tokens.of(sent["phone"], 0)
         row = rows[sent["event_id"]]
         assert {name: row[name] for name in sent if name != "event_time"} == {
             name: value for name, value in sent.items() if name != "event_time"
