@@ -23,6 +23,7 @@ from tidelog.spark.data_loss import DataLossError
 from tidelog.spark.epoch_task import write_exactly_once
 from tidelog.spark.fetch_link import link_for
 from tidelog.spark.offset_reader import OffsetReader
+from tidelog.spark.packed_headers import unpacked
 from tidelog.spark.silence import NoBrokerError
 from tidelog.spark.source_options import source_options
 from tidelog.spark.write_message import WriteName
@@ -69,6 +70,17 @@ def test_rows_have_the_columns_of_sparks_kafka_connector(broker: LocalBroker, to
             "timestampType": 0,
         }
     ]
+
+
+def test_headers_may_be_bytes(broker: LocalBroker, topic: str) -> None:
+    fill(broker.bootstrap_servers, topic, [b"1"], headers=[("a", b"x"), ("a", None)])
+    fill(broker.bootstrap_servers, topic, [b"2"])
+    given = options(broker, subscribe=topic, includeHeaders="true", headersFormat="packed")
+    table = read_batch(given)
+    assert table.schema.equals(to_arrow_schema(schema_of(given), timezone="UTC"))
+    headers = dict(zip(table.column("value").to_pylist(), table.column("headers").to_pylist(), strict=True))
+    assert unpacked(headers[b"1"]) == [("a", b"x"), ("a", None)]
+    assert headers[b"2"] is None
 
 
 def test_headers_come_where_they_are_asked_for(broker: LocalBroker, topic: str) -> None:

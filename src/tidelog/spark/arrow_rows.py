@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidelog.records.column_codec import BinaryColumn, RecordColumns
+from tidelog.spark.packed_headers import packed
 from tidelog.spark.planning import OffsetRange
 from tidelog.spark.schema import CORRUPT_VALUE
 from tidelog.spark.source_options import SourceOptions
@@ -31,6 +32,7 @@ class ArrowRows:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._packs_headers = options.packed_headers
         self._json = None
         if options.value_format == "json":
             from tidelog.spark.json_values import JsonValues
@@ -68,10 +70,10 @@ class ArrowRows:
 
     def _headers(self, columns: RecordColumns) -> Any:
         kind = self._schema.field("headers").type
-        pairs = pa.StructArray.from_arrays(
-            [_binary(pa.string(), columns.header_keys), _binary(pa.binary(), columns.header_values)],
-            fields=list(kind.value_type),
-        )
+        names, values = _binary(pa.string(), columns.header_keys), _binary(pa.binary(), columns.header_values)
+        if self._packs_headers:
+            return packed(names, values, columns.header_ends.cast("B").cast("i").tolist())
+        pairs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
         ends = pa.py_buffer(columns.header_ends)
         lists = pa.Array.from_buffers(kind, columns.rows, [None, ends], 0, children=[pairs])
         # Spark's connector has no list, rather than an empty one, where a record has no headers.

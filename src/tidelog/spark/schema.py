@@ -58,7 +58,7 @@ def _columns(options: SourceOptions, value: DataType) -> StructType:
     ]
     if options.include_headers:
         header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        fields.append(StructField("headers", ArrayType(header)))
+        fields.append(StructField("headers", BinaryType() if options.packed_headers else ArrayType(header)))
     if options.value_format == "json":
         fields.append(StructField(CORRUPT_VALUE, BinaryType()))
     return StructType(fields)
@@ -75,5 +75,6 @@ def _with_json_values(options: SourceOptions, schema: str) -> StructType | str:
     inner = schema if schema.lower().startswith("struct<") else f"STRUCT<{schema}>"
     columns = ["key BINARY", f"value {inner}", "topic STRING", "partition INT", "offset BIGINT"]
     columns += ["timestamp TIMESTAMP", "timestampType INT"]
-    columns += [_HEADERS] if options.include_headers else []
+    if options.include_headers:
+        columns.append("headers BINARY" if options.packed_headers else _HEADERS)
     return ", ".join([*columns, f"{CORRUPT_VALUE} BINARY"])

@@ -76,6 +76,8 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    packed_headers: bool = False
+    """Headers are bytes (:func:`tidelog.spark.packed_headers.unpacked` reads them) instead of a list."""
     offset_retries: int = 3
     offset_retry_interval_ms: int = 10
     poll_timeout_ms: int = 120_000
@@ -128,6 +130,7 @@ def source_options(raw: Mapping[str, str], *, streaming: bool | None = None) -> 
         max_records_per_partition=values.optional_int("maxRecordsPerPartition"),
         fail_on_data_loss=values.bool("failOnDataLoss"),
         include_headers=values.bool("includeHeaders"),
+        packed_headers=values.str("headersFormat") == "packed",
         offset_retries=values.int("fetchOffset.numRetries"),
         offset_retry_interval_ms=values.int("fetchOffset.retryIntervalMs"),
         poll_timeout_ms=values.int("kafkaConsumer.pollTimeoutMs"),

@@ -24,7 +24,12 @@ from tidelog.pipelines.framework.alert_state import StateError, has_layout, open
 from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, answers_of, followed_up, merged
 from tidelog.pipelines.framework.batch_terms import BatchTerms, RuledDetector, RulesT
 from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
-from tidelog.pipelines.framework.source import EARLY_SLACK, connector_options
+from tidelog.pipelines.framework.source import (
+    EARLY_SLACK,
+    connector_options,
+    with_headers,
+    with_packed_headers,
+)
 from tidelog.pipelines.framework.status import last_commit
 
 if TYPE_CHECKING:
@@ -79,10 +84,10 @@ def _compute(
         "startingOffsetsByTimestampStrategy": "latest",
         "endingOffsets": offsets,
         "kafka.isolation.level": "read_committed",
-        "includeHeaders": "true",
+        **with_headers(settings),
         "failOnDataLoss": "false",
     }
-    raw = session.read.format(settings.format).options(**options).load()
+    raw = with_packed_headers(session.read.format(settings.format).options(**options).load())
     terms = BatchTerms(settings, detector, unfinished).of(batch_id)
     ruled = detector.ruled(terms.rules)
     batch = Batch(batch_id, 0)

@@ -31,6 +31,7 @@ from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
 from tidelog.pipelines.framework.source import connector_options
+from tidelog.spark.packed_headers import unpacked
 
 if TYPE_CHECKING:
     from tidelog.pipelines.pipeline import PipelineSettings
@@ -56,7 +57,7 @@ def letter_batch(
     """The letters of those records that have a code, for a task that has parsed them.
 
     ``records`` have the columns topic, partition, offset, timestamp, key, value and, where the source was
-    asked for them, headers.
+    asked for them, headers, packed.
     """
     malformed = records.filter(pc.is_valid(codes))
     has_headers = "headers" in malformed.schema.names
@@ -75,7 +76,8 @@ def letter_batch(
     values: list[bytes | None] = []
     headers: list[list[dict[str, Any]]] = []
     for code, reason, *place, time_us, key, value, own in rows:
-        record = _carried(_Carried(WHOLE, key, value, own or []), phones, time_us or 0)
+        own_pairs = [{"key": name, "value": told} for name, told in unpacked(own)]
+        record = _carried(_Carried(WHOLE, key, value, own_pairs), phones, time_us or 0)
         values.append(record.value)
         keys.append(letter_key(pipeline, place, code))
         time_ms = -1 if time_us is None else time_us // _US_PER_MS

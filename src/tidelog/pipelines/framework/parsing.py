@@ -37,7 +37,6 @@ from tidelog.pipelines.framework.event_parser import parser_of, wide_fields
 from tidelog.pipelines.framework.events import EventKind, FieldType
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_HEADERS = "array<struct<key: string, value: binary>>"
 
 _SPARK_TYPES: dict[FieldType, T.DataType] = {
     "string": T.StringType(),
@@ -105,6 +104,6 @@ def _parse(raw: DataFrame, kinds: tuple[EventKind, ...], only: EventKind | None)
     result = T.StructType([T.StructField("kind", text), *fields, *why])
     parsed = arrow_udf(columns, result).asNondeterministic()  # type: ignore[call-overload]
     if "headers" not in raw.columns:  # a source that was not asked for them
-        raw = raw.withColumn("headers", F.lit(None).cast(_HEADERS))
+        raw = raw.withColumn("headers", F.lit(None).cast("binary"))
     rows = raw.select(*RECORD_COLUMNS, parsed("topic", "value", "timestamp").alias("_event"))
     return Parsed(rows.select(*RECORD_COLUMNS, "_event.*"), kinds)
