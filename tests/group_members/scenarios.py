@@ -29,6 +29,7 @@ def members_come_and_go(
         with Stream(bootstrap, places) as stream:
             one = team.join(client)
             team.wait_for_owners(places)
+            team.wait_for_commits(places)
             two = team.join(client)
             team.wait_for_owners(places)
             three = team.join(client)
@@ -138,6 +139,7 @@ def two_libraries_share_by_the_rules(
         with Stream(bootstrap, places) as stream:
             first = team.join(clients[0])
             team.wait_for_owners(places)
+            team.wait_for_commits(places)
             second = team.join(clients[1])
             team.wait_for_owners(places)
             ordered = in_order_of_ids(bootstrap, team.group, [first, second])
@@ -184,6 +186,7 @@ def consumer_members_come_and_go(bootstrap: str, topic: str, client: str, assign
         with Stream(bootstrap, places) as stream:
             one = team.join(client)
             team.wait_for_owners(places)
+            team.wait_for_commits(places)
             two, three = team.join(client), team.join(client)
             team.wait_for_owners(places)
             team.wait("fair shares", lambda: sorted(map(share, (one, two, three))) == [1, 2, 2])

@@ -121,6 +121,19 @@ class Team:
         wanted, workers = set(places), None if members is None else list(members)
         self.wait("one owner for every partition", lambda: self.settled(wanted, workers), seconds)
 
+    def wait_for_commits(self, places: Iterable[Place]) -> None:
+        """Until there is a commit for every partition.
+
+        Where there is none, librdkafka asks for the first offset after a pause. Who loses the partition
+        within this pause and gets it back later is thrown back to the beginning when it is over, whatever was
+        committed and whatever the broker has answered since (seen in a trace of librdkafka 2.16).
+        """
+        wanted = list(places)
+        self.wait(
+            "a commit for every partition",
+            lambda: all(offset > 0 for offset in committed(self.bootstrap, self.group, wanted).values()),
+        )
+
     def leave(self, member: Member) -> None:
         """Let a member with partitions and records to read leave, once it is done with the last rebalance.
 
