@@ -276,12 +276,17 @@ def test_a_record_that_is_refused_by_the_broker_is_named_and_nothing_is_marked(
 
 def test_a_record_too_large_for_its_letter_is_read_where_it_was(tidelog: CommandLine, box: Box) -> None:
     with Producer(bootstrap_servers=box.bootstrap) as producer:
-        producer.send(box.events, b"large", b"u", partition=1, headers={"trace": b"1"}).result(30)
+        producer.send(
+            box.events, b"large", b"u", partition=1, headers={"trace": b"1"}, timestamp_ms=RECORD_MS
+        ).result(30)
+        # As in a topic that was made anew: not the record that was refused.
+        producer.send(box.events, b"another", b"u", partition=1, timestamp_ms=RECORD_MS + 1).result(30)
     box.write(0, key=None, value=None, carried=LEFT_OUT)
+    box.write(1, key=None, value=None, carried=LEFT_OUT)
     box.write(5, key=None, value=None, carried=LEFT_OUT)
     assert "too large for a letter" in tidelog.ok(*box.of("deadletters", "show", "0:0"))
     done = tidelog.json(*box.of("deadletters", "redrive", "--all"))
-    assert (done["sent"], done["left"]["gone"]) == ({box.events: 1}, 1)
+    assert (done["sent"], done["left"]["gone"]) == ({box.events: 1}, 2)
     sent = read_all(box.bootstrap, box.events)[-1]
     assert (sent.key, sent.value, sent.partition) == (b"u", b"large", 1)
     assert sent.headers == (("trace", b"1"), (REDRIVEN, b"1"))

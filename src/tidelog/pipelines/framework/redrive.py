@@ -25,6 +25,7 @@ import msgspec
 
 from tidelog.client.options import ADMIN, PRODUCER
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.ids import NO_TIMESTAMP
 from tidelog.pipelines.framework.letter import REDRIVEN, Letter, Place, opened, redrives_of
 from tidelog.pipelines.framework.letter_reader import (
     open_consumer,
@@ -36,6 +37,7 @@ from tidelog.pipelines.framework.letter_reader import (
 
 if TYPE_CHECKING:
     from tidelog.client import Admin, Consumer, Delivery
+    from tidelog.client.metadata import PartitionMetadata
     from tidelog.pipelines.framework.phone_tokens import PhoneTokens
     from tidelog.records.record import RecordHeader
 
@@ -138,6 +140,7 @@ class OriginalRecords:
         self._options = options
         self._phones = phones
         self._consumer: Consumer | None = None
+        self._topics: Mapping[str, Sequence[PartitionMetadata]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -154,12 +157,13 @@ class OriginalRecords:
             return letter
         if self._consumer is None:
             self._consumer = open_consumer(self._options)
+            self._topics = self._consumer.list_topics()
         place = letter.place
-        partitions = self._consumer.list_topics().get(place.topic, ())
-        if place.partition not in {each.partition for each in partitions}:
+        if place.partition not in {each.partition for each in self._topics.get(place.topic, ())}:
             return None
         found = read_record(self._consumer, place)
-        if found is None:
+        # Of a topic that was deleted and made anew another record is there now.
+        if found is None or letter.timestamp_ms not in (NO_TIMESTAMP, found.timestamp):
             return None
         return replace(
             letter, key=found.key, value=found.value, headers=found.headers, left_out=False, seal=None
