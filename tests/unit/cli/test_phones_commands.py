@@ -37,18 +37,18 @@ def test_a_number_is_found_under_every_key(tidelog: Command, keys: Path) -> None
     assert out.splitlines()[1:] == ["k1\t1970-01-01T00:00:00Z", "k2\t2999-01-01T00:00:00Z"]
 
 
-def test_a_key_is_for_tomorrow_unless_somebody_says_otherwise(tidelog: Command, keys: Path) -> None:
+def test_a_key_is_for_the_day_after_tomorrow_unless_told_otherwise(tidelog: Command, keys: Path) -> None:
     before = datetime.now(UTC)
     assert tidelog("phones", "rotate", "--keys", keys)[0] == 0
     since = read_keys(keys).newest.since
-    assert before < since <= datetime.now(UTC) + timedelta(days=1)
+    assert before + timedelta(days=1) < since <= datetime.now(UTC) + timedelta(days=2)
     assert (since.hour, since.minute, since.second) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("rotate", "--from", "2020-01-01"), "must begin later than now"),
+        (("rotate", "--from", "2020-01-01"), "must begin more than a day from now"),
         (("rotate", "--from", "soon"), "--from 'soon' is no time"),
         (("token", "138", "--country", "XX"), "'XX' is no country"),
     ],

@@ -82,7 +82,7 @@ def rotate(
         typer.Option(
             "--from",
             metavar="TIME",
-            help="Event time from which it is used; tomorrow (UTC) if left out.",
+            help="Event time from which it is used; the day after tomorrow (UTC) if left out.",
             show_default=False,
         ),
     ] = None,
@@ -92,7 +92,7 @@ def rotate(
 
     if start is None:
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        since = midnight + timedelta(days=1)
+        since = midnight + timedelta(days=2)
     else:
         since = datetime.fromtimestamp(parse_time_ms(start, "--from") / 1000, UTC)
     key = add_key(keys, since)

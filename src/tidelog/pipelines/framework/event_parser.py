@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.pipelines.framework.events import EventKind, Field, FieldType
+from tidelog.pipelines.framework.events import MAX_AHEAD, EventKind, Field, FieldType
 
 MAX_STRING_CHARS = 4096
 SHOWN_CHARS = 60
@@ -38,7 +38,6 @@ _TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.]\d{1,6})?(Z|[+-](0\d|1[0-8]):[0-
 _IS_TIME = re.compile(_TIME, re.ASCII)
 _TIME_TYPE = pa.timestamp("us", "UTC")
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-_MAX_AHEAD = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLANKS = " \t\r\n"
 _PYTHON_TYPES: dict[FieldType, type] = {"string": str, "long": int, "boolean": bool, "time": str}
@@ -188,7 +187,7 @@ class EventParser:
         """The column of a time; rows whose time is refused get their reason, and lose their values."""
         texts = pa.array([row[index] for row in rows], pa.string())
         times = _parsed_times(texts)
-        latest = pc.add(timestamps.cast(_TIME_TYPE), pa.scalar(_MAX_AHEAD, pa.duration("us")))
+        latest = pc.add(timestamps.cast(_TIME_TYPE), pa.scalar(MAX_AHEAD, pa.duration("us")))
         good = pc.and_(
             pc.greater_equal(times, pa.scalar(_FIRST_TIME, _TIME_TYPE)),
             pc.less_equal(times, latest).fill_null(True),
@@ -351,7 +350,7 @@ def _problem_of_time(value: str, timestamp: datetime | None) -> Reason | None:
     assert moment is not None
     if moment < _FIRST_TIME:
         return Reason("range", f"{_shown(value)} is before 2000")
-    if timestamp is not None and moment > timestamp + _MAX_AHEAD:
+    if timestamp is not None and moment > timestamp + MAX_AHEAD:
         return Reason("range", f"{_shown(value)} is more than a day after the record's timestamp")
     return None
 

@@ -12,7 +12,11 @@ in ISO 8601 with milliseconds. The record's key is ``user_id`` in UTF-8.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
+
+MAX_AHEAD = timedelta(days=1)
+"""An event's time may be so far ahead of its record's, for clocks that are wrong; beyond, it is malformed."""
 
 FieldType = Literal["string", "long", "boolean", "time"]
 

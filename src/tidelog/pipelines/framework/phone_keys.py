@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.errors import TidelogError
+from tidelog.pipelines.framework.events import MAX_AHEAD
 
 FILE_NAME = "phone-keys.toml"
 """Where the keys are if nobody says, in the pipelines' directory."""
@@ -107,12 +108,12 @@ def ensure_keys(path: Path) -> PhoneKeys:
 
 
 def add_key(path: Path, since: datetime) -> PhoneKey:
-    """Rotate: add a random key for events from ``since`` on, which must be in the future."""
+    """Rotate: add a random key for events from ``since`` on, of which none may have been worked off yet."""
     there = read_keys(path)
-    if since <= max(there.newest.since, datetime.now(UTC)):
+    if since <= max(there.newest.since, datetime.now(UTC) + MAX_AHEAD):
         raise PhoneKeysError(
-            f"a new phone key must begin later than now and than the newest in {path} "
-            f"({_moment(there.newest.since)}), or tokens that were given out would change"
+            "a new phone key must begin more than a day from now, as events may be ahead, and later than the "
+            f"newest in {path} ({_moment(there.newest.since)}), or tokens that were given out would change"
         )
     key = PhoneKey(_free_id(there), since, secrets.token_bytes(_SECRET_BYTES))
     _replace(path, f"{path.read_text().rstrip()}\n\n{_entry(key)}")
