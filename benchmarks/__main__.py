@@ -1,6 +1,7 @@
 """`python -m benchmarks`: choose benchmarks, run them in rounds, show and write what came out.
 
-`python -m benchmarks soak` is no race: it watches one broker for a while (`benchmarks/soak.py`).
+Two are no races: `python -m benchmarks soak` watches one broker for a while (`benchmarks/soak.py`), and
+`python -m benchmarks day` holds a day that was streamed against that day backfilled (`benchmarks/day.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from foreign.toolchain import CACHE, ROOT
 from rich.console import Console
 
-from benchmarks import contestants, quiet, report, soak
+from benchmarks import contestants, day, quiet, report, soak
 from benchmarks.figures import Figures
 from benchmarks.page import MIN_ROUNDS, Results, Run
 from benchmarks.registry import BENCHMARKS, Benchmark
@@ -149,6 +150,8 @@ class Session:
 def main() -> int:
     if sys.argv[1:2] == ["soak"]:
         return soak.main(sys.argv[2:])
+    if sys.argv[1:2] == ["day"]:
+        return day.main(sys.argv[2:])
     arguments = parse()
     console = Console()
     console.width = max(console.width, 180)  # a table in a file or a pipe need not be narrow

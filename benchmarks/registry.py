@@ -24,6 +24,7 @@ from benchmarks import (
     report,
     request_cost,
     spark_alone,
+    spark_executors,
     spark_partitions,
     spark_pipelines,
     spark_source,
@@ -73,4 +74,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "spark-partitions": Benchmark(spark_partitions, labels=SPARK_LABELS),
     "spark-pipelines": Benchmark(spark_pipelines, labels=SPARK_LABELS),
     "spark-alone": Benchmark(spark_alone, (OURS,), labels=SPARK_LABELS, on_request=True),
+    "spark-executors": Benchmark(spark_executors, (OURS,), labels=SPARK_LABELS, on_request=True),
 }

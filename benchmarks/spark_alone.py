@@ -3,12 +3,17 @@
 A log of generated events is worked off twice, by the same session and into another directory each time; the
 second time counts, when the JVM and the Python workers are warm. Events are those that the pipeline reads.
 CPU time is told apart: the JVM's, that of the driver's Python, and that of the Python workers, which fetch
-records, parse them and do the pipeline's work. The contestants are the data sources.
+records, parse them and do the pipeline's work. "one core" is the same with `local[1]` in place of `local[2]`.
+
+The first time is in micro-batches of 50,000 records, and its later half shows where the time of one goes:
+"plan" is what Spark does on the driver before it runs anything (asking the source for its end, planning the
+query), "run" the pipeline's work in tasks, "commit" the writing of both logs of the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -21,23 +26,40 @@ from benchmarks.figures import Figures
 
 NAME = "spark-alone"
 PARTITIONS = 2
+BATCH = 50_000
+STAGES = {
+    "plan": ("latestOffset", "getBatch", "queryPlanning"),
+    "run": ("addBatch",),
+    "commit": ("walCommit", "commitOffsets"),
+}
 
 
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
-    with spark_driver.broker(root) as broker, scratch(root) as directory:
-        found = spark_driver.run(
-            "benchmarks.spark_alone",
-            contestant,
-            bootstrap=broker.address,
-            directory=str(directory),
-            count=200_000 if quick else 1_000_000,
-        )
-    for each in found:
+    count = 200_000 if quick else 1_000_000
+    for each in work_off(contestant, root, "local[2]", count):
         name, events = each["name"], each["events"]
         figures.add(NAME, contestant, name, events / each["seconds"], "events/s", "higher")
         for part in spark_driver.CPU_PARTS:
             used = each[part] / events * 1e6
             figures.add(NAME, contestant, f"{name}, CPU: {part}", used, "µs/event", "lower")
+        for stage in STAGES:
+            figures.add(NAME, contestant, f"{name}, a batch: {stage}", each[stage], "ms", "lower")
+    for each in work_off(contestant, root, "local[1]", count):
+        rate = each["events"] / each["seconds"]
+        figures.add(NAME, contestant, f"{each['name']}, one core", rate, "events/s", "higher")
+
+
+def work_off(contestant: str, root: Path, master: str, count: int) -> list[dict[str, Any]]:
+    """What each pipeline did with so many events."""
+    with spark_driver.broker(root) as broker, scratch(root) as directory:
+        return spark_driver.run(
+            "benchmarks.spark_alone",
+            contestant,
+            bootstrap=broker.address,
+            directory=str(directory),
+            master=master,
+            count=count,
+        )
 
 
 class Program:
@@ -53,38 +75,55 @@ class Program:
     def run(self) -> None:
         self._generate()
         for pipeline in self._pipelines:
-            self._work_off(pipeline, "warm")
-            events, seconds, used = self._work_off(pipeline, "measured")
-            spark_driver.say(name=pipeline.name, events=events, seconds=seconds, **used)
+            query = self._done(pipeline, self._settings(f"{pipeline.name}-warm", BATCH))
+            stages = _stages(query.recentProgress)
+            events, seconds, used = self._work_off(pipeline)
+            spark_driver.say(name=pipeline.name, events=events, seconds=seconds, **used, **stages)
         self._session.stop()
 
     def _generate(self) -> None:
         from tidelog.pipelines.framework.topics import ensure_topics
 
         bootstrap, count = self._arguments["bootstrap"], self._arguments["count"]
-        ensure_topics(self._settings("topics"), partitions=PARTITIONS)
+        ensure_topics(self._settings("topics", None), partitions=PARTITIONS)
         command = [sys.executable, "-m", "tidelog", "events", "generate", "--quiet", "--fast"]
         command += ["--bootstrap-server", bootstrap, "--count", str(count), "--seed", "5"]
         subprocess.run(command, check=True, capture_output=True, timeout=600)
 
-    def _work_off(self, pipeline: Any, name: str) -> tuple[int, float, dict[str, float]]:
-        """Run a pipeline over the whole log; its events, the seconds, and the CPU time."""
-        began, before = time.perf_counter(), spark_driver.cpu_parts()
-        query = pipeline.start(self._session, self._settings(f"{pipeline.name}-{name}"))
+    def _done(self, pipeline: Any, settings: Any) -> Any:
+        """Run a pipeline over the whole log."""
+        query = pipeline.start(self._session, settings)
         query.awaitTermination()
+        return query
+
+    def _work_off(self, pipeline: Any) -> tuple[int, float, dict[str, float]]:
+        """The same as one batch; its events, the seconds, and the CPU time."""
+        began, before = time.perf_counter(), spark_driver.cpu_parts()
+        query = self._done(pipeline, self._settings(f"{pipeline.name}-measured", None))
         seconds, after = time.perf_counter() - began, spark_driver.cpu_parts()
         events = sum(each["numInputRows"] for each in query.recentProgress)
         return events, seconds, {part: after[part] - before[part] for part in before}
 
-    def _settings(self, name: str) -> Any:
+    def _settings(self, name: str, batch: int | None) -> Any:
         from tidelog.pipelines.pipeline import PipelineSettings
 
         return PipelineSettings(
             bootstrap_servers=self._arguments["bootstrap"],
             directory=Path(self._arguments["directory"]) / name,
             trigger="available-now",
+            max_offsets_per_trigger=batch,
             format=self._arguments["format"],
         )
+
+
+def _stages(batches: list[dict[str, Any]]) -> dict[str, float]:
+    """The median milliseconds of each stage, of the later half of the micro-batches that had rows."""
+    filled = [each["durationMs"] for each in batches if each["numInputRows"]]
+    later = filled[len(filled) // 2 :]
+    return {
+        stage: statistics.median(sum(each.get(part, 0) for part in parts) for each in later)
+        for stage, parts in STAGES.items()
+    }
 
 
 if __name__ == "__main__":

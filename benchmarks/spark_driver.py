@@ -124,7 +124,8 @@ def session(arguments: dict[str, Any], **options: str) -> Any:
 
     given = {"spark.jars": arguments["jars"]} if arguments["jars"] else {}
     warehouse = {"spark.sql.warehouse.dir": f"{arguments['directory']}/warehouse"}
-    return spark_session("benchmark", master="local[2]", options={**given, **warehouse, **options})
+    master = arguments.get("master", "local[2]")
+    return spark_session("benchmark", master=master, options={**given, **warehouse, **options})
 
 
 def say(**measurement: Any) -> None:

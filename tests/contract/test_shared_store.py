@@ -10,7 +10,15 @@ import pytest
 from kazoo.client import KazooClient
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
-from tidelog.metadata.store import Create, NodeExists, SessionExpired, SessionState, Set, SharedStore
+from tidelog.metadata.store import (
+    Create,
+    NodeExists,
+    SessionExpired,
+    SessionState,
+    Set,
+    SharedStore,
+    TooLargeError,
+)
 from tidelog.metadata.zookeeper import ZooKeeperStore, ZooKeeperUnreachableError
 
 TIMEOUT_S = 30
@@ -83,6 +91,26 @@ class Bell:
     async def rung(self) -> None:
         await self._event.wait()
         self._event.clear()
+
+
+def test_what_is_too_large_is_refused_and_the_store_goes_on(run: Run) -> None:
+    """A server ends the connection of who sends it that, which would come again with every new one."""
+
+    async def scenario(ground: Ground) -> None:
+        async with ground.store() as store:
+            await store.create("/n", b"1")
+            session = store.session_id
+            for _ in range(2):
+                with pytest.raises(TooLargeError, match=r"/large.*jute\.maxbuffer"):
+                    await store.multi([Set("/n", b"2"), Create("/large", b"x" * 1_200_000)])
+            assert await store.get("/n") == (b"1", 0)
+            assert not await store.exists("/large")
+            await store.create("/less", b"x" * 900_000)
+            assert store.session_id == session
+            if isinstance(store, ZooKeeperStore):
+                assert store.disconnects == 3
+
+    run(scenario)
 
 
 def test_one_store_hears_of_what_another_does_to_a_node(run: Run) -> None:

@@ -161,7 +161,8 @@ def test_whoever_hangs_up_ends_the_reading(api: ApiClient, console: ConsoleThrea
     for filter_ in ("", "value.id < 0"):
         query = {"place": "tail", "filter": filter_}
         with api.http.stream("GET", f"{CLUSTER}/topics/orders/messages/stream", params=query) as tail:
-            assert "event: progress" in tail.iter_lines()
+            lines = tail.iter_lines()  # kept: the stream is closed with it
+            assert "event: progress" in lines
             assert watched.open_consumers
         wait_until(lambda: watched.open_consumers == 0, "the consumer to be closed")
 

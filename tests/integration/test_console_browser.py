@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from tests.integration.sasl_setup import ADMIN, closed_broker
+from tests.rigs.console_browser import go, heading, needs_chromium, open_page, running_browser
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.waiting import wait_until
 
@@ -22,16 +22,7 @@ from tidelog.client.admin.scram_users import ScramUpsertion
 from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
 from tidelog.testing import LocalBroker, broker
 
-CHROMIUM = next(
-    filter(
-        None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
-    ),
-    None,
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium: install the package chromium, or Google Chrome"
-)
-WAIT_MS = 60_000
+pytestmark = needs_chromium
 PHONE = "13800138000"
 HOSTILE = (
     b"<script>document.body.dataset.owned = 1</script>",
@@ -45,12 +36,8 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as playwright:
-        # Tests run as whoever runs them, in containers as root, where Chromium's own sandbox does not start.
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with running_browser() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -76,25 +63,8 @@ def console(cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A page in a browser profile of its own; errors of scripts fail the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(WAIT_MS)
-    opened = context.new_page()
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on(
-        "console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None
-    )
-    yield opened
-    context.close()
-    assert errors == []
-
-
-def go(page: Page, console: ConsoleThread, *parts: str) -> None:
-    page.goto(f"{console.url}/static/index.html#/main/{'/'.join(parts)}")
-
-
-def heading(page: Page, text: str) -> None:
-    expect(page.get_by_role("heading", level=1)).to_contain_text(text)
+    with open_page(browser) as opened:
+        yield opened
 
 
 def name(stem: str) -> str:

@@ -109,6 +109,17 @@ def test_a_signal_while_spark_starts_ends_java_too(
         assert_ends(everybody)
 
 
+def test_java_that_goes_by_itself_is_what_people_are_told_of(own_bootstrap: str, tmp_path: Path) -> None:
+    settings = PipelineSettings(own_bootstrap, tmp_path / "pipe lines")
+    with running(own_bootstrap, tmp_path) as command:
+        command.wait_for((settings.checkpoint("earnings") / "metadata").exists)
+        for member in command.java():
+            member.signal(signal.SIGKILL)
+        assert command.process.wait(WAIT_S) == 1
+        assert "error: Spark's Java process has gone" in command.err.read_text()
+        assert "--conf spark.driver.memory=4g" in command.err.read_text()
+
+
 def test_a_signal_to_the_whole_group_lets_the_micro_batch_end(own_bootstrap: str, tmp_path: Path) -> None:
     traffic = EarningsTraffic(seed=3)
     settings = PipelineSettings(own_bootstrap, tmp_path / "pipe lines")

@@ -8,6 +8,7 @@ state, watermarks and restarts are part of what is measured. The least precision
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,7 +68,10 @@ def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
             _generate(done, seed, directory / f"{seed}.jsonl")
             if seed == SEEDS[0]:
                 pipeline = registry.load("account-switch")
-                done.backfill = pipeline.backfill(spark, settings, done.time_range)
+                with ThreadPoolExecutor() as thread:  # as the command does: Spark has no active session there
+                    done.backfill = thread.submit(
+                        pipeline.backfill, spark, settings, done.time_range
+                    ).result()
             for name in PIPELINES:
                 query = registry.load(name).start(spark, settings)
                 query.awaitTermination()

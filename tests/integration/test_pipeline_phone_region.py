@@ -125,7 +125,12 @@ def test_events_are_enriched_once_and_the_newest_number_of_a_user_stays(
     rows = table_rows(settings.tables, "user_regions")["user_regions"]
     at = TABLE.names.index("event_id")
     assert [(row[0], row[1], row[at]) for row in rows] == [("ann", token, "e1"), ("bob", token, "e7")]
+    send(own_bootstrap, [(events.LOGIN.topic, b"ann", b"[1]")])
     report = PIPELINE.backfill(spark, settings, TimeRange(START, datetime.now(UTC)))
-    assert report.read == 7
+    assert (report.read, report.dead_letters) == (7, 1)  # the stream has the other letter
+    codes = [
+        letter.code for letter in map(read_letter, read_all(own_bootstrap, events.DEAD_LETTERS)) if letter
+    ]
+    assert sorted(codes) == ["not-json", "not-json"]
     assert table_rows(settings.tables, "user_regions")["user_regions"] == rows
     assert len(read_all(own_bootstrap, events.USER_REGIONS)) == 7

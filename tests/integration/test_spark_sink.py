@@ -13,7 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import substring
 from pyspark.sql.streaming import DataStreamWriter
 from tests.integration.sink_output import committed_records, committed_values
+from tests.integration.spark_topics import fill
+from tests.integration.test_spark_reports import told
+from tests.waiting import wait_until
 
+from tidelog.spark.reported_queries import ReportedQuery
 from tidelog.spark.topic_batches import topic_batches
 from tidelog.testing import LocalBroker, broker
 
@@ -307,3 +311,39 @@ def test_checkpoint_of_another_sink_is_taken_over_only_if_told_so(job: Job) -> N
     job.add_file()
     job.run()
     assert job.output == job.lines
+
+
+def test_a_query_is_told_of_as_one_by_its_source_and_its_sink(
+    spark: SparkSession, cluster: LocalBroker, topic: str, tmp_path: Path
+) -> None:
+    source = f"{topic}-source"
+    cluster.create_topics({source: 2})
+    fill(cluster.bootstrap_servers, source, [b"%d" % number for number in range(50)])
+    broker_option = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    rows = spark.readStream.format("tidelog").options(
+        **broker_option, subscribe=source, startingOffsets="earliest"
+    )
+    written = rows.load().select("value").writeStream.queryName(f"copy-{topic}").format("tidelog")
+    query = written.options(**broker_option, topic=topic, checkpointLocation=str(tmp_path / "checkpoint"))
+    running = query.start()
+    try:
+
+        def ours() -> list[ReportedQuery]:
+            return [each for each in told(cluster.bootstrap_servers) if each.name == f"copy-{topic}"]
+
+        def is_told() -> bool:
+            return any(each.source and each.source.last_batch and each.sinks for each in ours())
+
+        wait_until(is_told, "a report of the source, with its sink")
+        (found,) = ours()
+        assert found.query_id == running.id
+        assert found.source is not None
+        assert found.source.report.offsets == 50
+        assert found.application is not None
+        # Of the first application of the JVM, which other tests may have started.
+        assert found.application.name in ("tidelog tests", "tests")
+        assert [(each.epoch, each.rows, each.run_id) for each in found.sinks] == [(0, 50, running.runId)]
+        assert found.sinks[0].note is not None
+        assert found.sinks[0].note.topics == (topic,)
+    finally:
+        running.stop()

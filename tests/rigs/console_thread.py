@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+from tests.waiting import wait_until
 
 from tidelog.cli.console import Telling
 from tidelog.console.serve import ConsoleServer
@@ -97,6 +99,11 @@ class ApiClient:
             self.session = answer.json()
             self.token = self.session["token"]
         return answer
+
+    def wait_for_look(self, cluster: str = "main") -> None:
+        """Until the console has looked at the cluster as it is now."""
+        now_ms = time.time_ns() // 1_000_000
+        wait_until(lambda: self.get(f"/clusters/{cluster}/overview")["at_ms"] > now_ms, "a look")
 
     @staticmethod
     def _checked(answer: httpx.Response) -> Any:

@@ -78,7 +78,7 @@ class GuardedBroker:
 
     def __enter__(self) -> GuardedBroker:
         self.thread.start()
-        self.thread.call(_name_clients)
+        self.thread.call(name_clients)
         return self
 
     def __exit__(
@@ -105,7 +105,8 @@ class GuardedBroker:
         self.thread.call(put)
 
 
-def _name_clients(broker: Broker) -> None:
+def name_clients(broker: Broker) -> None:
+    """From now on a client is who its address says."""
     network = broker.network
     adopt = network.adopt
 

@@ -31,15 +31,22 @@ from tidelog.metadata.store import (
     SessionState,
     Set,
     StoreClosed,
+    TooLargeError,
     check_path,
     parent_of,
 )
+
+
+def _size(op: Op) -> int:
+    return len(op.path.encode()) + (len(op.data) if isinstance(op, Create | Set) else 0)
 
 
 class MemoryZooKeeper:
     """The tree, and who owns which ephemeral node."""
 
     def __init__(self, pause: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.max_bytes = 0xFFFFF
+        """What it takes at once, as a server where jute.maxbuffer is not set."""
         """``pause`` is awaited before every operation: what a network and a server would take."""
         self.tree = NodeTree()
         self._pause = pause
@@ -182,6 +189,9 @@ class MemorySession:
         if not ops:
             return []
         await self._arrive(ops[0].path)
+        size = sum(map(_size, ops))
+        if size > self._server.max_bytes:
+            raise TooLargeError(max(ops, key=_size).path, size)
         return self._server.write(ops, self.session_id)
 
     # Watching

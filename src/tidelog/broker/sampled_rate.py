@@ -63,6 +63,8 @@ def throttle_time_ms(rate: float, limit: float, span_ms: float) -> int:
     """How long to pause until a rate over ``span_ms`` is down to ``limit``, if nothing more is recorded."""
     if rate <= limit:
         return 0
+    if limit <= 0:
+        return MAX_PAUSE_MS
     return int(min((rate - limit) / limit * span_ms + 0.5, MAX_PAUSE_MS))
 
 

@@ -9,7 +9,9 @@ another machine does not lead to somebody else's figures. Used by ``tidelog clie
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +27,8 @@ from tidelog.errors import KafkaError, TidelogError
 
 LISTENERS = "metrics.listeners"
 _TIMEOUT_S = 3.0
+_WHOLE_S = 10.0
+"""How long a page may take in all, from somebody who sends it byte by byte."""
 _TRY_AGAIN_S = 30.0
 _LARGEST_BYTES = 64 * 1024 * 1024
 _EVERYWHERE = ("", "0.0.0.0", "::")
@@ -163,10 +167,15 @@ class BrokerPages:
     async def _read_now(self, place: Place, path: str) -> Mapping[str, Any]:
         if place.is_tls and self._tls is None:
             self._tls = self._tls_context()
+        opened: list[socket.socket] = []
         try:
-            page = await asyncio.to_thread(_get, place, path, self._tls)
+            async with asyncio.timeout(_WHOLE_S) as deadline:
+                page = await asyncio.to_thread(_get, place, path, self._tls, opened)
         except (OSError, http.client.HTTPException) as error:
-            raise PageError(f"{_whose(place)} at {place} cannot be read: {_reason(error)}") from error
+            reason = f"not whole within {_WHOLE_S:.0f} seconds" if deadline.expired() else _reason(error)
+            raise PageError(f"{_whose(place)} at {place} cannot be read: {reason}") from error
+        finally:
+            _hang_up(opened)
         if place.broker is not None and page["broker"] != place.broker:
             raise PageError(
                 f"{_whose(place)} should be at {place}, where broker {page['broker']} is: name the right "
@@ -191,14 +200,27 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _get(place: Place, path: str, tls: ssl.SSLContext | None) -> Mapping[str, Any]:
-    """One page; blocks for some seconds at most between two pieces of it."""
-    connection: http.client.HTTPConnection
+def _connection(place: Place, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
     if place.is_tls:
-        connection = http.client.HTTPSConnection(place.host, place.port, timeout=_TIMEOUT_S, context=tls)
-    else:
-        connection = http.client.HTTPConnection(place.host, place.port, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(place.host, place.port, timeout=_TIMEOUT_S, context=tls)
+    return http.client.HTTPConnection(place.host, place.port, timeout=_TIMEOUT_S)
+
+
+def _hang_up(opened: list[socket.socket]) -> None:
+    """End a reading that still goes on in its thread."""
+    for each in opened:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def _get(
+    place: Place, path: str, tls: ssl.SSLContext | None, opened: list[socket.socket]
+) -> Mapping[str, Any]:
+    """One page; blocks for some seconds at most between two pieces of it, or until ``opened`` is shut."""
+    connection = _connection(place, tls)
     try:
+        connection.connect()
+        opened.append(connection.sock)
         connection.request("GET", path, headers={"Accept": "application/json", "Connection": "close"})
         answer = connection.getresponse()
         body = answer.read(_LARGEST_BYTES + 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,7 +20,7 @@ from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, DEFAULT_CONNECTION, Co
 if TYPE_CHECKING:
     from tidelog.client.admin.async_admin import AsyncAdmin
     from tidelog.console.config_file import ConfigFile
-    from tidelog.console.settings import ClusterSettings, ConsoleSettings, Listen
+    from tidelog.console.settings import ClusterSettings, ConsoleSettings, Listen, LoginSettings
 
 EPILOG = examples(
     "tidelog console",
@@ -29,14 +30,61 @@ EPILOG = examples(
 )
 RUNS_WITHOUT_ARGUMENTS = True
 
-_NEEDED = ("starlette", "uvicorn")
+_NEEDED = ("starlette", "uvicorn", "httpx", "fastavro", "google.protobuf", "proto_schema_parser", "cbor2")
 
 
-@grouped
-def command(
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where the console listens, how browsers reach it, and what strangers may do there."""
+
     listen: Annotated[
         str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where browsers reach it.")
-    ] = "127.0.0.1:8080",
+    ] = "127.0.0.1:8080"
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes", help="Let people change things beyond loopback, too; they have to log in."
+        ),
+    ] = False
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host", metavar="NAME", help="A name by which browsers reach it; may be repeated."
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate chain (PEM).")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")
+    ] = None
+    behind_tls: Annotated[
+        bool, typer.Option("--behind-tls", help="A proxy in front of it speaks TLS with browsers.")
+    ] = False
+
+    def checked(self) -> Listen:
+        """The place; raises ``WrongUsage``."""
+        from tidelog.console.settings import Listen
+
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise WrongUsage(
+                f"--listen {self.listen!r} is not of the form HOST:PORT, for example 127.0.0.1:8080"
+            )
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise WrongUsage("--tls-cert and --tls-key belong together: give both")
+        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if path is not None and not path.is_file():
+                raise WrongUsage(f"{option} {path} is no file")
+        hosts = tuple(self.allowed_host or ())
+        return Listen(host, int(port), self.tls_cert, self.tls_key, hosts, self.behind_tls)
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """Which clusters and queries the console shows, and what it keeps of them."""
+
     cluster: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,41 +92,30 @@ def command(
             metavar="NAME=HOST:PORT[,…]",
             help="A cluster and its name in the console; may be repeated.",
         ),
-    ] = None,
+    ] = None
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="A TOML file with clusters, logins, roles and masks."),
-    ] = None,
+    ] = None
     data_dir: Annotated[
         Path,
         typer.Option("--data-dir", metavar="DIR", help="Where the history and the audit log are kept."),
-    ] = Path("data/console"),
-    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False,
-    allow_changes: Annotated[
-        bool,
+    ] = Path("data/console")
+    mcp: Annotated[
+        bool, typer.Option("--mcp", help="Serve assistants at /mcp, too (Model Context Protocol).")
+    ] = False
+    schema_registry: Annotated[
+        str | None,
         typer.Option(
-            "--allow-changes", help="Let people change things beyond loopback, too; they have to log in."
+            "--schema-registry",
+            metavar="URL",
+            help="Where the schemas of records are; of several clusters each names its own in --config.",
         ),
-    ] = False,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allowed-host", metavar="NAME", help="A name by which browsers reach it; may be repeated."
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate chain (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")
-    ] = None,
-    behind_tls: Annotated[
-        bool, typer.Option("--behind-tls", help="A proxy in front of it speaks TLS with browsers.")
-    ] = False,
+    ] = None
     pipelines: Annotated[
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="The --directory of `tidelog pipeline run`."),
-    ] = None,
+    ] = None
     checkpoint: Annotated[
         list[Path] | None,
         typer.Option(
@@ -86,14 +123,24 @@ def command(
             metavar="DIR",
             help="A Spark query's checkpoint, or a directory of them; may be repeated.",
         ),
-    ] = None,
+    ] = None
     refresh: Annotated[
         float,
         typer.Option("--refresh", min=0.5, max=3600.0, help="Seconds between two looks at a cluster."),
-    ] = 5.0,
+    ] = 5.0
     history_days: Annotated[
         float, typer.Option("--history-days", min=0.1, help="How long lag, rates and events are kept.")
-    ] = 7.0,
+    ] = 7.0
+
+
+DEFAULT_PLACE = PlaceOptions()
+DEFAULT_WATCH = WatchOptions()
+
+
+@grouped
+def command(
+    place: PlaceOptions = DEFAULT_PLACE,
+    watch: WatchOptions = DEFAULT_WATCH,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
     """See topics, records, groups, brokers and Spark's queries in a browser. Ctrl-C ends it.
@@ -104,33 +151,8 @@ def command(
     _require_extra()
     from tidelog.console.serve import ConsoleServer
     from tidelog.console.service import Console
-    from tidelog.console.settings import ConsoleSettings
 
-    file = _config_file(config)
-    clusters = _clusters(connection, cluster, file)
-    place = _listen(listen, tls_cert, tls_key, behind_tls, allowed_host)
-    login = file.login
-    if login is not None:
-        names = [each.name for each in clusters]
-        if login.cluster and login.cluster not in names:
-            raise WrongUsage(
-                f"--config {config}: login.cluster {login.cluster!r} is none of {', '.join(names)}"
-            )
-        login = replace(login, cluster=login.cluster or names[0])
-    _check_exposure(place, has_login=login is not None, allow_changes=allow_changes, read_only=read_only)
-    settings = ConsoleSettings(
-        clusters,
-        place,
-        data_dir,
-        read_only or not (place.is_loopback or allow_changes),
-        login,
-        file.grants,
-        file.masks,
-        pipelines,
-        tuple(checkpoint or ()),
-        refresh,
-        history_days,
-    )
+    settings = _settings(place, watch, connection)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     async def main() -> None:
@@ -139,6 +161,39 @@ def command(
 
     asyncio.run(main())
     return 0
+
+
+def _settings(place: PlaceOptions, watch: WatchOptions, connection: Connection) -> ConsoleSettings:
+    """What the options and the file say together; raises ``WrongUsage``."""
+    from tidelog.console.settings import ConsoleSettings, McpSettings
+
+    file = _config_file(watch.config)
+    clusters = _with_registry(_clusters(connection, watch.cluster, file), watch.schema_registry)
+    listen = place.checked()
+    login = file.login
+    if login is not None:
+        names = [each.name for each in clusters]
+        if login.cluster and login.cluster not in names:
+            raise WrongUsage(
+                f"--config {watch.config}: login.cluster {login.cluster!r} is none of {', '.join(names)}"
+            )
+        login = replace(login, cluster=login.cluster or names[0])
+    mcp = file.mcp or (McpSettings() if watch.mcp else None)
+    _check_exposure(place, listen, login, has_mcp=mcp is not None)
+    return ConsoleSettings(
+        clusters,
+        listen,
+        watch.data_dir,
+        place.read_only or not (listen.is_loopback or place.allow_changes),
+        login,
+        file.grants,
+        file.masks,
+        watch.pipelines,
+        tuple(watch.checkpoint or ()),
+        watch.refresh,
+        watch.history_days,
+        mcp,
+    )
 
 
 class Telling:
@@ -154,13 +209,20 @@ class Telling:
         return {broker: dict(page) for broker, page in found.by_broker.items()}, [*found.problems, *silent]
 
 
-def _require_extra() -> None:
+def _is_installed(name: str) -> bool:
     from importlib.util import find_spec
 
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # of what it is in
+        return False
+
+
+def _require_extra() -> None:
+    missing = [name for name in _NEEDED if not _is_installed(name)]
     if missing:
         raise Failure(
-            f"the console needs {' and '.join(missing)}: install it with `pip install 'tidelog[console]'`"
+            f"the console needs {', '.join(missing)}: install it with `pip install 'tidelog[console]'`"
         )
 
 
@@ -195,39 +257,73 @@ def _clusters(
     return tuple(found)
 
 
-def _listen(
-    text: str, cert: Path | None, key: Path | None, behind_tls: bool, hosts: list[str] | None
-) -> Listen:
-    from tidelog.console.settings import Listen
+def _with_registry(clusters: tuple[ClusterSettings, ...], url: str | None) -> tuple[ClusterSettings, ...]:
+    from tidelog.console.registry_settings import registry_settings
 
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise WrongUsage(f"--listen {text!r} is not of the form HOST:PORT, for example 127.0.0.1:8080")
-    if (cert is None) is not (key is None):
-        raise WrongUsage("--tls-cert and --tls-key belong together: give both")
-    for option, path in (("--tls-cert", cert), ("--tls-key", key)):
-        if path is not None and not path.is_file():
-            raise WrongUsage(f"{option} {path} is no file")
-    return Listen(host, int(port), cert, key, tuple(hosts or ()), behind_tls)
+    if url is None:
+        return clusters
+    if len(clusters) > 1:
+        raise WrongUsage(
+            "--schema-registry is for one cluster, and there are "
+            f"{len(clusters)}: name their registries in --config, [clusters.NAME.registry]"
+        )
+    if clusters[0].registry is not None:
+        raise WrongUsage("--schema-registry and --config both name a registry: give one of them")
+    return (replace(clusters[0], registry=registry_settings(url, "--schema-registry: ")),)
 
 
-def _check_exposure(place: Listen, *, has_login: bool, allow_changes: bool, read_only: bool) -> None:
-    if allow_changes and read_only:
+def _check_exposure(
+    place: PlaceOptions, listen: Listen, login: LoginSettings | None, *, has_mcp: bool
+) -> None:
+    if place.allow_changes and place.read_only:
         raise WrongUsage("--allow-changes and --read-only contradict each other: give one of them")
-    if place.is_loopback:
+    # What a proxy hands on to a loopback address comes from beyond.
+    if has_mcp and login is None and (listen.behind_tls or not listen.is_loopback):
+        raise WrongUsage(
+            "assistants beyond loopback need logins, for they bring tokens: give a --config with a [login] "
+            "section, or leave out --mcp and [mcp]"
+        )
+    if login is not None and login.oidc is not None:
+        _check_redirect(listen, login.oidc.redirect_url)
+    if listen.is_loopback:
         return
-    if allow_changes and not has_login:
+    if place.allow_changes and login is None:
         raise WrongUsage(
             "--allow-changes beyond loopback needs logins: give a --config with a [login] section"
         )
-    if has_login and not place.is_https:
+    if login is not None and not listen.is_https:
         raise WrongUsage(
             "logins beyond loopback need TLS, or passwords could be read on the way: give --tls-cert and "
             "--tls-key, or --behind-tls where a proxy speaks TLS"
         )
 
 
+def _check_redirect(listen: Listen, url: str) -> None:
+    """The provider sends browsers to this address: they have to get through to us there, and by TLS."""
+    from tidelog.console.web import is_known_host
+
+    if not url:
+        if listen.is_loopback and not listen.behind_tls:
+            return
+        raise WrongUsage(
+            "login.oidc.redirect_url is missing in the --config: it says by which name browsers reach the "
+            "console, such as https://console.example.org/login/oidc"
+        )
+    parts = urlsplit(url)
+    if parts.scheme == "https" and not listen.is_https:
+        raise WrongUsage(
+            "login.oidc.redirect_url is of https, which the console does not speak: give --tls-cert and "
+            "--tls-key, or --behind-tls where a proxy speaks TLS"
+        )
+    if not is_known_host(parts.netloc, listen):
+        raise WrongUsage(
+            f"login.oidc.redirect_url names the host {parts.hostname}, to which the console does not answer: "
+            f"add --allowed-host {parts.hostname}"
+        )
+
+
 def _say_ready(settings: ConsoleSettings, port: int) -> None:
     names = ", ".join(f"{each.name} ({each.bootstrap})" for each in settings.clusters)
     print(f"The console is ready at {replace(settings.listen, port=port).url}", flush=True)
-    remark(f"clusters: {names}{'; read-only' if settings.read_only else ''}")
+    assistants = "; assistants at /mcp" if settings.mcp is not None else ""
+    remark(f"clusters: {names}{'; read-only' if settings.read_only else ''}{assistants}")

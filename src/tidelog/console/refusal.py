@@ -35,6 +35,8 @@ _FORBIDDEN = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
+        ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     }
 )
 _CONFLICT = frozenset(
@@ -94,4 +96,6 @@ def _status_of(code: ErrorCode) -> int:
         return 404
     if code in _FORBIDDEN:
         return 403
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return 501
     return 409 if code in _CONFLICT else 400

@@ -1,4 +1,4 @@
-"""Serves the web application until somebody ends it; the one module that knows uvicorn."""
+"""Serves the web application until somebody ends it; with ``connection`` the module that knows uvicorn."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import uvicorn
 
+from tidelog.console.connection import BrowserConnection
 from tidelog.console.service import Console
 from tidelog.console.web import application
 from tidelog.errors import ConfigError
@@ -27,10 +28,11 @@ class ConsoleServer(uvicorn.Server):
             uvicorn.Config(
                 application(console),
                 log_config=None,
-                log_level="warning",
+                log_level="error",  # what strangers send wrongly shall not fill the log
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                http=BrowserConnection,
                 ws="none",
                 limit_concurrency=_CONNECTIONS,
                 timeout_graceful_shutdown=_LAST_WORDS_S,

@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.console.people.audit import AuditLog
+from tidelog.console.people.audit import AuditLog, now_ms
 from tidelog.console.people.login import ScramLogin
-from tidelog.console.people.person import Person, everybody, matches, person_of
+from tidelog.console.people.oidc import LOGIN_COOKIE, OidcLogin
+from tidelog.console.people.person import Account, Person, everybody, matches, person_of
 from tidelog.console.people.sessions import COOKIE, Session, Sessions
+from tidelog.console.people.tokens import Tokens
+from tidelog.console.records.decoding.registry import Registry
 from tidelog.console.records.masking import Mask
 from tidelog.console.refusal import not_found
 from tidelog.console.settings import ConsoleSettings, Role
@@ -38,16 +41,27 @@ class Console:
             each.name: WatchedCluster(each, self.history, refresh_s=settings.refresh_s, telling=telling)
             for each in settings.clusters
         }
+        self.registries = {
+            each.name: Registry(each.registry) for each in settings.clusters if each.registry is not None
+        }
+        """Of clusters that have one."""
         hours = settings.login.session_hours if settings.login else _DEFAULT_SESSION_HOURS
         self.sessions = Sessions(hours * 3600, time.monotonic)
         self.cookie = f"{COOKIE}-{settings.listen.port}"
+        self.login_cookie = f"{LOGIN_COOKIE}-{settings.listen.port}"
         self.stopping = asyncio.Event()
         """Set when streams to browsers shall end."""
         self._most = Role.VIEWER if settings.read_only else Role.ADMIN
         self.login: ScramLogin | None = None
-        if settings.login is not None:
+        self.oidc: OidcLogin | None = None
+        if settings.login is not None and settings.login.scram:
             users_of = self.clusters[settings.login.cluster].settings
             self.login = ScramLogin(users_of, settings.login.mechanism, time.monotonic)
+        if settings.login is not None and settings.login.oidc is not None:
+            self.oidc = OidcLogin(settings.login.oidc, settings.oidc_redirect_url, time.monotonic)
+        self.tokens: Tokens | None = None
+        if settings.mcp is not None and self.has_logins:
+            self.tokens = Tokens(settings.data_dir / "tokens.json", settings.mcp.token_days, now_ms)
 
     def start(self) -> None:
         """Begin to watch the clusters."""
@@ -58,16 +72,27 @@ class Console:
         """Stop; everything that was seen is on disk."""
         self.stopping.set()
         await asyncio.gather(*(each.close() for each in self.clusters.values()))
+        if self.oidc is not None:
+            self.oidc.close()
+        await asyncio.gather(*(each.close() for each in self.registries.values()))
         await self.history.close()
         self.audit.close()
 
     def person(self, session: Session) -> Person | None:
         """Who a session belongs to; None where somebody has to log in first."""
-        return everybody(self._most) if self.login is None else session.person
+        return session.person if self.has_logins else everybody(self._most)
 
-    def named(self, user: str) -> Person:
-        """A user who has logged in."""
-        return person_of(user, self.settings.grants, self._most)
+    @property
+    def has_logins(self) -> bool:
+        """Whether people have to log in."""
+        return self.login is not None or self.oidc is not None
+
+    def named(self, account: Account, *, read_only: bool = False) -> Person:
+        """A user who has logged in; where there are two ways to do so, his name says by which."""
+        both = self.login is not None and self.oidc is not None
+        shown = f"{account.way.value}:{account.user}" if both and account.user else account.user
+        most = Role.VIEWER if read_only else self._most
+        return person_of(account, self.settings.grants, most, shown=shown)
 
     def cluster(self, name: str) -> WatchedCluster:
         """A cluster by its name in the console."""

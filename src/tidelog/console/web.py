@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from urllib.parse import unquote
@@ -26,21 +26,32 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidelog.console.api import (
     access_api,
+    alerts_api,
+    delegation_tokens_api,
+    explain_api,
     groups_api,
     messages_api,
     overview_api,
+    partitions_api,
     session_api,
     spark_api,
+    telemetry_api,
+    tokens_api,
     topics_api,
+    topology_api,
 )
+from tidelog.console.api.calling import note, perform, require_right
 from tidelog.console.api.endpoint import Call, Endpoint
+from tidelog.console.api.event_stream import EventStream
 from tidelog.console.api.openapi import openapi
-from tidelog.console.api.session_api import SessionChange
-from tidelog.console.people.audit import AuditEntry, now_ms
+from tidelog.console.api.session_api import LoginBegun, SessionChange
+from tidelog.console.login_pages import login_routes
+from tidelog.console.people.person import STRANGER
 from tidelog.console.people.sessions import TOKEN_HEADER, Session
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
+from tidelog.console.requests import body_of, set_login_cookie, set_session_cookie, unless_hung_up
 from tidelog.console.service import Console
-from tidelog.console.settings import Listen, Role
+from tidelog.console.settings import Listen
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +59,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *session_api.ENDPOINTS,
     *overview_api.ENDPOINTS,
     *topics_api.ENDPOINTS,
+    *partitions_api.ENDPOINTS,
     *messages_api.ENDPOINTS,
     *groups_api.ENDPOINTS,
     *spark_api.ENDPOINTS,
+    *topology_api.ENDPOINTS,
+    *alerts_api.ENDPOINTS,
     *access_api.ENDPOINTS,
+    *explain_api.ENDPOINTS,
+    *delegation_tokens_api.ENDPOINTS,
+    *tokens_api.ENDPOINTS,
+    *telemetry_api.ENDPOINTS,
 )
 _BODY_BYTES = 12 * 1024 * 1024
 _SECURITY_HEADERS = {
@@ -92,6 +110,8 @@ def application(console: Console) -> Starlette:
             Route("/", begin),
             Route("/api/openapi.json", describe),
             *(_route(each) for each in ENDPOINTS),
+            *login_routes(console),
+            *_mcp_routes(console),
             Mount("/static", StaticFiles(directory=str(files("tidelog.console") / "static"))),
         ],
         middleware=[Middleware(_Guard)],
@@ -99,6 +119,15 @@ def application(console: Console) -> Starlette:
     )
     app.state.console = console
     return app
+
+
+def _mcp_routes(console: Console) -> list[Route]:
+    if console.settings.mcp is None:
+        return []
+    # Not loaded where nobody wants it.
+    from tidelog.console.mcp.serving import mcp_routes
+
+    return mcp_routes(console)
 
 
 class _Guard:
@@ -142,6 +171,12 @@ class _Guard:
             )
             await answer(scope, receive, send_safely)
             return
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # Two lengths: a proxy before us may see another end of the request than we do.
+            answer = _refused(Refusal("a request has one length: Content-Length or chunks"))
+            answer.headers["Connection"] = "close"
+            await answer(scope, receive, send_safely)
+            return
         await self._app(scope, receive, send_safely)
 
 
@@ -168,53 +203,66 @@ def _route(endpoint: Endpoint) -> Route:
 async def _serve(endpoint: Endpoint, request: Request) -> Response:
     console: Console = request.app.state.console
     session = console.sessions.find(request.cookies.get(console.cookie))
-    is_new = session is None
+    is_new, is_kept = session is None, endpoint.path == "/session" and endpoint.method == "GET"
     if session is None:
-        session = console.sessions.begin(None)
+        session = console.sessions.begin(None) if is_kept else console.sessions.passing_by()
     call = Call(
         console,
         session,
-        console.person(session) or console.named(""),
+        console.person(session) or STRANGER,
         request.client.host if request.client else "",
         {name: unquote(value) for name, value in request.path_params.items()},
     )
     try:
-        answer = await _answer(endpoint, request, call)
-        if endpoint.action:
-            _note(endpoint, call, "done")
+        work = _answer(endpoint, request, call)
+        answer = await (work if endpoint.action else unless_hung_up(request, work))
+        response = answer if isinstance(answer, Response) else _json(_body_of(answer))
     except ClientDisconnect:
         return Response(status_code=400)
     except Exception as error:
-        refusal = refusal_of(error)
-        if endpoint.action:
-            _note(endpoint, call, str(refusal))
-        answer = _refused(refusal)
+        answer, response = None, _refused(refusal_of(error))
     if isinstance(answer, SessionChange):
-        response = _json(answer.body)
-        _set_cookie(response, answer.session, console)
-        return response
-    response = answer if isinstance(answer, Response) else _json(answer)
-    if is_new and endpoint.path == "/session":
-        _set_cookie(response, session, console)
-    elif is_new:
-        console.sessions.end(session)
+        set_session_cookie(response, answer.session, console)
+    elif isinstance(answer, LoginBegun):
+        set_login_cookie(response, answer.login_id, console)
+    elif is_new and is_kept:
+        set_session_cookie(response, session, console)
+    if isinstance(response, EventStream) and console.has_logins:
+        response.body_iterator = _while_logged_in(response.body_iterator, console, session)
     return response
 
 
+def _body_of(answer: object) -> object:
+    return answer.body if isinstance(answer, SessionChange | LoginBegun) else answer
+
+
+async def _while_logged_in(
+    events: AsyncIterable[str | bytes | memoryview], console: Console, session: Session
+) -> AsyncIterator[str | bytes | memoryview]:
+    """A stream that ends with the session that it was asked for in."""
+    async for each in events:
+        if console.sessions.find(session.id) is None:
+            break
+        yield each
+    if isinstance(events, AsyncGenerator):
+        await events.aclose()
+
+
 async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
-    # Browsers say where a request comes from: pages of others must not even make us read.
-    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise forbidden("this request comes from a page of another site")
-    if endpoint.action:
-        _require_own_page(request, call.session)
-    if endpoint.role > Role.NONE and call.console.person(call.session) is None:
-        raise Refusal("log in first", 401, "LOGIN_NEEDED")
-    if "cluster" in call.path:
-        if call.person.role(call.path["cluster"]) < Role.VIEWER:
-            raise forbidden(f"{call.person.name} may see nothing of cluster {call.path['cluster']}")
-        call.watched = call.console.cluster(call.path["cluster"])
-        call.require(endpoint.role, call.path.get("topic"))
-    return await endpoint.handle(call, await _asked(endpoint, request))
+    """What an endpoint gives; a change that does not even reach it is noted, too."""
+    try:
+        # Browsers say where a request comes from: pages of others must not even make us read.
+        if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            raise forbidden("this request comes from a page of another site")
+        if endpoint.action:
+            _require_own_page(request, call.session)
+        # Who may not call it is told that, and not what is wrong with what he sent.
+        require_right(endpoint, call)
+        asked = await _asked(endpoint, request)
+    except Refusal as refusal:
+        note(endpoint, call, str(refusal))
+        raise
+    return await perform(endpoint, call, asked)
 
 
 def _require_own_page(request: Request, session: Session) -> None:
@@ -230,45 +278,10 @@ async def _asked(endpoint: Endpoint, request: Request) -> msgspec.Struct:
     try:
         if endpoint.method == "GET":
             return msgspec.convert(dict(request.query_params), endpoint.asked, strict=False)
-        body = await _body(request)
+        body = await body_of(request, _BODY_BYTES)
         return msgspec.json.decode(body or b"{}", type=endpoint.asked)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(f"the request is not as it should be: {error}") from None
-
-
-async def _body(request: Request) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > _BODY_BYTES:
-            raise Refusal(f"a request has {_BODY_BYTES} bytes at most", 413, "TOO_LARGE")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _note(endpoint: Endpoint, call: Call, outcome: str) -> None:
-    target = next((call.path[each] for each in ("topic", "group", "broker", "id") if each in call.path), "")
-    call.console.audit.note(
-        AuditEntry(
-            now_ms(),
-            call.person.name,
-            call.address,
-            call.path.get("cluster", ""),
-            endpoint.action,
-            target or str(call.details.get("topic", "")),
-            outcome,
-            call.details,
-        )
-    )
-
-
-def _set_cookie(response: Response, session: Session | None, console: Console) -> None:
-    secure = console.settings.listen.is_https
-    if session is None:
-        response.delete_cookie(console.cookie, httponly=True, samesite="strict", secure=secure)
-    else:
-        response.set_cookie(console.cookie, session.id, httponly=True, samesite="strict", secure=secure)
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tidelog.options import Option, option
-from tidelog.security.principal import Principal, parse_principal
+from tidelog.security.acls.model import WILDCARD
+from tidelog.security.principal import USER, Principal, parse_principal
 
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -78,8 +79,15 @@ _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__cl
 
 
 def super_users(text: str) -> list[Principal]:
-    """``super.users``; raises ``ValueError`` with a sentence for people."""
-    return [parse_principal(each.strip()) for each in text.split(";") if each.strip()]
+    """``super.users``; raises ``ValueError`` with a sentence for people.
+
+    Names hold commas, as those of certificates do. Who could never be anybody is refused; Kafka takes it.
+    """
+    named = [parse_principal(each.strip()) for each in text.split(";") if each.strip()]
+    for each in named:
+        if each.type != USER or each.name == WILDCARD or f",{USER}:" in each.name.replace(" ", ""):
+            raise ValueError(f"'{each}' is nobody's name: write each user as User:alice")
+    return named
 
 
 def authorizer_rules(values: Mapping[str, object], given: Mapping[str, str]) -> Iterator[str]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_options import BROKER_OPTIONS, option_of
 from tidelog.metadata.broker_rules import broken_rules, listener_rules
-from tidelog.metadata.listener_options import ListenerConfig, listener_of
+from tidelog.metadata.listener_options import METRICS, ListenerConfig, listener_of
 from tidelog.metadata.listeners import Listener, parse_listeners, parse_map, parse_protocol_map
+from tidelog.metadata.misspelt_options import misspelt_protection
 from tidelog.metadata.topic_options import resolve
 from tidelog.metadata.unsupported_options import KNOWN_UNSUPPORTED, is_unsupported
 from tidelog.options import TypedValues, render_value
@@ -56,6 +57,7 @@ class BrokerConfig(TypedValues):
             self.inter_broker_listener_name,
             self.control_plane_listener_name,
         )
+        self._check_spelling({*protocols, *controller_names})
         self._check_sasl(self._values, self.raw)
         self._topic_defaults = resolve(self._values)
 
@@ -185,6 +187,16 @@ class BrokerConfig(TypedValues):
                 if listener.name in between and listener.uses_sasl:
                     broker_login(str(values["sasl.mechanism.inter.broker.protocol"]), listener, settings)
 
+    def _check_spelling(self, more: builtins.set[builtins.str]) -> None:
+        """``more`` are names of listeners that this broker does not have and others may."""
+        listeners = {each.name.upper() for each in (*self.listeners, *self.advertised_listeners)} | more
+        listeners.add(METRICS)
+        if self.control_plane_listener_name is not None:
+            listeners.add(self.control_plane_listener_name)
+        misspelt = [*misspelt_protection(self.raw, listeners)]
+        if misspelt:
+            raise ConfigError("; ".join(misspelt))
+
     @staticmethod
     def _check(values: Mapping[builtins.str, object], raw: Mapping[builtins.str, builtins.str]) -> None:
         broken = broken_rules(values, raw)
@@ -239,7 +251,7 @@ def warnings_for(raw: Mapping[str, str]) -> list[str]:
 def _is_for_nobody(name: str, raw: Mapping[str, str]) -> bool:
     listener = listener_of(name)
     listeners = raw.get("listeners", "PLAINTEXT://").upper()
-    return listener is not None and f"{listener}://" not in listeners
+    return listener not in (None, METRICS) and f"{listener}://" not in listeners
 
 
 def _with_suggestion(name: str) -> str:

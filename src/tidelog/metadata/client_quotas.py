@@ -42,6 +42,10 @@ IP_LIMITS: Final[Mapping[str, int | None]] = {CONNECTION_CREATION_RATE: MAX_INT}
 """Those of IP addresses."""
 LIMITS: Final[Mapping[str, int | None]] = {**CLIENT_LIMITS, **IP_LIMITS}
 
+BOUNDS_AT_ZERO: Final = frozenset({REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE, CONNECTION_CREATION_RATE})
+"""Quotas of which 0 leaves a client as good as nothing, as in Kafka 3.9, where one may be set. Byte rates of
+0 bound nobody there, as its pauses overflow."""
+
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Kinds and names, in the order user, client id, IP address; None is the default of those without a quota."""
 
@@ -54,18 +58,18 @@ def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
 
 
 def parse_quotas(path: str, entries: Mapping[str, str]) -> dict[str, float]:
-    """The quotas among the entries of a node; those that nobody could keep to are passed over."""
+    """The quotas among the entries of a node; what cannot be one is passed over."""
     quotas: dict[str, float] = {}
     for name in LIMITS.keys() & entries.keys():
         try:
             value = float(entries[name])
         except ValueError:
             value = math.nan
-        if value > 0:
+        if value > 0 or (value == 0 and name in BOUNDS_AT_ZERO):
             quotas[name] = value
         else:
             logger.error(
-                "%s of metadata node %s is %r, and is passed over: a quota is above 0",
+                "%s of metadata node %s is %r, and is passed over: set it to something above 0",
                 name,
                 path,
                 entries[name],

@@ -35,7 +35,7 @@ from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.listener_options import ListenerConfig, listener_of
 from tidelog.metadata.secret_entries import SecretEntries
-from tidelog.metadata.store import MetadataStore, NoNode, put
+from tidelog.metadata.store import MetadataStore, NoNode, TooLargeError, put
 from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
 from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
 from tidelog.metadata.unsupported_options import (
@@ -265,7 +265,10 @@ class DynamicConfigs:
         await self._put(path, entries)
 
     async def _put(self, path: str, entries: Mapping[str, str]) -> None:
-        await put(self._store, path, znodes.encode_config(entries))
+        try:
+            await put(self._store, path, znodes.encode_config(entries))
+        except TooLargeError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         if self._announce is not None:
             await self._announce(path.removeprefix(znodes.CONFIG + "/"))
 

@@ -13,6 +13,8 @@ from tidelog.errors import ConfigError
 from tidelog.options import BadValueError, ConfigDef, TypedValues
 
 PREFIX = "listener.name."
+METRICS = "METRICS"
+"""Whose options are those of ``metrics.listeners`` with TLS."""
 
 
 class ListenerConfig(TypedValues):

@@ -123,6 +123,16 @@ TOKEN_OPTIONS: tuple[Option, ...] = (
         at_least(1),
         importance="low",
     ),
+    option(
+        "tidelog.delegation.token.max.per.owner",
+        "int",
+        1000,
+        "How many tokens a user may have at a time. Whoever has logged in can make some, and every broker "
+        "keeps all of them in memory. Kafka has no such limit.",
+        at_least(1),
+        importance="low",
+        internal=True,
+    ),
 )
 
 KERBEROS_OPTIONS: tuple[Option, ...] = (

@@ -10,7 +10,8 @@ clusters; the semantics are ZooKeeper's:
   node has no children (:class:`NoChildrenForEphemerals`) and goes with its owner;
 - a sequential node gets a ten-digit number at the end of its name, which its parent gives no other node
   that lives at the same time or later, except after a restart those of ephemeral ones;
-- ``multi`` does everything or nothing.
+- ``multi`` does everything or nothing;
+- ZooKeeper takes a megabyte at once (:class:`TooLargeError`), unless its servers are told otherwise.
 
 A write has happened, durably, when its coroutine returns. How changes are heard of differs: the only user
 of a :class:`LocalStore` hears of every write before it returns; users of a :class:`SharedStore` watch
@@ -73,6 +74,17 @@ class NoChildrenForEphemerals(StoreError):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"metadata node {path} is ephemeral and cannot have children")
+
+
+class TooLargeError(StoreError):
+    """More than the store takes at once."""
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__(
+            path,
+            f"{size} bytes are more than ZooKeeper takes at once ({path[:100]}): make what is to be kept "
+            "smaller, or set jute.maxbuffer on its servers and restart this broker",
+        )
 
 
 class StoreClosed(StoreError):

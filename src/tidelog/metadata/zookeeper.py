@@ -8,6 +8,9 @@ loop. The semantics are those of :class:`~tidelog.metadata.store.SharedStore`:
 - A write whose answer was lost with the connection is sent again. If it is refused then, what is in the
   tree says whether the first one had arrived (``zookeeper_outcome``): that one counts. Sequential nodes
   alone may come twice.
+- Servers close the connection of who sends them more than ``jute.maxbuffer``, a megabyte unless they are told
+  otherwise. What is that large and has cost the connection ``_MAX_LOSSES`` times is given up
+  (:class:`TooLargeError`), and nothing as large is sent again.
 - Watches are ZooKeeper's one-shot ones, set again before the watcher is told, so that no change falls
   between.
 
@@ -60,6 +63,7 @@ from tidelog.metadata.store import (
     Set,
     StoreClosed,
     StoreError,
+    TooLargeError,
     check_path,
     ensure_path,
 )
@@ -72,6 +76,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _LOST = (ConnectionLoss, OperationTimeoutError)
+# Below this every server takes it.
+_LARGE_BYTES = 1_000_000
+_MAX_LOSSES = 3
 
 
 class ZooKeeperUnreachableError(TidelogError):
@@ -110,6 +117,8 @@ class ZooKeeperStore:
         self._generation = 0
         self._closed = False
         self._refused = False
+        self._too_large: int | None = None
+        """The least that was too large."""
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches: set[Watch] = set()
         self.latency_us = Histogram()
@@ -305,33 +314,46 @@ class ZooKeeperStore:
     async def _read(self, path: str, ask: Callable[[str], Any]) -> Any:
         check_path(path)
         generation = self._generation
+        size = len(path.encode())
+        losses = 0
         while True:
+            self._check_size(path, size, losses)
             try:
                 return await self._ask(path, generation, lambda: ask(path))
             except _LOST:
-                continue
+                losses += 1
 
     async def _write(self, ops: Sequence[Op]) -> list[Result]:
         for op in ops:
             check_path(op.path)
-        path = ops[0].path
+        path = max(ops, key=_size).path
         generation = self._generation
-        sent_before = False
+        size = sum(map(_size, ops))
+        losses = 0
         while True:
+            self._check_size(path, size, losses)
             try:
                 results = await self._ask(path, generation, lambda: self._transaction(ops))
             except _LOST:
-                sent_before = True
+                losses += 1
                 continue
             try:
                 return _results(ops, results)
             except StoreError:
-                if not sent_before:
+                if not losses:
                     raise
                 settled = await outcome_of(self, ops)
                 if settled is None:
                     raise
                 return settled
+
+    def _check_size(self, path: str, size: int, losses: int) -> None:
+        if size < _LARGE_BYTES:
+            return
+        if losses >= _MAX_LOSSES:
+            self._too_large = size if self._too_large is None else min(size, self._too_large)
+        if self._too_large is not None and size >= self._too_large:
+            raise TooLargeError(path, size)
 
     def _transaction(self, ops: Sequence[Op]) -> Any:
         transaction = self._client.transaction()
@@ -395,6 +417,10 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result.exception)
     else:
         future.set_result(result.value)
+
+
+def _size(op: Op) -> int:
+    return len(op.path.encode()) + (len(op.data) if isinstance(op, Create | Set) else 0)
 
 
 def _stat(stat: ZnodeStat) -> NodeStat:

@@ -136,3 +136,18 @@ class Pipeline:
     def group(self) -> str:
         """The consumer group that shows this pipeline's progress and lag."""
         return f"tidelog-pipeline-{self.name}"
+
+    def stores(self, settings: PipelineSettings) -> list[str]:
+        """The outputs and where they are: ``topic …``, ``lake …``, ``sqlite …``, ``cassandra KEYSPACE.…``."""
+        table = "sqlite " if settings.cassandra is None else f"cassandra {settings.keyspace}."
+        found = []
+        for output in self.outputs:
+            kind, _, name = output.rpartition(" ")
+            if kind == "lake and table":
+                # Without Cassandra the lake is their table.
+                found += [f"lake {name}", *([] if settings.cassandra is None else [f"{table}{name}"])]
+            elif kind == "table":
+                found.append(f"{table}{name}")
+            else:
+                found.append(output)
+        return found

@@ -147,7 +147,13 @@ class _Run:
         self._window: deque[tuple[float, int]] = deque()
         self._started_at = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
-        self._note = RunStatus(os.getpid(), now_ms, now_ms)
+        self._note = RunStatus(
+            os.getpid(),
+            now_ms,
+            now_ms,
+            inputs=list(pipeline.inputs),
+            outputs=pipeline.stores(settings),
+        )
         try:
             self.query: StreamingQuery = self._started()
         except BaseException:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from tidelog.spark.sink_note import SinkNote
+
 
 class TidelogWriter(DataSourceArrowWriter):
     """One batch write."""
@@ -32,6 +34,17 @@ class TidelogWriter(DataSourceArrowWriter):
         check_columns(schema, self._options.topic)
         self._options.login.for_tasks()
         self._run_id = uuid.uuid4().hex
+        self._raw = options
+        self._note: SinkNote | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the tasks: the note is made when they are planned, and the options stay here."""
+        note = None
+        if self._options.reports_batches:
+            from tidelog.spark.sink_note import new_note
+
+            note = new_note(self._raw, is_stream=False)
+        return {**self.__dict__, "_raw": {}, "_note": note}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
@@ -46,7 +59,12 @@ class TidelogWriter(DataSourceArrowWriter):
         assert options.app_id is not None
         assert options.version is not None
         name = WriteName(
-            options.app_id, options.version, self._run_id, context.partitionId(), streaming=False
+            options.app_id,
+            options.version,
+            self._run_id,
+            context.partitionId(),
+            streaming=False,
+            note=self._note,
         )
         return write_exactly_once(iterator, options, name)
 

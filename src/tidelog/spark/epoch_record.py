@@ -10,6 +10,7 @@ offsets for partitions that exist only, and an output topic may not be there to 
     rows, checksum   of what was written, see ``write_digest``
     claimed          a later run has put its name here, before it wrote anything: tasks of the run that wrote
                      the record no longer commit by themselves
+    note             for people: who writes where to, see ``sink_note``; never compared
 
 Used by ``epoch_task`` and ``epoch_commit``; decision 0007 gives the reasons.
 """
@@ -17,10 +18,16 @@ Used by ``epoch_task`` and ``epoch_commit``; decision 0007 gives the reasons.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from tidelog.ids import TopicPartition
 from tidelog.spark.write_digest import ContentDigest
+
+if TYPE_CHECKING:
+    from tidelog.spark.sink_note import SinkNote
 
 EPOCH_TOPIC = "__tidelog_spark_epochs"
 EPOCH_PARTITION = TopicPartition(EPOCH_TOPIC, 0)
@@ -36,6 +43,7 @@ class EpochRecord:
     run_id: str
     content: ContentDigest
     claimed: bool = False
+    note: SinkNote | None = field(default=None, compare=False)
 
     def claimed_by(self, run_id: str) -> EpochRecord:
         """The same write under the name of a later run."""
@@ -52,6 +60,8 @@ class EpochRecord:
         }
         if self.claimed:
             fields["claimed"] = True
+        if self.note is not None:
+            fields["note"] = msgspec.to_builtins(self.note)
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
@@ -61,7 +71,13 @@ class EpochRecord:
         if fields["format"] != _FORMAT:
             raise ValueError(f"format {fields['format']} is of a newer Tidelog")
         content = ContentDigest.of(fields["rows"], fields["checksum"])
-        return cls(version, fields["run"], content, fields.get("claimed", False))
+        note = None
+        if "note" in fields:
+            # The driver commits in a process of its own, which looks at no notes and need not load them.
+            from tidelog.spark.sink_note import read_note
+
+            note = read_note(fields["note"])
+        return cls(version, fields["run"], content, fields.get("claimed", False), note)
 
 
 def task_name(app_id: str, task: int) -> str:

@@ -52,7 +52,7 @@ def write_exactly_once(
             raise _fenced(name) from None
         raise
     producer.abandon()
-    return written
+    return written.without_notes()
 
 
 def _write(
@@ -77,8 +77,12 @@ def _write(
     )
     if name.streaming and previous is not None and previous.run_id != name.run_id:
         _claim(producer, previous, name)
-    content = _send(producer, batches, options)
-    producer.record(record := EpochRecord(name.version, name.run_id, content))
+    content, topics = _send(producer, batches, options)
+    note = None
+    if name.note is not None:
+        is_same_run = previous is not None and previous.run_id == name.run_id
+        note = name.note.of_epoch(topics, previous.note if previous and is_same_run else None)
+    producer.record(record := EpochRecord(name.version, name.run_id, content, note=note))
     if not checked:
         prepared = producer.prepare()
         return WrittenTask(name, content, WriteOutcome.PREPARED, previous, prepared)
@@ -92,15 +96,20 @@ def _claim(producer: EpochProducer, previous: EpochRecord, name: WriteName) -> N
     producer.with_retry(producer.commit_transaction)
 
 
-def _send(producer: EpochProducer, batches: Iterable[pa.RecordBatch], options: WriteOptions) -> ContentDigest:
+def _send(
+    producer: EpochProducer, batches: Iterable[pa.RecordBatch], options: WriteOptions
+) -> tuple[ContentDigest, set[str]]:
+    """Write the rows: what is in them, and the topics that they go to."""
     producer.begin_transaction()
     sending = Sending(producer)
     content = ContentDigest()
+    topics = set() if options.topic is None else {options.topic}
     for part in all_parts(batches, options):
         sending.send(part)
         content = content.plus(digest(part))
+        topics.add(part.topic)
     sending.wait()
-    return content
+    return content, topics
 
 
 def _commit(producer: EpochProducer, record: EpochRecord) -> None:

@@ -83,6 +83,13 @@ BROKER_TIMEOUT = option(
     at_least(1),
 )
 
+REPORT_BATCHES = option(
+    "reportBatches",
+    "boolean",
+    True,
+    "Whether each micro-batch is told to the cluster, where the console and `tidelog top` find it.",
+)
+
 LOGIN_OPTIONS = (
     option(
         "delegationToken",
@@ -210,6 +217,7 @@ SOURCE_OPTIONS = ConfigDef(
             "A consumer group to which the offsets of finished micro-batches are committed, so that every "
             "Kafka tool shows this query's lag. Spark's checkpoint alone decides where a query goes on.",
         ),
+        REPORT_BATCHES,
         option(
             "valueFormat",
             "string",

@@ -83,6 +83,7 @@ class SourceOptions:
     poll_timeout_ms: int = 120_000
     broker_timeout_ms: int = 20_000
     commit_group: str | None = None
+    reports_batches: bool = True
     value_format: str = "raw"
     value_schema: str | None = None
 
@@ -136,6 +137,7 @@ def source_options(raw: Mapping[str, str], *, streaming: bool | None = None) -> 
         poll_timeout_ms=values.int("kafkaConsumer.pollTimeoutMs"),
         broker_timeout_ms=values.int("brokerTimeoutMs"),
         commit_group=values.optional_str("commitGroup"),
+        reports_batches=values.bool("reportBatches"),
         value_format=values.str("valueFormat"),
         value_schema=values.optional_str("valueSchema"),
     )

@@ -2,7 +2,7 @@
 
 One instance lives in a Python process beside the driver for as long as the query runs, and is asked by Spark
 for offsets; copies of it read on executors, and use nothing but the options. Where a query goes on is kept by
-Spark's checkpoint alone.
+Spark's checkpoint alone. Each micro-batch is reported beside it (``spark.query_reporter``).
 
 New partitions, and new topics that match a pattern, are read from their first offset on. Partitions that are
 gone and logs that have become shorter are data loss, counted as far as the last known end says. So is a topic
@@ -17,6 +17,7 @@ wrapper for as long as it has rows to give: from ``partitions`` until ``getCache
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from tidelog.spark.offset_reader import OffsetReader
 from tidelog.spark.offsets import OffsetJson, PartitionOffsets, SourceOffset, from_json, to_json
 from tidelog.spark.planning import OffsetRange, Task, available_cores, plan_tasks, rate_limit
 from tidelog.spark.prefetch import Prefetcher
+from tidelog.spark.query_reporter import QueryReporter
 from tidelog.spark.schema import check_schema
 from tidelog.spark.source_options import SourceOptions, source_options
 
@@ -67,6 +69,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: tuple[SourceOffset, SourceOffset, list[RangeInputPartition]] | None = None
         self._prefetcher = Prefetcher(self._options, schema)
         self._prefetched: list[Any] | None = None
+        self._reporter = QueryReporter(self._options)
 
     # Offsets
 
@@ -88,7 +91,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
         """Where the next micro-batch ends; ``start`` where there is nothing to do."""
-        given = from_json(start)
+        with self._reporting_errors():
+            return self._latest_offset(from_json(start), limit)
+
+    def _latest_offset(self, given: SourceOffset, limit: ReadLimit) -> OffsetJson:
         self._latest = self._read_latest(given) if self._target is None else self._within_target(given)
         anew = given.made_anew(self._latest)
         self._count_unread(given, anew)
@@ -97,6 +103,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._report_made_anew(anew)
         starts = given.without(anew)
         self._show_progress(starts)
+        self._reporter.reached(starts.offsets, self._latest.offsets)
         self._last_seen.update(self._latest.offsets)
         least = limit.min_rows if isinstance(limit, ReadMinRows) and self._target is None else 0
         if not anew and least and self._waits(starts.offsets, least):
@@ -165,7 +172,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = from_json(start), from_json(end)
         if self._planned is not None and self._planned[:2] == (starts, ends):
             return self._planned[2]
-        tasks = self._plan(self._ranges(starts, ends))
+        with self._reporting_errors():
+            ranges = list(self._ranges(starts, ends))
+        tasks = self._plan(ranges)
+        self._reporter.planned(starts.offsets, ends.offsets, sum(each.size for each in ranges))
         login = self._options.login.for_tasks()
         planned = [RangeInputPartition(task, login) for task in tasks]
         self._planned = (starts, ends, planned)
@@ -289,8 +299,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The query ends."""
+        self._reporter.close()
         self._prefetcher.close()
         self._offsets.close()
+
+    @contextlib.contextmanager
+    def _reporting_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._reporter.failed(error)
+            raise
 
     def _show_progress(self, reached: SourceOffset) -> None:
         """Commit to ``commitGroup``; a micro-batch's start counts, for Spark tells of the last end late."""

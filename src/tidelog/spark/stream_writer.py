@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -23,6 +23,8 @@ from tidelog.spark.write_options import AT_LEAST_ONCE, write_options
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from tidelog.spark.sink_note import SinkNote
 
 _QUERY_ID = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
@@ -40,24 +42,38 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self._options.topic)
         self._options.login.for_tasks()
         self._plan_id = uuid.uuid4().hex
+        self._raw = options
+        self._note: SinkNote | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the tasks: the note is made when they are planned, and the options stay here."""
+        note = None
+        if self._options.reports_batches:
+            from tidelog.spark.sink_note import new_note
+
+            note = new_note(self._raw, is_stream=True)
+        return {**self.__dict__, "_raw": {}, "_note": note}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         from tidelog.spark.epoch_task import write_exactly_once
         from tidelog.spark.write_task import write_at_least_once
 
-        if not self._options.exactly_once:
-            return write_at_least_once(iterator, self._options)
         context = TaskContext.get()
         assert context is not None
         query_id, epoch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_EPOCH)
-        if query_id is None or epoch is None:
+        name = None
+        if query_id is not None and epoch is not None:
+            run_id = context.getLocalProperty(_RUN_ID) or self._plan_id
+            task = context.partitionId()
+            name = WriteName(query_id, int(epoch), run_id, task, streaming=True, note=self._note)
+        if not self._options.exactly_once:
+            return write_at_least_once(iterator, self._options, name)
+        if name is None:
             raise TidelogError(
                 f"Spark does not say which epoch this is: set deliveryGuarantee={AT_LEAST_ONCE}, or use a "
                 "trigger with micro-batches"
             )
-        run_id = context.getLocalProperty(_RUN_ID) or self._plan_id
-        name = WriteName(query_id, int(epoch), run_id, context.partitionId(), streaming=True)
         return write_exactly_once(iterator, self._options, name)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

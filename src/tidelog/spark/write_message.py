@@ -6,13 +6,17 @@ Pickled from executors to the driver, where ``epoch_commit`` reads it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.spark.epoch_record import EpochRecord, task_name
 from tidelog.spark.write_digest import ContentDigest
+
+if TYPE_CHECKING:
+    from tidelog.spark.sink_note import SinkNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class WriteName:
     same_tasks: bool = False
     """Whether the caller vouches that a version is always cut into the same tasks, of which those without
     rows do not write: then a task need not ask the driver to commit."""
+    note: SinkNote | None = field(default=None, compare=False)
+    """What the record tells of it to people."""
 
     @property
     def task_name(self) -> str:
@@ -62,6 +68,11 @@ class WrittenTask(WriterCommitMessage):
     previous: EpochRecord | None
     """What was recorded of the task before."""
     transaction: PreparedTransaction | None = None
+
+    def without_notes(self) -> WrittenTask:
+        """As the driver needs it."""
+        previous = None if self.previous is None else replace(self.previous, note=None)
+        return replace(self, name=replace(self.name, note=None), previous=previous)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tidelog.spark.executor_login import GivenLogin, Login, login_of
 from tidelog.spark.options import (
     BROKER_TIMEOUT,
     LOGIN_OPTIONS,
+    REPORT_BATCHES,
     ClientRefusals,
     OptionValues,
     check_client,
@@ -81,6 +82,7 @@ WRITE_OPTIONS = ConfigDef(
             "earlier ones (they expired, or another sink wrote them); otherwise it writes.",
         ),
         BROKER_TIMEOUT,
+        REPORT_BATCHES,
         *LOGIN_OPTIONS,
     )
 )
@@ -117,6 +119,7 @@ class WriteOptions:
     compares_content: bool = True
     fails_on_missing_epoch: bool = True
     broker_timeout_ms: int = 20_000
+    reports_batches: bool = True
 
     def producer_options(self, transactional_id: str | None = None) -> dict[str, str]:
         """The options of a task's producer."""
@@ -156,6 +159,7 @@ def write_options(raw: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         compares_content=values.str("replayCheck") == "content",
         fails_on_missing_epoch=values.bool("failOnMissingEpoch"),
         broker_timeout_ms=values.int("brokerTimeoutMs"),
+        reports_batches=values.bool("reportBatches"),
     )
     if exactly_once:
         _check_transactional(options)

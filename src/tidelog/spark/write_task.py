@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog.client.producer.producer import Producer
 from tidelog.spark.silence import reach
 from tidelog.spark.write_columns import Part, parts
-from tidelog.spark.write_message import SentRows
+from tidelog.spark.write_message import SentRows, WriteName
 from tidelog.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ _MAX_PRODUCERS = 8
 """A worker that serves streams for weeks sees one token after the other."""
 
 
-def write_at_least_once(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> SentRows:
-    """Write all rows; they are acknowledged when this returns."""
+def write_at_least_once(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, name: WriteName | None = None
+) -> SentRows:
+    """Write all rows; they are acknowledged when this returns. What has a name is reported."""
     settings = options.producer_options()
     key = (os.getpid(), tuple(sorted(settings.items())))
     producer = _producers.pop(key, None) or Producer(settings)
@@ -40,6 +42,7 @@ def write_at_least_once(batches: Iterable[pa.RecordBatch], options: WriteOptions
         if oldest[0] == os.getpid():
             unused.close(0)
     rows = 0
+    topics: set[str] = set()
     try:
         bootstrap = {"bootstrap.servers": settings["bootstrap.servers"]}
         producer.ask_cluster(
@@ -49,12 +52,17 @@ def write_at_least_once(batches: Iterable[pa.RecordBatch], options: WriteOptions
         for part in all_parts(batches, options):
             sending.send(part)
             rows += part.rows.num_rows
+            topics.add(part.topic)
         sending.wait()
     except BaseException:
         # What has failed once may have failed for good.
         del _producers[key]
         producer.close(0)
         raise
+    if name is not None and name.note is not None:
+        from tidelog.spark.sink_report import report_sent
+
+        report_sent(producer, name, rows, topics)
     return SentRows(rows)
 
 

@@ -76,6 +76,12 @@ def refuse_length(owner: str, name: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{owner}.{name} is longer than {MAX_STRING_BYTES} bytes")
 
 
+def shortened(sentence: bytes) -> bytes:
+    """Beginning and end of a sentence that is too long for an answer, with a name in it that was sent."""
+    beginning, end = sentence[:3000].decode(errors="ignore"), sentence[-1000:].decode(errors="ignore")
+    return f"{beginning} … {end}".encode()
+
+
 class _WriterSource:
     """Source of one writer; ``m`` is the message, ``out`` the bytes so far."""
 
@@ -99,6 +105,7 @@ class _WriterSource:
             ONE_BYTE=ONE_BYTE,
             refuse_value=refuse_value,
             refuse_length=refuse_length,
+            shortened=shortened,
             pack=struct.pack,
         )
         present = [field for field in message.FIELDS if field.present_in(version)]
@@ -199,8 +206,12 @@ class _WriterSource:
                 "v = v.encode()",
                 "n = len(v)",
                 f"if n > {MAX_STRING_BYTES}:",
-                f"    raise refuse_length({self.message.__name__!r}, {field.name!r})",
+                "    v = shortened(v)"
+                if field.name.endswith("error_message")
+                else f"    raise refuse_length({self.message.__name__!r}, {field.name!r})",
             )
+            if field.name.endswith("error_message"):
+                self.source.add("    n = len(v)")
         else:
             self.source.add("n = len(v)")
         self._length("h" if field.type == "string" else "i")

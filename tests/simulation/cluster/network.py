@@ -281,6 +281,7 @@ class ServerEnd:
         self.peer = (link.source, 0)
         self.listener = "PLAINTEXT"
         self.client_software: tuple[str, str] | None = None
+        self.producer_ids: tuple[int, ...] = ()
         self.is_follower = False
         self._link = link
         self._dispatcher = dispatcher

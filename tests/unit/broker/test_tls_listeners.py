@@ -22,6 +22,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 def opened(listener: Listener, **options: str) -> TlsListeners:
     raw = {name.replace("_", "."): value for name, value in options.items()}
+    raw["listener.security.protocol.map"] = (
+        f"PLAINTEXT:PLAINTEXT,{listener.name}:{listener.security_protocol}"
+    )
 
     async def main() -> TlsListeners:
         return TlsListeners(BrokerConfig(raw), [listener])

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from tidelog.cli import broker_pages
 from tidelog.cli.broker_pages import BrokerPages, Pages, Place, parse_place
 from tidelog.cli.failure import WrongUsage
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -124,3 +126,37 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 )
 def test_addresses(text: str, place: Place) -> None:
     assert parse_place(text) == place
+
+
+def test_a_page_that_comes_byte_by_byte_for_ever_is_given_up_and_its_thread_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_pages, "_WHOLE_S", 0.5)
+    hung_up = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b" ")
+                await writer.drain()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await reader.read(1000)
+        hung_up.set()
+        writer.close()
+
+    async def main() -> Pages:
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        pages = BrokerPages(cast(AsyncAdmin, Cluster(f"127.0.0.1:{port}")))
+        found = await pages.read("/clients")
+        async with asyncio.timeout(60.0):
+            await asyncio.get_running_loop().shutdown_default_executor()
+            await hung_up.wait()
+        server.close()
+        return found
+
+    found = asyncio.run(main())
+    assert found.by_broker == {}
+    assert "not whole within" in found.problems[0]

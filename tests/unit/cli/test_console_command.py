@@ -34,6 +34,35 @@ def test_logins_beyond_loopback_need_tls(capsys: pytest.CaptureFixture[str], log
     assert "logins beyond loopback need TLS" in said
 
 
+def test_assistants_beyond_loopback_need_logins(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "need logins, for they bring tokens" in refusal(capsys, "--listen", "0.0.0.0:0", "--mcp")
+    assert "need logins, for they bring tokens" in refusal(capsys, "--mcp", "--behind-tls")
+
+
+@pytest.mark.parametrize(
+    ("redirect", "arguments", "said"),
+    [
+        ("", ["--listen", "0.0.0.0:0", "--behind-tls"], "login.oidc.redirect_url is missing"),
+        ("", ["--behind-tls"], "login.oidc.redirect_url is missing"),
+        ("https://console.example/login/oidc", [], "of https, which the console does not speak"),
+        (
+            "https://console.example/login/oidc",
+            ["--behind-tls"],
+            "add --allowed-host console.example",
+        ),
+    ],
+)
+def test_a_provider_has_to_find_the_way_back(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, redirect: str, arguments: list[str], said: str
+) -> None:
+    file = tmp_path / "console.toml"
+    file.write_text(
+        "[login.oidc]\nissuer = 'https://login.example'\nclient_id = 'console'\n"
+        + (f"redirect_url = '{redirect}'\n" if redirect else "")
+    )
+    assert said in refusal(capsys, "--config", str(file), *arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -42,6 +71,10 @@ def test_logins_beyond_loopback_need_tls(capsys: pytest.CaptureFixture[str], log
         (["--cluster", "a=h:1", "--cluster", "a=h:2"], "two clusters of the name 'a'"),
         (["--cluster", "a/b=h:1"], "has a slash"),
         (["--tls-cert", "c.pem"], "--tls-cert and --tls-key belong together"),
+        (
+            ["--cluster", "a=h:1", "--cluster", "b=h:2", "--schema-registry", "http://r:1"],
+            "is for one cluster",
+        ),
         (["--read-only", "--allow-changes"], "contradict each other"),
     ],
 )
@@ -59,3 +92,22 @@ def test_a_file_that_is_wrong_and_a_port_that_is_taken_are_named(
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal(capsys, "--listen", place, "--data-dir", str(tmp_path / "data"), code=1)
     assert f"--listen {place} cannot be used: address already in use" in said
+
+
+def test_the_address_of_a_schema_registry_is_checked_and_not_repeated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for address in (
+        "r:8081",
+        "ftp://user:hunter2@r",
+        "http://",
+        "http://user:hunter2@r:x",
+        "http://r/?hunter2",
+    ):
+        said = refusal(capsys, "--schema-registry", address, code=1)
+        assert "--schema-registry: url is no address" in said
+        assert "hunter2" not in said
+    file = tmp_path / "console.toml"
+    file.write_text("[clusters.a]\nbootstrap = 'h:1'\n[clusters.a.registry]\nurl = 'http://r'\n")
+    said = refusal(capsys, "--config", str(file), "--schema-registry", "http://r")
+    assert "both name a registry" in said

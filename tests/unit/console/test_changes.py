@@ -79,6 +79,13 @@ def test_topics_come_go_grow_and_are_made_anew() -> None:
     ]
 
 
+def test_partitions_with_other_replicas_are_counted() -> None:
+    moved = replace(partition(0, 1), replicas=(1, 2, 4), isr=(1, 2, 3))
+    assert found(topics={"t": topic("t", moved, partition(1, 1))}) == [
+        ("replicas-changed", {"topic": "t", "count": 1})
+    ]
+
+
 def test_groups_rebalance_and_internal_ones_are_nobodys_business() -> None:
     assert found(groups={"g": group("g", GroupState.PREPARING_REBALANCE)}) == [
         ("group-rebalances", {"group": "g", "state": "PreparingRebalance"})

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tidelog.console.config_file import read_config_file
-from tidelog.console.settings import Grant, MaskRule, Role
+from tidelog.console.config_file import ConfigFile, read_config_file
+from tidelog.console.settings import Grant, MaskRule, McpSettings, OidcSettings, RegistrySettings, Role, Way
 from tidelog.errors import ConfigError
+
+REGISTRY = "[clusters.a]\nbootstrap = 'x:1'\n[clusters.a.registry]\n"
+
+
+def test_a_registry(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("x")
+    file = tmp_path / "console.toml"
+    file.write_text(
+        f"{REGISTRY}url = 'https://r:8081/api/'\nuser = 'u'\npassword = 'hunter2'\nca_file = 'ca.pem'"
+    )
+    (cluster,) = read_config_file(file).clusters
+    assert cluster.registry == RegistrySettings("https://r:8081/api/", "u", "hunter2", ca=tmp_path / "ca.pem")
+    assert "hunter2" not in repr(cluster)
+    file.write_text(f"{REGISTRY}url = 'http://me:p%40ss@r:8081'")
+    (cluster,) = read_config_file(file).clusters
+    assert cluster.registry == RegistrySettings("http://r:8081", "me", "p@ss")
 
 
 def test_a_whole_file(tmp_path: Path) -> None:
@@ -53,6 +70,14 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("[[roles]]\nuser = 'a'\nrole = 'admin'", r"roles need a \[login\]"),
         ("[login]\n[[roles]]\nuser = 'a'\nrole = 'king'", "'king' is no role"),
         ("[[masks]]\ntopics = ['x']", "a mask names fields"),
+        (REGISTRY, "url"),
+        (f"{REGISTRY}url = 'r:1'", "clusters.a.registry.url is no address"),
+        (f"{REGISTRY}url = 'http://r'\npassword = 'p'", "clusters.a.registry.password needs"),
+        (f"{REGISTRY}url = 'http://r'\nuser = 'u'\ntoken = 't'", "contradict each other"),
+        (f"{REGISTRY}url = 'http://u:p@r'\ntoken = 't'", "names a user"),
+        (f"{REGISTRY}url = 'http://r'\nca_file = 'x.pem'", "begins with https"),
+        (f"{REGISTRY}url = 'https://r'\nca_file = 'x.pem'", "x.pem is no file"),
+        (f"{REGISTRY}url = 'http://r'\ntoken = 'ä'", "no header may have"),
         ("typo = 1", "typo"),
         ("= 1", "--config"),
     ],
@@ -62,6 +87,144 @@ def test_mistakes_are_named(tmp_path: Path, text: str, said: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_config_file(file)
+
+
+ISSUER = "issuer = 'https://login.example/realm'\nclient_id = 'console'\n"
+OIDC = f"[login.oidc]\n{ISSUER}"
+
+
+def read(tmp_path: Path, text: str) -> ConfigFile:
+    file = tmp_path / "console.toml"
+    file.write_text(text)
+    return read_config_file(file)
+
+
+def test_a_provider_with_all_that_can_be_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cr3t\n")
+    (tmp_path / "ca.pem").write_text("")
+    found = read(
+        tmp_path,
+        OIDC
+        + """
+        client_secret_file = "secret"
+        name = "Example"
+        scopes = ["openid", "groups"]
+        user_claim = "preferred_username"
+        groups_claim = "realm_access.roles"
+        algorithms = ["ES256"]
+        redirect_url = "https://console.example/login/oidc"
+        ca_file = "ca.pem"
+        clock_skew_s = 5
+        [[roles]]
+        group = "kafka-admins"
+        role = "admin"
+        [[roles]]
+        user = "alice"
+        role = "viewer"
+        [mcp]
+        audience = "https://console.example/mcp"
+        token_days = 90
+        """,
+    )
+    assert found.login is not None
+    assert found.login.scram is False
+    assert found.login.oidc == OidcSettings(
+        "https://login.example/realm",
+        "console",
+        "s3cr3t",
+        "Example",
+        ("openid", "groups"),
+        "preferred_username",
+        "realm_access.roles",
+        ("ES256",),
+        "https://console.example/login/oidc",
+        tmp_path / "ca.pem",
+        5,
+    )
+    assert "s3cr3t" not in repr(found)
+    assert found.grants == (
+        Grant("", Role.ADMIN, group="kafka-admins", way=Way.OIDC),
+        Grant("alice", Role.VIEWER),
+    )
+    assert found.mcp == McpSettings(False, "https://console.example/mcp", 90)
+
+
+def test_who_names_a_cluster_or_a_mechanism_beside_a_provider_wants_both(tmp_path: Path) -> None:
+    for text in ("cluster = 'main'", "mechanism = 'SCRAM-SHA-256'"):
+        login = read(tmp_path, f"[login]\n{text}\n{OIDC}").login
+        assert login is not None
+        assert (login.scram, login.oidc is not None) == (True, True)
+
+
+def test_a_secret_may_be_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"{OIDC}client_secret_env = 'CONSOLE_TEST_SECRET'"
+    monkeypatch.setenv("CONSOLE_TEST_SECRET", "from outside")
+    login = read(tmp_path, text).login
+    assert login is not None
+    assert login.oidc is not None
+    assert login.oidc.client_secret == "from outside"
+    monkeypatch.delenv("CONSOLE_TEST_SECRET")
+    with pytest.raises(ConfigError, match=r"login.oidc.client_secret_env gives an empty secret"):
+        read(tmp_path, text)
+
+
+def test_the_file_of_the_documentation_is_right(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/console.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "production.properties").write_text("")
+    (tmp_path / "oidc.secret").write_text("secret")
+    (tmp_path / "registry-ca.pem").write_text("")
+    found = read(tmp_path, text)
+    assert found.clusters[0].registry is not None
+    assert found.login is not None
+    assert (found.login.scram, found.login.oidc is not None) == (True, True)
+    assert [each.user or each.group for each in found.grants] == ["alice", "kafka-admins"]
+    assert found.mcp == McpSettings()
+
+
+BOTH = f"[login]\ncluster = 'main'\n{OIDC}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[login.oidc]\nissuer = 'https://a'", "client_id"),
+        (
+            "[login.oidc]\nissuer = 'http://login.example'\nclient_id = 'c'",
+            "issuer 'http://login.example' has no TLS",
+        ),
+        ("[login.oidc]\nissuer = 'login.example'\nclient_id = 'c'", "is no URL"),
+        ("[login.oidc]\nissuer = 'https://u:p@login.example'\nclient_id = 'c'", "is no URL"),
+        ("[login.oidc]\nissuer = 'https://[::1'\nclient_id = 'c'", "is no URL"),
+        ("[login.oidc]\nissuer = 'https://login.example?a=b'\nclient_id = 'c'", "a query or a fragment"),
+        ("[login.oidc]\nissuer = 'https://login.example'\nclient_id = ' '", "login.oidc.client_id is empty"),
+        (f"{OIDC}redirect_url = 'https://console.example/'", "redirect_url ends in /login/oidc"),
+        (f"{OIDC}redirect_url = 'http://console.example/login/oidc'", "redirect_url .* has no TLS"),
+        (f"{OIDC}scopes = ['profile']", 'lacks "openid"'),
+        (f"{OIDC}algorithms = ['none']", "algorithms: none is not signed by a public key"),
+        (f"{OIDC}algorithms = ['RS256', 'HS256']", "algorithms: HS256 is not signed by a public key"),
+        (f"{OIDC}algorithms = []", "algorithms: none at all"),
+        (f"{OIDC}clock_skew_s = 3600", "clock_skew_s is between"),
+        (f"{OIDC}ca_file = 'nowhere.pem'", "ca_file .*nowhere.pem is no file"),
+        (f"{OIDC}client_secret = 'a'\nclient_secret_env = 'B'", "names client_secret and client_secret_env"),
+        (f"{OIDC}client_secret = ''", "client_secret gives an empty secret"),
+        (f"{OIDC}client_secret_file = 'nowhere'", "client_secret_file .* cannot be read"),
+        (f"{OIDC}[[roles]]\nrole = 'admin'", "names a user or a group"),
+        (f"{OIDC}[[roles]]\nuser = 'a'\ngroup = 'b'\nrole = 'admin'", "names a user or a group"),
+        (f"{OIDC}[[roles]]\ngroup = ''\nrole = 'admin'", "a group has a name"),
+        (f"{OIDC}[[roles]]\nuser = 'a'\nlogin = 'scram'\nrole = 'admin'", "nobody logs in by scram"),
+        ("[login]\n[[roles]]\nuser = 'a'\nlogin = 'oidc'\nrole = 'admin'", "nobody logs in by oidc"),
+        ("[login]\n[[roles]]\nuser = 'a'\nlogin = 'ldap'\nrole = 'admin'", "login is scram or oidc"),
+        ("[login]\n[[roles]]\ngroup = 'a'\nrole = 'admin'", r"needs \[login.oidc\]"),
+        (f"{BOTH}[[roles]]\nuser = 'a'\nrole = 'admin'", "'a' may be two people"),
+        ("[mcp]\ntoken_days = 0", "mcp.token_days is above 0"),
+        ("[login]\n[mcp]\naudience = 'x'", r"name it in \[login.oidc\]"),
+        (f"{OIDC}[mcp]\naudience = 'console'", "an audience of its own"),
+    ],
+)
+def test_mistakes_about_providers_and_assistants_are_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(tmp_path, text)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.filter_expression import Filter, FilterError
 from tidelog.console.records.raw import RawRecord
 
@@ -121,3 +122,14 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 def test_any_bytes_can_be_filtered(value: bytes, key: bytes) -> None:
     record = RECORD._replace(value=value, key=key)
     Filter('value.a.b == 1 or "x" in value or text > key or headers["trace"] == value').matches(record)
+
+
+def test_decoded_fields_are_what_they_say() -> None:
+    record = BINARY._replace(
+        key=b"\x00",
+        decoded_key=DecodedField("avro", b'{"id": 7}'),
+        decoded_value=DecodedField("msgpack", b'{"price": 120}'),
+    )
+    assert Filter('key.id == 7 and value.price > 100 and "price" in text').matches(record)
+    failed = BINARY._replace(decoded_value=DecodedField(problem="no"))
+    assert Filter("value is None and text is None").matches(failed)

@@ -59,6 +59,23 @@ def test_old_figures_are_thinned_out_and_then_dropped(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
+def test_events_are_chosen_by_kind_and_group(tmp_path: Path) -> None:
+    async def check() -> None:
+        history = History(tmp_path / "h.sqlite", 7)
+        events = [
+            Event(NOW * 1000 + number, kind, "info", {"group": group})
+            for number, (kind, group) in enumerate((("a", "g"), ("b", "g"), ("a", "h"), ("a", "g")))
+        ]
+        await history.write("c", NOW, [], [], events)
+        found = await history.events("c", 10, ("a",), "g")
+        assert [each.at_ms - NOW * 1000 for each in found] == [3, 0]
+        assert len(await history.events("c", 10, ("a", "b"))) == 4
+        assert await history.events("other", 10, ("a",)) == []
+        await history.close()
+
+    asyncio.run(check())
+
+
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "h.sqlite").write_bytes(b"something else" * 100)
     with pytest.raises(ConfigError, match="--data-dir: the history"):

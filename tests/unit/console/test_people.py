@@ -6,12 +6,15 @@ import asyncio
 
 import pytest
 
+from tidelog.console.people import oidc
 from tidelog.console.people import sessions as sessions_module
 from tidelog.console.people.login import ScramLogin
-from tidelog.console.people.person import everybody
+from tidelog.console.people.oidc import Answer, OidcLogin
+from tidelog.console.people.oidc_provider import Offer
+from tidelog.console.people.person import STRANGER, Account, everybody, person_of
 from tidelog.console.people.sessions import Sessions
 from tidelog.console.refusal import Refusal
-from tidelog.console.settings import ClusterSettings, Listen, Role
+from tidelog.console.settings import ClusterSettings, Grant, Listen, OidcSettings, Role, Way
 from tidelog.console.web import is_known_host
 
 
@@ -26,6 +29,67 @@ def test_sessions_end_and_cannot_be_guessed_from_each_other() -> None:
     assert sessions.find(other.id) is None
     now_s = 61.0
     assert sessions.find(one.id) is None
+
+
+def test_grants_are_for_users_of_a_way_for_groups_or_for_everybody() -> None:
+    grants = (
+        Grant("alice", Role.ADMIN, clusters=("a",), way=Way.SCRAM),
+        Grant("alice", Role.VIEWER, clusters=("a",), way=Way.OIDC),
+        Grant("", Role.OPERATOR, clusters=("b",), group="staff", way=Way.OIDC),
+        Grant("*", Role.VIEWER, clusters=("c",)),
+    )
+
+    def roles(account: Account) -> list[Role]:
+        person = person_of(account, grants, Role.ADMIN)
+        return [person.role(each) for each in "abc"]
+
+    none, viewer, operator, admin = Role
+    assert roles(Account("alice", Way.SCRAM)) == [admin, none, viewer]
+    assert roles(Account("alice", Way.OIDC)) == [viewer, none, viewer]
+    assert roles(Account("bob", Way.OIDC, frozenset({"staff"}))) == [none, operator, viewer]
+    # Neither a user without a name nor one with a group's is in the group.
+    assert roles(Account("", Way.OIDC)) == roles(Account("staff", Way.OIDC)) == [none, none, viewer]
+    assert roles(Account("bob", Way.SCRAM, frozenset({"staff"}))) == [none, none, viewer]
+    assert STRANGER.role("c") is none
+
+
+def test_an_admin_of_the_console_is_one_of_all_clusters_and_topics() -> None:
+    everywhere = person_of("root", (Grant("root", Role.ADMIN),), Role.VIEWER)
+    assert everywhere.is_admin_of(["a", "b"])  # also where the console is read-only
+    for grant in (Grant("root", Role.ADMIN, clusters=("a",)), Grant("root", Role.ADMIN, topics=("x-*",))):
+        assert not person_of("root", (grant,), Role.ADMIN).is_admin_of(["a", "b"])
+
+
+def test_logins_that_were_begun_are_forgotten_when_they_are_over_or_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(oidc, "_REMEMBERED", 3)
+    now_s = 0.0
+    login = OidcLogin(OidcSettings("https://login.example", "c"), "https://c/login/oidc", lambda: now_s)
+    offer = Offer("https://login.example/a", "https://login.example/t", "https://k", None, False, True)
+    monkeypatch.setattr(login.provider, "offer", lambda: offer)
+
+    async def run() -> None:
+        nonlocal now_s
+        begun = [await login.begin("session", "") for _ in range(4)]
+        assert list(login._pending) == [each.id for each in begun[1:]]
+        now_s = oidc.PATIENCE_S
+        last = await login.begin("session", "")
+        assert list(login._pending) == [last.id]
+        with pytest.raises(Refusal, match="took longer than ten minutes"):
+            await login.finish(begun[3].id, Answer("state", "code"))
+
+    asyncio.run(run())
+    login.close()
+
+
+def test_whoever_passes_by_without_a_cookie_ends_nobodys_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "_LIMIT", 3)
+    sessions = Sessions(60.0, lambda: 0.0)
+    kept = [sessions.begin(None) for _ in range(3)]
+    passed = [sessions.passing_by() for _ in range(10)]
+    assert all(sessions.find(each.id) is each for each in kept)
+    assert not any(sessions.find(each.id) for each in passed)
 
 
 def test_strangers_cannot_end_the_sessions_of_those_who_have_logged_in(

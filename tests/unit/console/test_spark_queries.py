@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from tidelog.client.metadata import Node
@@ -10,13 +11,28 @@ from tidelog.client.resources import ClusterDescription
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import query_rows
 from tidelog.ids import TopicPartition
+from tidelog.spark.application import Application
+from tidelog.spark.query_report import REPORT_PREFIX, BatchReport, QueryReport, encode
 
+NOW_MS = 1_800_000_000_000
 ENDS = {TopicPartition("orders", 0): 100, TopicPartition("orders", 1): 50}
 
 
-def snapshot() -> Snapshot:
+def snapshot(*reports: tuple[str, QueryReport, tuple[int, int]]) -> Snapshot:
+    """A look at a cluster in which queries have reported, each with a name and where it stands."""
     node = Node(1, "h", 9092)
-    return Snapshot(0.0, 0, ClusterDescription("c", node, (node,)), {}, ENDS, {}, (), {}, {})
+    committed = {
+        f"{REPORT_PREFIX}{name}": {TopicPartition("orders", at): each for at, each in enumerate(position)}
+        for name, _, position in reports
+    }
+    notes = {f"{REPORT_PREFIX}{name}": (encode(report),) for name, report, _ in reports}
+    cluster = ClusterDescription("c", node, (node,))
+    return Snapshot(0.0, NOW_MS, cluster, {}, ENDS, {}, (), {}, committed, notes=notes)
+
+
+def report(app: str, *planned_ms: int) -> QueryReport:
+    batches = [BatchReport(each, 5, 100) for each in planned_ms]
+    return QueryReport(NOW_MS, NOW_MS - 60_000, Application(app, "h", app), len(batches), recent=batches)
 
 
 def batch(checkpoint: Path, number: int, *sources: object, done: bool = True, watermark_ms: int = 0) -> None:
@@ -62,3 +78,32 @@ def test_a_query_that_has_done_nothing_yet_has_no_place(tmp_path: Path) -> None:
     batch(tmp_path / "new", 0, {"orders": {"0": 1, "1": 1}}, done=False)
     (row,) = query_rows([tmp_path], snapshot())
     assert (row.batch, row.planned, row.topics, row.lag) == (None, 0, [], None)
+
+
+def test_a_report_and_a_checkpoint_that_stand_at_the_same_place_are_one_query(tmp_path: Path) -> None:
+    """Also where two queries stand at the same place: the nearest times go together."""
+    for name, written_ms in (("early", NOW_MS - 30_000), ("late", NOW_MS - 10_000)):
+        batch(tmp_path / name, 6, {"orders": {"0": 80, "1": 40}})
+        batch(tmp_path / name, 7, {"orders": {"0": 90, "1": 45}, "orders#id:abc": {}})
+        os.utime(tmp_path / name / "offsets" / "7", (written_ms / 1000, written_ms / 1000))
+    seen = snapshot(
+        ("one", report("late app", NOW_MS - 10_010), (90, 45)),
+        ("two", report("early app", NOW_MS - 30_010), (90, 45)),
+        ("three", report("elsewhere", NOW_MS - 10_000), (91, 45)),
+    )
+    rows = {each.name: each for each in query_rows([tmp_path], seen)}
+    assert {name: (each.application, each.batch, each.lag) for name, each in rows.items()} == {
+        "early": ("early app", 7, 15),
+        "late": ("late app", 7, 15),
+        "elsewhere": ("elsewhere", None, 14),
+    }
+    assert all(each.running for each in rows.values())
+
+
+def test_a_query_with_two_sources_is_one(tmp_path: Path) -> None:
+    batch(tmp_path / "join", 3, {"orders": {"0": 90, "1": 45}}, {"orders": {"0": 10, "1": 10}})
+    seen = snapshot(
+        ("one", report("app", NOW_MS - 5000), (90, 45)), ("two", report("app", NOW_MS - 5001), (10, 10))
+    )
+    (row,) = query_rows([tmp_path], seen)
+    assert (row.name, row.running, row.batches) == ("join", True, 1)

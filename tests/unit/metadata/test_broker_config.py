@@ -201,10 +201,66 @@ def test_options_of_tls_are_honoured_for_all_listeners_and_for_one(tmp_path: Pat
 
 
 def test_options_of_a_listener_that_is_not_there_are_named(tmp_path: Path) -> None:
-    _, warnings = _load(tmp_path, "listener.name.typo.ssl.client.auth=required\n")
+    _, warnings = _load(
+        tmp_path, "listener.name.typo.max.connections=7\nlistener.name.ssl.ssl.client.auth=none\n"
+    )
     assert warnings == [
-        "There is no listener of the name that these options have: listener.name.typo.ssl.client.auth"
+        "There is no listener of the name that these options have: listener.name.ssl.ssl.client.auth, "
+        "listener.name.typo.max.connections"
     ]
+
+
+CLOSED = (
+    "listeners=CLIENTS://:1\nlistener.security.protocol.map=CLIENTS:SSL\ninter.broker.listener.name=CLIENTS\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (
+            "listener.name.clients.ssl.client.auht=required",
+            "did you mean listener.name.clients.ssl.client.auth?",
+        ),
+        ("listener.name.clients.max.conections=1", "did you mean listener.name.clients.max.connections?"),
+        ("listener.name.client.ssl.client.auth=required", "there is no listener client; name one of clients"),
+        ("listener.name.CLIENTS.ssl.client.auth=required", "write listener.name.clients.ssl.client.auth"),
+        ("listener.name.clients.scram-sha512.sasl.jaas.config=x", "'scram-sha512' is no SASL mechanism"),
+        ("listener.name.clients.PLAIN.sasl.jaas.config=x", "it is one of gssapi, plain"),
+        ("listener.name.clients.plain.ssl.client.auth=x", "write listener.name.clients.ssl.client.auth"),
+        ("listener.name.clients.super.users=User:a", "it cannot be set for one listener; write super.users"),
+        ("listener.names.clients.ssl.client.auth=required", "there is no such option"),
+        ("ssl.client.auht=required", "did you mean ssl.client.auth?"),
+        ("sasl.enabled.mechanism=PLAIN", "did you mean sasl.enabled.mechanisms?"),
+        ("authorizer.class=kafka.security.authorizer.AclAuthorizer", "did you mean authorizer.class.name?"),
+    ],
+)
+def test_a_misspelt_option_that_would_protect_stops_the_start(tmp_path: Path, line: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        _load(tmp_path, f"{CLOSED}{line}\n")
+    assert str(refusal.value).startswith(line.partition("=")[0] + ": ")
+    assert remedy in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "listener.name.clients.ssl.client.auht=",
+        "listener.name.controller.ssl.client.auth=required\ncontroller.listener.names=CONTROLLER",
+        "listener.name.clients.num.network.threads=3",
+        "metrics.listeners=https://127.0.0.1:2\nlistener.name.metrics.ssl.client.auth=required",
+        "sasl.mechanism=PLAIN",
+    ],
+)
+def test_what_stands_in_files_of_kafkas_stops_no_start(tmp_path: Path, line: str) -> None:
+    _load(tmp_path, f"{CLOSED}{line}\n")
+
+
+@pytest.mark.parametrize("name", ["User:a,User:b", "User:CN=a,OU=b, User:c", "user:a", "Group:a", "User:*"])
+def test_super_users_who_could_never_be_anybody_stop_the_start(tmp_path: Path, name: str) -> None:
+    lines = f"authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users={name};User:d\n"
+    with pytest.raises(ConfigError, match=re.escape(f"super.users: '{name}' is nobody's name")):
+        _load(tmp_path, lines)
 
 
 def test_bad_values_are_refused_together_with_name_value_and_bounds() -> None:

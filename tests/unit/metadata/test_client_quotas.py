@@ -47,6 +47,20 @@ def test_quotas_that_nobody_can_keep_to_are_passed_over(caplog: pytest.LogCaptur
     assert len(caplog.records) == 3
 
 
+def test_a_quota_of_nothing_holds_where_kafka_keeps_to_it() -> None:
+    entries = {
+        "producer_byte_rate": "0",
+        "request_percentage": "0.0",
+        "controller_mutation_rate": "0",
+        "connection_creation_rate": "0",
+    }
+    assert parse_quotas("/config/users/alice", entries) == {
+        "request_percentage": 0.0,
+        "controller_mutation_rate": 0.0,
+        "connection_creation_rate": 0.0,
+    }
+
+
 def test_the_image_follows_quotas_and_finds_them_again(tmp_path: Path) -> None:
     asyncio.run(_follow(tmp_path))
 

@@ -20,10 +20,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import random_uuid, uuid_to_text
@@ -44,8 +46,9 @@ from tidelog.security.session import Session
 
 logger = logging.getLogger(__name__)
 
-# ZooKeeper closes the connection of who sends it a megabyte, and that is the broker's.
-_MAX_NODE_BYTES = 512 * 1024
+# Everybody who has logged in may make tokens, which all brokers keep in memory.
+_MAX_NODE_BYTES = 64 * 1024
+_MOST_PER_OWNER = "tidelog.delegation.token.max.per.owner"
 
 
 class DelegationTokens:
@@ -61,6 +64,8 @@ class DelegationTokens:
         # A dictionary's look-up tells nothing of bytes that are nearly right: its hashes are keyed.
         self._ids: dict[bytes, str] = {}
         self._credentials: dict[tuple[ScramMechanism, str], _Hashed] = {}
+        self._being_made: Counter[Principal] = Counter()
+        self._complaints = RateLimitedLog(logger, clock)
         self._sweeping: asyncio.Task[None] | None = None
         self._unsubscribe = feed.subscribe(self._on_change)
         for token_id in feed.image.delegation_tokens:
@@ -105,8 +110,34 @@ class DelegationTokens:
         )
         if len(token_znodes.encode_token(token)) > _MAX_NODE_BYTES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "too many renewers for one token: name fewer")
-        await self._write(token)
+        await self._make_room(owner)
+        self._being_made[owner] += 1
+        try:
+            await self._write(token)
+        finally:
+            self._being_made[owner] -= 1
+            if not self._being_made[owner]:
+                del self._being_made[owner]
         return token
+
+    async def _make_room(self, owner: Principal) -> None:
+        """Refuse somebody who has too many tokens, those that are over but not removed yet left out."""
+        most = self._config.int(_MOST_PER_OWNER)
+        if self._owned(owner) >= most:
+            await self.remove_those_that_are_over()
+        owned = self._owned(owner)
+        if owned >= most:
+            self._complaints.warn(
+                "full", "%s gets no more delegation tokens: it has %d (%s)", owner, owned, _MOST_PER_OWNER
+            )
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{owner} has {owned} tokens: expire some, or raise {_MOST_PER_OWNER}",
+            )
+
+    def _owned(self, owner: Principal) -> int:
+        tokens = self._feed.image.delegation_tokens.values()
+        return self._being_made[owner] + sum(each.owner == owner for each in tokens)
 
     async def renew(self, principal: Principal, mac: bytes, period_ms: int) -> int:
         """Let a token end later; gives when."""

@@ -36,7 +36,16 @@ from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.empty_configs import drop_empty
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import BadVersion, NodeExists, NoNode, SharedStore, ensure_path, parent_of, put
+from tidelog.metadata.store import (
+    BadVersion,
+    NodeExists,
+    NoNode,
+    SharedStore,
+    TooLargeError,
+    ensure_path,
+    parent_of,
+    put,
+)
 from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
@@ -257,6 +266,8 @@ class ClusterAdmin:
                     await self._store.set(path, znodes.encode_config(entries), version)
             except (BadVersion, NodeExists, NoNode):
                 continue
+            except TooLargeError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
             await self._feed.announce(path.removeprefix(znodes.CONFIG + "/"))
             return
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"others change {what} all the time: try again")

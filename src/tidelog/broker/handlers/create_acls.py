@@ -11,6 +11,7 @@ from tidelog.broker.acl_requests import NO_AUTHORIZER, binding_of
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.store import TooLargeError
 from tidelog.security.acls.model import AclBinding
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_acls import (
@@ -45,7 +46,10 @@ async def handle(
         if isinstance(binding, KafkaError):
             results.append(_refusal(binding))
         elif (failure := outcomes[binding.pattern]) is not None:
-            results.append(_refusal(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(failure))))
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            if isinstance(failure, TooLargeError):
+                code = ErrorCode.INVALID_REQUEST
+            results.append(_refusal(KafkaError(code, str(failure))))
         else:
             results.append(AclCreationResult(error_message=None))
     return CreateAclsResponse(results=results)

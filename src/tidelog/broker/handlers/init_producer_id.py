@@ -10,6 +10,7 @@ transactions are never kept, as in Kafka 4.3.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable
 
 from tidelog.broker.authorization import Authorization
@@ -28,6 +29,7 @@ API = ApiKey.INIT_PRODUCER_ID
 VERSIONS = (0, 6)
 
 _KNOWS_FENCED = 4
+_REMEMBERED = 16
 
 
 def handle(
@@ -42,9 +44,12 @@ def handle(
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _init_transactional(context, request.transactional_id, request, transactions).then(_answer)
+        given = _init_transactional(context, request.transactional_id, request, transactions)
+        return given.then(functools.partial(_answer, context))
     producer_id = producer_ids.next_id_nowait()
-    return _init_later(context, producer_ids) if producer_id is None else _answer(Producer(producer_id, 0))
+    if producer_id is None:
+        return _init_later(context, producer_ids)
+    return _answer(context, Producer(producer_id, 0))
 
 
 def _check_access(
@@ -69,7 +74,7 @@ def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdR
 
 
 async def _init_later(context: RequestContext, producer_ids: ProducerIds) -> InitProducerIdResponse:
-    return _answer(Producer(await producer_ids.next_id(), 0))
+    return _answer(context, Producer(await producer_ids.next_id(), 0))
 
 
 def _init_transactional(
@@ -89,7 +94,10 @@ def _init_transactional(
     return reply if context.version >= _KNOWS_FENCED else without_producer_fenced(reply)
 
 
-def _answer(producer: Producer) -> InitProducerIdResponse:
+def _answer(context: RequestContext, producer: Producer) -> InitProducerIdResponse:
+    connection = context.connection
+    if producer.producer_id not in connection.producer_ids:
+        connection.producer_ids = (*connection.producer_ids[1 - _REMEMBERED :], producer.producer_id)
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 

@@ -37,7 +37,9 @@ def client_page(broker: ObservedBroker) -> Iterator[str]:
     """Every connection, and what it has asked for."""
     now_s = broker.network.loop.time()
     found = (None if each.closed else each for each in broker.network.all_connections())
-    yield from _page(broker, "connections", found, lambda each: _connection(each, now_s), _MOST_CONNECTIONS)
+    yield from json_page(
+        broker, "connections", found, lambda each: _connection(each, now_s), _MOST_CONNECTIONS
+    )
 
 
 def _connection(connection: Connection, now_s: float) -> dict[str, object]:
@@ -54,6 +56,7 @@ def _connection(connection: Connection, now_s: float) -> dict[str, object]:
         "security_protocol": session.security_protocol,
         "principal": str(session.principal)[:_LONGEST_NAME],
         "follower": connection.is_follower,
+        "producer_ids": list(connection.producer_ids),
         "idle_ms": round(max(now_s - connection.last_active, 0.0) * 1000),
         "requests": 0,
         "received_bytes": 0,
@@ -73,7 +76,7 @@ def _connection(connection: Connection, now_s: float) -> dict[str, object]:
 
 def request_page(broker: ObservedBroker, figures: RequestFigures) -> Iterator[str]:
     """Each API: how many requests, and how long the ones of the last minutes took, in parts."""
-    yield from _page(broker, "requests", figures.lately(), lambda each: _request(*each))
+    yield from json_page(broker, "requests", figures.lately(), lambda each: _request(*each))
 
 
 def _request(name: str, count: int, lately: list[list[int]]) -> dict[str, object]:
@@ -90,7 +93,7 @@ def _request(name: str, count: int, lately: list[list[int]]) -> dict[str, object
 def throttle_page(broker: ObservedBroker) -> Iterator[str]:
     """The shares of quotas that somebody had to pause for."""
     now_ms = broker.clock.monotonic_ms()
-    yield from _page(
+    yield from json_page(
         broker, "throttled", _shares(broker), lambda each: _share(*each, now_ms), _MOST_THROTTLED
     )
 
@@ -124,14 +127,14 @@ def _share(kind: str, share: Share[Any], now_ms: float) -> dict[str, object]:
     }
 
 
-def _page(
+def json_page(
     broker: ObservedBroker,
     name: str,
     found: Iterable[T | None],
     row_of: Callable[[T], dict[str, object]],
     most: int | None = None,
 ) -> Iterator[str]:
-    """A page; None among what was ``found`` is for others to have their turn."""
+    """A page that says whose it is; None among what was ``found`` is for others to have their turn."""
     about = {"broker": broker.broker_id, "cluster": broker.image.cluster_id, "version": __version__}
     yield f"{msgspec.json.encode(about)[:-1].decode()},{msgspec.json.encode(name).decode()}:["
     shown = left_out = 0

@@ -170,8 +170,7 @@ class MetricsService:
             case "/throttled":
                 return HttpAnswer(200, _JSON, throttle_page(self._broker))
             case "/telemetry":
-                pushed = telemetry_page(self._broker.running_telemetry, self._broker.clock)
-                return HttpAnswer(200, _JSON, pushed)
+                return HttpAnswer(200, _JSON, telemetry_page(self._broker))
         there = "/metrics, /live, /ready, /clients, /requests, /throttled and /telemetry are here\n"
         return HttpAnswer(404, _TEXT, iter((there,)))
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from tidelog.broker.metrics.client_pages import json_page
 from tidelog.broker.telemetry.client_figures import ClientFigures, families
 from tidelog.broker.telemetry.client_telemetry import ClientTelemetry
-from tidelog.clock import Clock
 from tidelog.ids import uuid_to_text
 from tidelog.metrics import catalog
 from tidelog.metrics.page import Page, escaped
+
+if TYPE_CHECKING:
+    from tidelog.broker.metrics.observed import ObservedBroker
 
 
 def telemetry_figures(page: Page, telemetry: ClientTelemetry) -> Iterator[str]:
@@ -40,13 +42,14 @@ def _info(figures: ClientFigures) -> str:
     return f"{{{figures.label_text},{more}}}"
 
 
-def telemetry_page(telemetry: ClientTelemetry | None, clock: Clock) -> Iterator[str]:
+def telemetry_page(broker: ObservedBroker) -> Iterator[str]:
     """The same by client, as JSON: for commands and consoles that ask for one, not for all."""
-    yield '{"clients":['
-    separator = ""
-    for figures in () if telemetry is None or telemetry.figures is None else telemetry.figures:
+    telemetry, clock = broker.running_telemetry, broker.clock
+    everybody = () if telemetry is None or telemetry.figures is None else telemetry.figures
+
+    def row(figures: ClientFigures) -> dict[str, object]:
         client = figures.client
-        shown = {
+        return {
             "client_instance_id": uuid_to_text(client.instance_id),
             "client_id": client.client_id,
             "client_software_name": client.software_name,
@@ -60,6 +63,5 @@ def telemetry_page(telemetry: ClientTelemetry | None, clock: Clock) -> Iterator[
                 for key, value in figures.series.items()
             ],
         }
-        yield separator + msgspec.json.encode(shown).decode()
-        separator = ","
-    yield "]}\n"
+
+    yield from json_page(broker, "clients", everybody, row)

@@ -126,6 +126,7 @@ class Connection:
         "last_active",
         "listener",
         "peer",
+        "producer_ids",
         "session",
     )
 
@@ -142,6 +143,8 @@ class Connection:
         self.session = session or Session(peer[0])
         """Who is at the other end."""
         self.client_software: tuple[str, str] | None = None
+        self.producer_ids: tuple[int, ...] = ()
+        """The last ones that were given out over it, for people who want to know whose they are."""
         self.is_follower = False
         """Whether another broker fetches here."""
         self.last_active = network.loop.time()

@@ -30,6 +30,8 @@ class TokenBucket:
         self._tokens = self.tokens(rate, now_ms) - count
 
     def pause_ms(self, rate: float, now_ms: float) -> int:
-        """How long it takes until there are no less than none."""
+        """How long it takes until there are no less than none; where none come back, all windows."""
         missing = -self.tokens(rate, now_ms)
-        return int(missing / rate * 1000.0 + 0.5) if missing > 0 else 0
+        if missing <= 0:
+            return 0
+        return int((missing / rate if rate > 0 else self._windows_s) * 1000.0 + 0.5)

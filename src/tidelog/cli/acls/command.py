@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.acls.explain import BrokerAccess, Explanation, explain
 from tidelog.cli.acls.selection import (
     Resources,
     Selection,
@@ -20,6 +19,7 @@ from tidelog.cli.connect import with_admin
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
+from tidelog.client.admin.access_explanation import BrokerAccess, Explanation, explain
 from tidelog.client.admin.acls import create_acls, delete_acls, describe_acls
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.security.acls.model import WILDCARD, AclBinding, Operation, PatternType, Permission
@@ -309,7 +309,7 @@ def explain_access(
     else:
         rows = [
             (operation.name, pattern.type.name, pattern.name, decision.allowed, decision.reason)
-            for pattern, operation, decision in answers
+            for pattern, operation, decision, _ in answers
         ]
         print_table(("OPERATION", "TYPE", "NAME", "ALLOWED", "BECAUSE"), rows)
     _remark_unknown(access)
@@ -324,7 +324,7 @@ def _remark_unknown(access: BrokerAccess) -> None:
 
 
 def _sentence(who: str, host: str, answer: Explanation) -> str:
-    pattern, operation, decision = answer
+    pattern, operation, decision, _ = answer
     what = pattern.type.name.lower().replace("_", " ")
     name = "" if pattern.type.name == "CLUSTER" else f" {pattern.name}"
     where = "" if host == WILDCARD else f" from {host}"

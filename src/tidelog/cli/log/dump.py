@@ -14,7 +14,6 @@ import typer
 
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.log import dump_entries as entries
-from tidelog.cli.log.dump_internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tidelog.cli.log.dump_segment import dump_segment
 from tidelog.cli.output import counted, examples, remark
 from tidelog.storage.directories.checkpoints import (
@@ -34,6 +33,7 @@ from tidelog.storage.files import (
     TXN_INDEX_SUFFIX,
 )
 from tidelog.wire.internal_topics.decode import RecordSchemas
+from tidelog.wire.internal_topics.naming import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 EPILOG = examples(
     "tidelog log dump data/orders-0/00000000000000000000.log --records",

@@ -26,12 +26,13 @@ from tidelog.cli.partitions.file import (
     reassignment_json,
     write_assignment,
 )
-from tidelog.cli.partitions.plan import Assignment, plan_reassignment
 from tidelog.cli.partitions.throttle import parse_rate, remove_throttle, set_throttle
 from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, Execute, JsonOutput
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import PartitionReassignment
+from tidelog.client.admin.reassignment_plan import Assignment, current_assignment, plan_reassignment
 from tidelog.client.cluster import Cluster
+from tidelog.client.errors import ClientError
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
@@ -127,11 +128,15 @@ def command(
     async def action(cluster: Cluster) -> list[KafkaError]:
         admin = AsyncAdmin.of(cluster)
         if named is not None:
-            current, planned = await _assignment(admin, {each.topic for each in named}), dict(named)
+            current, planned = await current_assignment(admin, {each.topic for each in named}), dict(named)
             _require_partitions(current, planned)
         else:
-            current = await _assignment(admin, names)
-            planned = plan_reassignment(current, await _racks(admin, brokers), replication_factor)
+            current = await current_assignment(admin, names)
+            racks = await _racks(admin, brokers)
+            try:
+                planned = plan_reassignment(current, racks, replication_factor)
+            except ClientError as error:
+                raise WrongUsage(f"--to, --replication-factor: {error}") from None
         before = {partition: current[partition] for partition in planned}
         _show(before, planned, json=json, backup=backup, export=export)
         changed = {each: replicas for each, replicas in planned.items() if replicas != before[each]}
@@ -155,19 +160,6 @@ def _broker_ids(text: str | None) -> list[int]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise WrongUsage(f"--to {text!r} is no list of broker ids: write 1,2,3")
     return list(dict.fromkeys(map(int, parts)))
-
-
-async def _assignment(admin: AsyncAdmin, topics: Collection[str]) -> Assignment:
-    """Where the partitions of ``topics`` are now; of those that move, where they go."""
-    described = await admin.describe_topics(list(topics))
-    found: Assignment = {}
-    for topic in described.values():
-        if isinstance(topic, KafkaError):
-            raise topic
-        found |= {TopicPartition(topic.name, each.partition): each.replicas for each in topic.partitions}
-    for partition, move in (await admin.list_partition_reassignments(list(found))).items():
-        found[partition] = tuple(each for each in move.replicas if each not in move.removing_replicas)
-    return found
 
 
 def _require_partitions(current: Assignment, planned: Assignment) -> None:
@@ -244,7 +236,7 @@ async def _elsewhere(admin: AsyncAdmin, targets: Assignment) -> Assignment:
     """Partitions that are not where they should be, even when brokers had time to hear that they are."""
     deadline = asyncio.get_running_loop().time() + _NEWS_S
     while True:
-        found = await _assignment(admin, {each.topic for each in targets})
+        found = await current_assignment(admin, {each.topic for each in targets})
         wrong = {each: found.get(each, ()) for each in sorted(targets) if found.get(each) != targets[each]}
         if not wrong or asyncio.get_running_loop().time() > deadline:
             return wrong
@@ -306,7 +298,7 @@ async def _verify(
         remark(f"{counted(len(moving), 'partition')} still on the way")
         return []
     if named is not None:
-        found = await _assignment(admin, {each.topic for each in named})
+        found = await current_assignment(admin, {each.topic for each in named})
         for partition, replicas in sorted(named.items()):
             if found.get(partition) != replicas:
                 there = _ids(found.get(partition, ()))

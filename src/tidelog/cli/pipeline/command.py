@@ -390,15 +390,22 @@ def dry_run(
             "--against", metavar="FILE", help="The rules to compare with.", show_default="the package's"
         ),
     ] = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    clear_phones: ClearPhones = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
-    """Say what a change of the rules would have raised over a past range; writes nothing, needs no Spark."""
+    """Say what a change of the rules would have raised over a past range; writes nothing, needs no Spark.
+
+    Blocks of phone numbers have the tokens that the incidents of the directory have.
+    """
     from tidelog.cli.pipeline import backfill, dry_run
 
     time_range = backfill.parse_range(start, end)
     require_spark()
-    dry_run.show([each.name for each in _chosen(names)], rules, against, time_range, connection, json=json)
+    phones = dry_run.phones_of(directory, clear=clear_phones)
+    chosen = [each.name for each in _chosen(names)]
+    dry_run.show(chosen, rules, against, time_range, connection, phones, json=json)
 
 
 @app.command(epilog=examples(*_STATUS_EXAMPLES))

@@ -16,12 +16,14 @@ from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, load_rules
 from tidelog.pipelines.framework.offline import LogRecord, detect_offline
+from tidelog.pipelines.framework.phone_keys import FILE_NAME, random_keys, read_keys
+from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
 from tidelog.pipelines.framework.source import EARLY_SLACK
 from tidelog.pipelines.jobs.account_switch import schema as switch_schema
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud import schema as invite_schema
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
-from tidelog.pipelines.pipeline import TimeRange
+from tidelog.pipelines.pipeline import PhoneSettings, TimeRange
 
 _POLL_S = 30.0
 
@@ -32,6 +34,7 @@ def show(
     against: Path | None,
     time_range: TimeRange,
     connection: Connection,
+    phones: PhonesWritten,
     *,
     json: bool,
 ) -> None:
@@ -39,7 +42,7 @@ def show(
     rows = []
     for name in names:
         before, after = (
-            _raised(name, path, time_range, client_options(connection)) for path in (against, rules)
+            _raised(name, path, time_range, client_options(connection), phones) for path in (against, rules)
         )
         for key in sorted({*before, *after}):
             old, new = before.get(key), after.get(key)
@@ -63,14 +66,22 @@ def show(
     print_table(columns, [tuple(row.values()) for row in rows], right=("before", "after"))
 
 
+def phones_of(directory: Path, *, clear: bool) -> PhonesWritten:
+    """What stands for blocks of numbers: as in the incidents of a directory, if it has keys."""
+    if clear:
+        return CLEAR
+    path = directory / FILE_NAME
+    return PhoneTokens(read_keys(path) if path.exists() else random_keys(), PhoneSettings().country)
+
+
 def _raised(
-    name: str, path: Path | None, time_range: TimeRange, options: dict[str, Any]
+    name: str, path: Path | None, time_range: TimeRange, options: dict[str, Any], phones: PhonesWritten
 ) -> dict[tuple[str, str], dict[str, Any]]:
     detector, rules = _detector(name, path)
     memory = timedelta(microseconds=detector.memory_us)
     start, end = (round(moment.timestamp() * 1_000_000) for moment in (time_range.start, time_range.end))
     records = _records(options, detector.kind.topic, time_range.start - memory - EARLY_SLACK)
-    found = detect_offline(detector, rules, records, Window(start, end))
+    found = detect_offline(detector, rules, records, Window(start, end), phones)
     return {(told["subject_kind"], told["subject"]): told for told in found}
 
 

@@ -50,7 +50,18 @@ def spark(
             try:
                 yield session
             finally:
-                session.stop()
+                _stop(session)
+
+
+def _stop(session: Any) -> None:
+    """Stop it. Where Java has gone by itself, that is why all else failed: then this is what is said."""
+    try:
+        session.stop()
+    except ConnectionError as error:
+        raise Failure(
+            "Spark's Java process has gone; if it was short of memory (OutOfMemoryError), give it more: "
+            "--conf spark.driver.memory=4g"
+        ) from error
 
 
 def _log_to(log: Path, master: str) -> dict[str, str]:

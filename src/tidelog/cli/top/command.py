@@ -65,8 +65,8 @@ def command(
     metrics: Metrics = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> int:
-    """Watch a cluster: brokers, records and bytes a second, busy topics, groups by lag, slow requests,
-    throttled clients. Ctrl-C ends it."""
+    """Watch a cluster: brokers, records and bytes a second, busy topics, groups by lag, Spark's queries, slow
+    requests, throttled clients. Ctrl-C ends it."""
     options = client_options(connection)
     if not options.keys() & _PATIENCE.keys():
         options |= _PATIENCE

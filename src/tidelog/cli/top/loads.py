@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from tidelog.cli.cluster.state import BrokerState, state_of
 from tidelog.cli.groups.command import INTERNAL_PREFIX
+from tidelog.cli.top.queries import QueryLoad, query_loads
 from tidelog.cli.top.sample import Disk, Sample
 from tidelog.cli.top.watched import RequestLoad, ThrottledLoad, request_loads, throttled_loads
 from tidelog.client.resources import TopicDescription
@@ -86,6 +87,8 @@ class ClusterLoad:
     groups: list[GroupLoad]
     requests: list[RequestLoad]
     throttled: list[ThrottledLoad]
+    queries: list[QueryLoad]
+    """Spark's, of the last day."""
     unwatched: str
     """Why requests and throttled clients are not known of all brokers; empty if they are."""
     problems: list[str]
@@ -127,6 +130,7 @@ def load_between(before: Sample, now: Sample) -> ClusterLoad:
         sorted(groups, key=lambda each: (-(each.lag or 0), -each.committed_per_second, each.group)),
         request_loads(before.watched, now.watched, seconds),
         throttled_loads(before.watched, now.watched, seconds),
+        query_loads(before, now, seconds),
         now.watched.missing,
         list(now.problems),
     )
@@ -197,8 +201,8 @@ def _topic(
 def _group(before: Sample, now: Sample, name: str, seconds: float) -> GroupLoad:
     listing = next(each for each in now.groups if each.group_id == name)
     committed = now.committed.get(name, {})
-    earlier = _lags(before, name)
-    lags = _lags(now, name)
+    earlier = before.lags(name)
+    lags = now.lags(name)
     both = earlier.keys() & lags.keys()
     change = sum(lags[each] - earlier[each] for each in both)
     return GroupLoad(
@@ -210,14 +214,6 @@ def _group(before: Sample, now: Sample, name: str, seconds: float) -> GroupLoad:
         change / seconds if both else None,
         sum(_grown(before.committed.get(name, {}), committed, seconds).values()),
     )
-
-
-def _lags(sample: Sample, name: str) -> dict[TopicPartition, int]:
-    return {
-        partition: max(sample.ends[partition] - offset, 0)
-        for partition, offset in sample.committed.get(name, {}).items()
-        if partition in sample.ends
-    }
 
 
 def visible(load: ClusterLoad, *, internal: bool) -> ClusterLoad:

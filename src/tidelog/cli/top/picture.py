@@ -1,8 +1,8 @@
 """The live picture of ``tidelog top``, for a terminal of any size: made anew for every frame.
 
-A line about the cluster, then brokers, topics, groups, requests and throttled clients, each a heading and as
-many rows as there is room for; wide terminals have two lists side by side. What brokers do not tell, and
-nobody who is throttled, takes no room where there is little.
+A line about the cluster, then brokers, topics, groups, Spark's queries, requests and throttled clients, each
+a heading and as many rows as there is room for; wide terminals have two lists side by side. What brokers do
+not tell, queries that are not there and nobody who is throttled take no room where there is little.
 """
 
 from __future__ import annotations
@@ -56,13 +56,15 @@ def draw(frame: Frame, width: int, height: int) -> RenderableType:
         lines.append(health)
     # One line is left for how to end it.
     room = height - len(lines) - 1
-    brokers, topics, groups, requests, throttled = sections(load, for_people=True)
+    brokers, topics, groups, queries, requests, throttled = sections(load, for_people=True)
     watched = requests.rows or throttled.rows
     pairs: list[tuple[Section, ...]]
     if width >= WIDE:
-        pairs = [(brokers,), (topics, groups), *([(requests, throttled)] if watched else [])]
+        spark = [(queries,)] if queries.rows else []
+        pairs = [(brokers,), (topics, groups), *spark, *([(requests, throttled)] if watched else [])]
     else:
-        pairs = [(brokers,), (topics,), (groups,), *((each,) for each in (throttled, requests) if each.rows)]
+        more = [(each,) for each in (queries, throttled, requests) if each.rows]
+        pairs = [(brokers,), (topics,), (groups,), *more]
     rows = _shares(room, [max(1, *(len(each.rows) for each in pair)) for pair in pairs])
     for pair, count in zip(pairs, rows, strict=True):
         if count:

@@ -17,10 +17,11 @@ from tidelog.cli.failure import sentence
 from tidelog.cli.top.watched import Watched
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs
-from tidelog.client.admin.group_resources import GroupListing
+from tidelog.client.admin.group_resources import CommittedOffset, GroupListing
 from tidelog.client.resources import ClusterDescription, OffsetSpec, TopicDescription
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.spark.reported_queries import is_spark_group
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,18 @@ class Sample:
     committed: Mapping[str, Mapping[TopicPartition, int]]
     problems: tuple[str, ...] = ()
     watched: Watched = field(default_factory=Watched)
+    at_ms: int = 0
+    """The same moment on the clock of the wall."""
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What stands beside the offsets of groups in which Spark's queries tell of themselves."""
+
+    def lags(self, group: str) -> dict[TopicPartition, int]:
+        """Records that a group has still to read, of partitions whose end is known."""
+        return {
+            partition: max(self.ends[partition] - offset, 0)
+            for partition, offset in self.committed.get(group, {}).items()
+            if partition in self.ends
+        }
 
 
 async def take_sample(admin: AsyncAdmin, pages: BrokerPages) -> Sample:
@@ -58,8 +71,8 @@ async def take_sample(admin: AsyncAdmin, pages: BrokerPages) -> Sample:
         for each in topic.partitions
         if each.leader is not None
     ]
-    at_s = time.monotonic()
-    cluster, ends, log_dirs, (groups, committed, problems), watched = await asyncio.gather(
+    at_s, at_ms = time.monotonic(), time.time_ns() // 1_000_000
+    cluster, ends, log_dirs, (groups, found, problems), watched = await asyncio.gather(
         admin.describe_cluster(),
         admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST)),
         _log_dirs(admin),
@@ -80,9 +93,18 @@ async def take_sample(admin: AsyncAdmin, pages: BrokerPages) -> Sample:
         },
         {broker.broker_id: _disk(broker) for broker in log_dirs if broker.log_dirs},
         groups,
-        committed,
+        {
+            name: {each: at.offset for each, at in offsets.items() if at.error is None and at.offset >= 0}
+            for name, offsets in found.items()
+        },
         (*_log_dir_problems(log_dirs), *problems),
         watched,
+        at_ms,
+        {
+            name: tuple(each.metadata for each in offsets.values() if each.metadata)
+            for name, offsets in found.items()
+            if is_spark_group(name)
+        },
     )
 
 
@@ -122,19 +144,11 @@ def _log_dir_problems(log_dirs: list[BrokerLogDirs]) -> list[str]:
 
 async def _groups(
     admin: AsyncAdmin,
-) -> tuple[tuple[GroupListing, ...], dict[str, dict[TopicPartition, int]], list[str]]:
+) -> tuple[tuple[GroupListing, ...], dict[str, Mapping[TopicPartition, CommittedOffset]], list[str]]:
     try:
         listed = await admin.list_groups()
     except KafkaError as error:
         return (), {}, [sentence(error)]
     found = await admin.list_group_offsets([each.group_id for each in listed.groups])
-    committed = {
-        name: {
-            partition: each.offset
-            for partition, each in offsets.offsets.items()
-            if each.error is None and each.offset >= 0
-        }
-        for name, offsets in found.items()
-        if offsets.error is None
-    }
+    committed = {name: offsets.offsets for name, offsets in found.items() if offsets.error is None}
     return listed.groups, committed, [sentence(each) for each in listed.errors]

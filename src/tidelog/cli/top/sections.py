@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tidelog.cli.output import bytes_text, printable
 from tidelog.cli.top.loads import BrokerLoad, ClusterLoad, GroupLoad, TopicLoad
+from tidelog.cli.top.queries import QueryLoad
 from tidelog.cli.top.watched import RequestLoad, ThrottledLoad
 
 
@@ -67,6 +68,20 @@ _GROUPS = (
     Column("lag ±/s", dispensable=1),
     Column("commits/s", dispensable=1),
 )
+_QUERIES = (
+    Column("Spark query", number=False),
+    Column("state", number=False, dispensable=1),
+    Column("reads", number=False, dispensable=3),
+    Column("writes", number=False, dispensable=4),
+    Column("rows/s"),
+    Column("lag"),
+    Column("lag ±/s", dispensable=2),
+    Column("batches", dispensable=5),
+    Column("batch ms", dispensable=2),
+    Column("host", number=False, dispensable=6),
+    Column("error", number=False, dispensable=7),
+)
+_LONGEST_ERROR = 60
 _REQUESTS = (
     Column("request", number=False),
     Column("broker", dispensable=2),
@@ -92,7 +107,7 @@ _QUOTAS = {
 
 
 def sections(load: ClusterLoad, *, for_people: bool) -> list[Section]:
-    """Brokers, topics, groups, requests and throttled clients; with units for people, plain for programs."""
+    """Brokers, topics, groups, Spark's queries, requests and throttled clients; with units for people."""
     size: Bytes = _people_bytes if for_people else _plain
     number: Bytes = _people_number if for_people else _plain
     down = {at for at, each in enumerate(load.brokers) if not each.alive}
@@ -107,6 +122,13 @@ def sections(load: ClusterLoad, *, for_people: bool) -> list[Section]:
             "Topics", _TOPICS, [_topic(each, number, size) for each in load.topics], nothing="no topics yet"
         ),
         Section("Groups", _GROUPS, [_group(each, number) for each in load.groups], nothing="no groups yet"),
+        Section(
+            "Spark queries",
+            _QUERIES,
+            [_query(each, number) for each in load.queries],
+            frozenset(at for at, each in enumerate(load.queries) if each.error),
+            nothing="no query tells of itself",
+        ),
         Section(
             "Slowest requests",
             _REQUESTS,
@@ -163,6 +185,25 @@ def _group(each: GroupLoad, number: Bytes) -> tuple[str, ...]:
         number(each.lag),
         f"{sign}{number(change)}",
         number(each.committed_per_second),
+    )
+
+
+def _query(each: QueryLoad, number: Bytes) -> tuple[str, ...]:
+    change = each.lag_per_second
+    sign = "+" if change is not None and change >= 0.5 else ""
+    error = each.error or ""
+    return (
+        printable(each.name) or "-",
+        "running" if each.running else "ended",
+        printable(", ".join(each.reads)) or "-",
+        printable(", ".join(each.writes)) or "-",
+        number(each.rows_per_second),
+        number(each.lag),
+        f"{sign}{number(change)}",
+        number(each.batches),
+        number(each.batch_ms),
+        printable(each.host or "") or "-",
+        printable(error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}…") or "-",
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from tidelog.client.cluster import Cluster
@@ -140,6 +141,14 @@ class Producer:
             return await question(self._core.cluster)
 
         return self._thread.call(asked(), what=what)
+
+    def ask_cluster_nowait(self, question: Callable[[Cluster], Awaitable[T]]) -> Future[T]:
+        """The same without waiting; what was not answered when the producer closes is cancelled."""
+
+        async def asked() -> T:
+            return await question(self._core.cluster)
+
+        return self._thread.submit(asked())
 
     def _buffer(self, record: SerializedRecord) -> Delivery:
         deadline = Deadline(self._settings.max_block_ms)

@@ -11,10 +11,10 @@ import msgspec
 
 from tidelog.client.admin.quotas import ClientQuotas, QuotaAlteration
 from tidelog.client.admin.scram_users import ScramDeletion, ScramUpsertion
-from tidelog.console.api.endpoint import Call, Nothing, changes, reads
-from tidelog.console.api.topics_api import Done, TypedName
+from tidelog.console.api.endpoint import Call, Nothing, changes, reads, require_whole_cluster
+from tidelog.console.api.shapes import Done, TypedName, raise_errors, require_typed
 from tidelog.console.people.audit import AuditEntry
-from tidelog.console.refusal import Refusal, forbidden, not_found, sentence
+from tidelog.console.refusal import Refusal, not_found, sentence
 from tidelog.console.settings import Role
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
@@ -149,10 +149,7 @@ async def transactions(call: Call, asked: Nothing) -> TransactionPage:
 async def fence_producer(call: Call, asked: TypedName) -> Done:
     """The id has to be typed again."""
     name = call.path["id"]
-    if asked.name != name:
-        raise Refusal(
-            f"type the whole transactional id, {name}, to fence its producer", 400, "NAME_NOT_TYPED"
-        )
+    require_typed(asked.name, name, "the whole transactional id", "to fence its producer")
     await call.cluster.admin.fence_producer(name)
     return Done()
 
@@ -163,19 +160,7 @@ async def acls(call: Call, asked: Nothing) -> list[AclRow]:
     require_whole_cluster(call)
     found = await call.cluster.admin.describe_acls(AclFilter())
     return sorted(
-        (
-            AclRow(
-                each.entry.principal,
-                each.entry.permission.name.lower(),
-                each.entry.operation.name.lower(),
-                each.pattern.type.name.lower(),
-                each.pattern.name,
-                each.pattern.pattern_type.name.lower(),
-                each.entry.host,
-            )
-            for each in found
-        ),
-        key=lambda each: (each.principal, each.resource, each.name, each.operation),
+        map(acl_row, found), key=lambda each: (each.principal, each.resource, each.name, each.operation)
     )
 
 
@@ -213,8 +198,7 @@ async def add_acl(call: Call, asked: AclRequest) -> Done:
     """One that is there already is fine."""
     binding = _binding(asked)
     call.details["rule"] = str(binding)
-    for result in await call.cluster.admin.create_acls([binding]):
-        result.raise_for_error()
+    raise_errors(await call.cluster.admin.create_acls([binding]))
     return Done()
 
 
@@ -261,8 +245,7 @@ async def set_user(call: Call, asked: UserRequest) -> Done:
         raise Refusal("a user has a name and a password")
     call.details |= {"user": asked.name, "mechanism": asked.mechanism}
     change = ScramUpsertion(asked.name, asked.password, asked.mechanism)
-    for result in await call.cluster.admin.alter_user_scram_credentials([change]):
-        result.raise_for_error()
+    raise_errors(await call.cluster.admin.alter_user_scram_credentials([change]))
     return Done()
 
 
@@ -277,15 +260,13 @@ async def set_user(call: Call, asked: UserRequest) -> Done:
 async def remove_user(call: Call, asked: TypedName) -> Done:
     """With all his passwords; the name has to be typed again."""
     name = call.path["id"]
-    if asked.name != name:
-        raise Refusal(f"type the user's whole name, {name}, to remove him", 400, "NAME_NOT_TYPED")
+    require_typed(asked.name, name, "the user's whole name", "to remove him")
     found = await call.cluster.admin.describe_user_scram_credentials([name])
     mechanisms = [info.mechanism for each in found for info in each.credentials]
     if not mechanisms:
         raise not_found(f"there is no SCRAM user {name}")
     gone = [ScramDeletion(name, each) for each in mechanisms]
-    for result in await call.cluster.admin.alter_user_scram_credentials(gone):
-        result.raise_for_error()
+    raise_errors(await call.cluster.admin.alter_user_scram_credentials(gone))
     return Done()
 
 
@@ -300,8 +281,7 @@ async def remove_user(call: Call, asked: TypedName) -> Done:
 async def set_quotas(call: Call, asked: QuotaRequest) -> Done:
     """They hold on every broker a moment later."""
     call.details |= {"entity": dict(asked.entity), "quotas": dict(asked.quotas)}
-    for result in await call.cluster.admin.alter_client_quotas([QuotaAlteration(asked.entity, asked.quotas)]):
-        result.raise_for_error()
+    raise_errors(await call.cluster.admin.alter_client_quotas([QuotaAlteration(asked.entity, asked.quotas)]))
     return Done()
 
 
@@ -314,13 +294,18 @@ async def audit(call: Call, asked: AuditQuery) -> list[AuditEntry]:
     return of_cluster[: max(1, min(asked.limit, _ENTRIES))]
 
 
-def require_whole_cluster(call: Call) -> None:
-    """Raise a refusal for those who may see some topics only."""
-    name = call.cluster.name
-    if not call.person.sees_all_topics(name):
-        raise forbidden(
-            f"{call.person.name} may see some topics of cluster {name}; this is about all of them"
-        )
+def acl_row(binding: AclBinding) -> AclRow:
+    """A rule as pages show it."""
+    pattern, entry = binding
+    return AclRow(
+        entry.principal,
+        entry.permission.name.lower(),
+        entry.operation.name.lower(),
+        pattern.type.name.lower(),
+        pattern.name,
+        pattern.pattern_type.name.lower(),
+        entry.host,
+    )
 
 
 def _binding(asked: AclRequest) -> AclBinding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tidelog.client.resources import (
@@ -57,13 +59,21 @@ async def change_configs(call: Call, resource: ConfigResource, asked: ConfigChan
     if not asked.configs:
         raise Refusal("name a config to change")
     call.details |= {"configs": sorted(asked.configs), "dry_run": asked.dry_run}
-    operations = [
-        AlterConfigOp(name, value, AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
-        for name, value in asked.configs.items()
-    ]
-    (done,) = await call.cluster.admin.alter_configs({resource: operations}, validate_only=asked.dry_run)
+    operations = {resource: alterations(asked.configs)}
+    (done,) = await call.cluster.admin.alter_configs(operations, validate_only=asked.dry_run)
     done.raise_for_error()
+    if not asked.dry_run:
+        call.cluster.configs.note(call.person.name, resource, asked.configs)
+        call.cluster.look_soon()
     return await config_rows(call.cluster, resource)
+
+
+def alterations(configs: Mapping[str, str | None]) -> list[AlterConfigOp]:
+    """Values to set; None takes one back."""
+    return [
+        AlterConfigOp(name, value, AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
+        for name, value in configs.items()
+    ]
 
 
 def _row(entry: ConfigEntry, resource: ConfigResource) -> ConfigRow:

@@ -8,7 +8,7 @@ returns something that msgspec encodes, or a response of its own. Whatever chang
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -16,12 +16,16 @@ import msgspec
 
 from tidelog.console.people.person import Person
 from tidelog.console.people.sessions import Session
+from tidelog.console.refusal import Refusal, forbidden
 from tidelog.console.service import Console
 from tidelog.console.settings import Role
+from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.watched_cluster import WatchedCluster
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 T = TypeVar("T", bound=msgspec.Struct)
+_DIGITS = 19
+"""Numbers of so many digits are more than Kafka's 64 bits."""
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,6 +65,31 @@ class Call:
         self.person.require(role, self.cluster.name, topic)
 
 
+def require_whole_cluster(call: Call) -> None:
+    """Raise a refusal for those who may see some topics only."""
+    name = call.cluster.name
+    if not call.person.sees_all_topics(name):
+        raise forbidden(
+            f"{call.person.name} may see some topics of cluster {name}; this is about all of them"
+        )
+
+
+def sees_group(call: Call, seen: Snapshot | None, group: str) -> bool:
+    """Whether a group reads something that the person may see, or he may see all."""
+    if call.person.sees_all_topics(call.cluster.name):
+        return True
+    committed = {} if seen is None else seen.committed.get(group, {})
+    return any(call.sees(each.topic) for each in committed)
+
+
+def numbers_of(texts: Iterable[str], otherwise: str) -> list[int]:
+    """Numbers from 0 on; raises a refusal with the text ``otherwise`` where one is none that Kafka knows."""
+    given = list(texts)
+    if not all(each.isascii() and each.isdecimal() and len(each) < _DIGITS for each in given):
+        raise Refusal(otherwise)
+    return [int(each) for each in given]
+
+
 Handler = Callable[[Call, Any], Awaitable[object]]
 
 
@@ -76,6 +105,8 @@ class Endpoint:
     handle: Handler
     action: str = ""
     """The name of the change in the audit log; empty for what only reads."""
+    is_noted: bool = True
+    """Whether the audit log has it; not what strangers may do as often as they like."""
 
     @property
     def name(self) -> str:
@@ -98,6 +129,7 @@ def changes(
     *,
     action: str,
     role: Role = Role.OPERATOR,
+    is_noted: bool = True,
 ) -> Callable[[Callable[[Call, T], Awaitable[object]]], Endpoint]:
     """Declare an operation that changes something."""
-    return lambda handle: Endpoint(method, path, summary, asked, role, handle, action)
+    return lambda handle: Endpoint(method, path, summary, asked, role, handle, action, is_noted)

@@ -10,18 +10,22 @@ import msgspec
 from tidelog.client.admin.group_resources import MemberDescription
 from tidelog.client.admin.offset_reset import ResetTarget, ShiftBy, ToOffset, ToPlace, ToTime
 from tidelog.client.resources import OffsetSpec
-from tidelog.console.api.endpoint import Call, Nothing, changes, reads
+from tidelog.console.api.endpoint import Call, Nothing, changes, reads, sees_group
 from tidelog.console.api.overview_api import HistoryQuery, since_s
-from tidelog.console.api.topics_api import Done, TypedName
+from tidelog.console.api.shapes import Done, TypedName, raise_errors, require_typed
+from tidelog.console.api.topics_api import described_topic
 from tidelog.console.refusal import Refusal, forbidden, sentence
 from tidelog.console.settings import Role
+from tidelog.console.watching.changes import Event
 from tidelog.console.watching.history import Point
+from tidelog.console.watching.rebalances import topics_of
 from tidelog.console.watching.snapshot import is_internal_group
-from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
 _TIMES_READ = 20
 """Of so many partitions, at most, the time of a lag is read from a record."""
+_FURTHEST = 5
+_MOST_SERIES = 100
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -78,6 +82,8 @@ class GroupDetail(msgspec.Struct, frozen=True):
     lag: int
     members: list[MemberRow]
     partitions: list[GroupPartition]
+    rebalances: list[Event]
+    """The last ones, the newest first, with what happened before them."""
 
 
 class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -106,6 +112,29 @@ class ResetAnswer(msgspec.Struct, frozen=True):
 
     dry_run: bool
     offsets: list[PlannedReset]
+
+
+class PartitionLagQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Of which topic, how far back; one partition, or those that were furthest behind."""
+
+    topic: str
+    minutes: int = 60
+    partition: int | None = None
+    limit: int = _FURTHEST
+
+
+class PartitionLagSeries(msgspec.Struct, frozen=True):
+    """One partition: moments with records and seconds."""
+
+    partition: int
+    points: list[Point]
+
+
+class PartitionLagPage(msgspec.Struct, frozen=True):
+    """The partitions that were furthest behind, the furthest first, and how many others were, too."""
+
+    partitions: list[PartitionLagSeries]
+    left_out: int
 
 
 class GroupQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -197,6 +226,7 @@ async def group(call: Call, asked: Nothing) -> GroupDetail:
         sum(max(each.lag or 0, 0) for each in rows),
         [_member(call, each) for each in described.members],
         rows,
+        [each for each in await watched.rebalances(name) if all(map(call.sees, topics_of(each)))],
     )
 
 
@@ -205,6 +235,32 @@ async def group_lag(call: Call, asked: HistoryQuery) -> dict[str, list[Point]]:
     """From the history."""
     found = await call.cluster.history.lag(call.cluster.name, call.path["group"], since_s(asked.minutes))
     return {topic: points for topic, points in found.items() if call.sees(topic)}
+
+
+@reads(
+    "/clusters/{cluster}/groups/{group}/lag/partitions",
+    "Lag over time of single partitions of a topic: records and seconds.",
+    PartitionLagQuery,
+)
+async def group_partition_lag(call: Call, asked: PartitionLagQuery) -> PartitionLagPage:
+    """From the history, which has partitions while they are behind."""
+    call.require(Role.VIEWER, asked.topic)
+    found = await call.cluster.history.partition_lag(
+        call.cluster.name, call.path["group"], asked.topic, since_s(asked.minutes)
+    )
+    if asked.partition is not None:
+        found = {each: points for each, points in found.items() if each == asked.partition}
+    order = sorted(found, key=lambda each: (-max(point.records for point in found[each]), each))
+    shown = order[: max(1, min(asked.limit, _MOST_SERIES))]
+    return PartitionLagPage(
+        [
+            PartitionLagSeries(
+                each, [Point(point.at_s, (point.records, point.seconds)) for point in found[each]]
+            )
+            for each in shown
+        ],
+        len(order) - len(shown),
+    )
 
 
 @changes(
@@ -219,6 +275,11 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
     """Needs the role operator on each topic; the group must have no members."""
     name = call.path["group"]
     call.details |= {"to": asked.to, "number": asked.number, "topic": asked.topic, "dry_run": asked.dry_run}
+    needed = Role.VIEWER if asked.dry_run else Role.OPERATOR
+    if asked.topic is not None:
+        call.require(needed, asked.topic)
+    elif not sees_group(call, await call.cluster.seen(), name):
+        raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
     described = (await call.cluster.admin.describe_groups([name]))[name]
     described.raise_for_error()
     if described.is_active:
@@ -230,13 +291,12 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
         )
     plan = await call.cluster.admin.plan_offset_reset(name, await _partitions(call, asked), _target(asked))
     for topic in {each.partition.topic for each in plan.offsets}:
-        call.require(Role.VIEWER if asked.dry_run else Role.OPERATOR, topic)
+        call.require(needed, topic)
     if not plan.offsets:
         raise Refusal("the group has committed nothing that could be moved: name a topic")
     if not asked.dry_run:
         new = {each.partition: each.new for each in plan.offsets}
-        for result in await call.cluster.admin.alter_group_offsets(name, new):
-            result.raise_for_error()
+        raise_errors(await call.cluster.admin.alter_group_offsets(name, new))
         await call.cluster.look_again()
     return ResetAnswer(
         asked.dry_run,
@@ -260,8 +320,7 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
 async def delete_group(call: Call, asked: TypedName) -> Done:
     """It must have no members; the name has to be typed again."""
     name = call.path["group"]
-    if asked.name != name:
-        raise Refusal(f"type the group's whole name, {name}, to delete it", 400, "NAME_NOT_TYPED")
+    require_typed(asked.name, name, "the group's whole name", "to delete it")
     (result,) = await call.cluster.admin.delete_groups([name])
     result.raise_for_error()
     await call.cluster.look_again()
@@ -279,9 +338,7 @@ async def _partitions(call: Call, asked: ResetRequest) -> list[TopicPartition] |
         return None
     if asked.partitions:
         return [TopicPartition(asked.topic, each) for each in asked.partitions]
-    described = (await call.cluster.admin.describe_topics([asked.topic]))[asked.topic]
-    if isinstance(described, TidelogError):
-        raise described
+    described = await described_topic(call, asked.topic)
     return [TopicPartition(asked.topic, each.partition) for each in described.partitions]
 
 
@@ -310,4 +367,4 @@ def _member(call: Call, member: MemberDescription) -> MemberRow:
     )
 
 
-ENDPOINTS = (groups, group, group_lag, reset, delete_group)
+ENDPOINTS = (groups, group, group_lag, group_partition_lag, reset, delete_group)

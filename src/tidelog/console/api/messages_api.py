@@ -8,24 +8,26 @@ import binascii
 import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from tidelog.console.api.endpoint import Call, changes, reads
+from tidelog.console.api.endpoint import Call, changes, numbers_of, reads
 from tidelog.console.api.event_stream import EventStream, event
 from tidelog.console.people.audit import AuditEntry, now_ms
 from tidelog.console.records import export as export_file
 from tidelog.console.records import redriving
+from tidelog.console.records.decoding.choice import AUTOMATIC, UNDECODED, Choice, Format
+from tidelog.console.records.decoding.record_decoder import RecordDecoder
 from tidelog.console.records.filter_expression import FilterError
 from tidelog.console.records.masking import Mask
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.records.redriving import letter_of
-from tidelog.console.records.search import Place, Progress, Search, SearchRequest, read_one
+from tidelog.console.records.search import Found, Place, Progress, Search, SearchRequest, read_one
 from tidelog.console.records.shown import WHOLE_BYTES, ShownRecord, shown_record
 from tidelog.console.refusal import Refusal, refusal_of
 from tidelog.console.settings import Role
@@ -41,8 +43,14 @@ _NEWS_S = 0.25
 _OF_THE_FAILURE = ("topic", "partition", "offset", "reason", "pipeline")
 
 
+Time = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
 class MessageQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Where to read, and what to keep; ``partitions`` are numbers separated by commas."""
+    """Where to read, and what to keep; ``partitions`` are numbers separated by commas.
+
+    Formats are what the bytes say themselves (`auto`), the bytes as they are, or what to decode them as.
+    """
 
     place: Place = "newest"
     partitions: str = ""
@@ -53,6 +61,8 @@ class MessageQuery(msgspec.Struct, forbid_unknown_fields=True):
     scan_limit: int = 1_000_000
     read_committed: bool = False
     unmasked: bool = False
+    key_format: Format = "auto"
+    value_format: Format = "auto"
 
 
 class ExportQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,12 +78,16 @@ class ExportQuery(msgspec.Struct, forbid_unknown_fields=True):
     scan_limit: int = _SCAN_LIMIT
     read_committed: bool = False
     unmasked: bool = False
+    key_format: Format = "auto"
+    value_format: Format = "auto"
 
 
 class OneQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether to show what is masked, to those who may see it."""
+    """Whether to show what is masked, to those who may see it; and in which formats."""
 
     unmasked: bool = False
+    key_format: Format = "auto"
+    value_format: Format = "auto"
 
 
 class MessagePage(msgspec.Struct, frozen=True):
@@ -100,7 +114,7 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
     key_encoding: Literal["text", "base64"] = "text"
     headers: list[GivenHeader] = []
     partition: int | None = None
-    timestamp_ms: int | None = None
+    timestamp_ms: Time | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -149,13 +163,13 @@ async def messages(call: Call, asked: MessageQuery) -> MessagePage:
     if asked.place == "tail":
         raise Refusal("follow a topic with messages/stream")
     search = _search(call, asked, _LIMIT)
-    found: list[RawRecord] = []
-    progress = Progress()
+    found: list[ShownRecord] = []
+    progress, choice = Progress(), _choice(asked)
     async with contextlib.aclosing(search.run()) as steps:
         async for step in steps:
-            found += step.records
+            found += [shown_record(each, choice=choice) for each in step.records]
             progress = step.progress
-    return MessagePage([shown_record(each) for each in found], progress)
+    return MessagePage(found, progress)
 
 
 @reads(
@@ -165,7 +179,7 @@ async def messages(call: Call, asked: MessageQuery) -> MessagePage:
 )
 async def message_stream(call: Call, asked: MessageQuery) -> EventStream:
     """Whoever hangs up stops the search."""
-    return EventStream(_stream(call, _search(call, asked, _LIMIT)))
+    return EventStream(_stream(call, _search(call, asked, _LIMIT), _choice(asked)))
 
 
 @reads("/clusters/{cluster}/topics/{topic}/messages/export", "Found records as a file.", ExportQuery)
@@ -174,7 +188,9 @@ async def export(call: Call, asked: ExportQuery) -> Response:
     if asked.place == "tail":
         raise Refusal("what is still to come cannot be exported: name another place")
     search = _search(call, asked, _EXPORT_LIMIT)
-    name = "".join(each if each.isalnum() or each in "._-" else "_" for each in call.topic)
+    name = "".join(
+        each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in call.topic[:255]
+    )
     headers = {
         "Content-Disposition": f'attachment; filename="{name}.{asked.format}"',
         "Cache-Control": "no-store",
@@ -185,18 +201,24 @@ async def export(call: Call, asked: ExportQuery) -> Response:
         return FileResponse(
             path, headers=headers, media_type=media_type, background=BackgroundTask(_remove, path)
         )
-    return StreamingResponse(_lines(search, asked.format), media_type=media_type, headers=headers)
+    steps = search.run()
+    first = await anext(steps)  # what cannot be read is said before a file begins
+    lines = _lines(first, steps, asked.format)
+    return StreamingResponse(lines, media_type=media_type, headers=headers)
 
 
 @reads("/clusters/{cluster}/topics/{topic}/messages/{partition}/{offset}", "One record, whole.", OneQuery)
 async def message(call: Call, asked: OneQuery) -> ShownRecord:
     """Up to two megabytes of each field."""
-    partition, offset = call.path["partition"], call.path["offset"]
-    if not partition.isdecimal() or not offset.isdecimal():
-        raise Refusal("a record is named by the numbers of its partition and offset")
-    place = TopicPartition(call.topic, int(partition))
-    record = await read_one(call.cluster, place, int(offset), _mask(call, asked.unmasked))
-    return shown_record(record, WHOLE_BYTES)
+    partition, offset = numbers_of(
+        (call.path["partition"], call.path["offset"]),
+        "a record is named by the numbers of its partition and offset",
+    )
+    place = TopicPartition(call.topic, partition)
+    choice = _choice(asked)
+    async with _decoder(call, choice) as decoder:
+        record = await read_one(call.cluster, place, offset, _mask(call, asked.unmasked), decoder)
+    return shown_record(record, WHOLE_BYTES, choice)
 
 
 @changes(
@@ -274,26 +296,24 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     by_topic: Counter[str] = Counter()
     without = 0
     letters: list[Letter] = []
-    async with contextlib.aclosing(Search(call.cluster, request, mask).run()) as steps:
+    # Bytes are sent on; what they say is for the filter alone.
+    search = Search(call.cluster, request, mask, _decoder(call, AUTOMATIC if asked.filter else UNDECODED))
+    async with contextlib.aclosing(search.run()) as steps:
         async for found in steps:
-            sent = []
+            strays: list[tuple[str, RawRecord]] = []
             for record in found.records:
                 letter = letter_of(record, call.topic)
                 if letter is not None:
                     call.require(Role.OPERATOR, letter.place.topic)
                     letters.append(letter)
-                    continue
-                target = _origin(record)
-                if target is None:
+                elif target := _origin(record):
+                    call.require(Role.OPERATOR, target)
+                    strays.append((target, record))
+                else:
                     without += 1
-                    continue
-                call.require(Role.OPERATOR, target)
-                by_topic[target] += 1
-                if not asked.dry_run:
-                    kept = [each for each in record.headers if each[0] not in _OF_THE_FAILURE]
-                    sent.append(call.cluster.producer.send(target, record.value, record.key, headers=kept))
-            for each in sent:
-                await each
+            # Nothing of a batch is sent before the rights for all of it are known.
+            by_topic.update(await _send_back(call, strays) if not asked.dry_run else _count(strays))
+            call.details["by_topic"] = dict(by_topic)  # of a redrive that fails later, too
     left = 0
     if letters:
         act = redriving.plan if asked.dry_run else redriving.send
@@ -304,12 +324,33 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     return Redriven(dict(by_topic), without, left, asked.dry_run)
 
 
-async def _lines(search: Search, format_: export_file.Lines) -> AsyncIterator[bytes]:
-    yield export_file.header_line(format_)
-    async with contextlib.aclosing(search.run()) as steps:
+async def _lines(
+    first: Found, steps: AsyncGenerator[Found, None], format_: export_file.Lines
+) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(steps):
+        yield export_file.header_line(format_) + export_file.lines(first.records, format_)
         async for found in steps:
             if found.records:
                 yield export_file.lines(found.records, format_)
+
+
+async def _send_back(call: Call, strays: list[tuple[str, RawRecord]]) -> Counter[str]:
+    sent = [
+        call.cluster.producer.send(
+            target,
+            record.value,
+            record.key,
+            headers=[each for each in record.headers if each[0] not in _OF_THE_FAILURE],
+        )
+        for target, record in strays
+    ]
+    for each in sent:
+        await each
+    return _count(strays)
+
+
+def _count(strays: list[tuple[str, RawRecord]]) -> Counter[str]:
+    return Counter(target for target, _ in strays)
 
 
 async def _parquet(search: Search) -> Path:
@@ -342,24 +383,35 @@ def _origin(record: RawRecord) -> str | None:
 
 
 def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
-    partitions = [each for each in asked.partitions.split(",") if each.strip()]
-    if not all(each.strip().isdecimal() for each in partitions):
-        raise Refusal("partitions are numbers, separated by commas")
+    partitions = numbers_of(
+        filter(None, map(str.strip, asked.partitions.split(","))),
+        "partitions are numbers, separated by commas",
+    )
     request = SearchRequest(
         call.topic,
         asked.place,
-        tuple(int(each) for each in partitions),
+        tuple(dict.fromkeys(partitions)),
         max(asked.offset, 0),
         asked.time_ms,
         max(1, min(asked.limit, most)),
         asked.filter,
         max(1, min(asked.scan_limit, _SCAN_LIMIT)),
         asked.read_committed,
+        # A file looks whole, and so nothing may be missing from it; a page says what is.
+        without_leaders=isinstance(asked, MessageQuery),
     )
     try:
-        return Search(call.cluster, request, _mask(call, asked.unmasked))
+        return Search(call.cluster, request, _mask(call, asked.unmasked), _decoder(call, _choice(asked)))
     except FilterError as error:
         raise Refusal(str(error), 400, "BAD_FILTER") from None
+
+
+def _choice(asked: MessageQuery | ExportQuery | OneQuery) -> Choice:
+    return Choice(asked.key_format, asked.value_format)
+
+
+def _decoder(call: Call, choice: Choice = AUTOMATIC) -> RecordDecoder:
+    return RecordDecoder(call.topic, call.console.registries.get(call.cluster.name), choice)
 
 
 def _mask(call: Call, unmasked: bool) -> Mask:
@@ -372,7 +424,7 @@ def _mask(call: Call, unmasked: bool) -> Mask:
     return call.console.mask(call.person, name, call.topic, unmasked=unmasked)
 
 
-async def _stream(call: Call, search: Search) -> AsyncIterator[bytes]:
+async def _stream(call: Call, search: Search, choice: Choice) -> AsyncIterator[bytes]:
     """The events of a search; how far it is comes some times a second, and at least now and then."""
     stopping = call.console.stopping
     told_s = 0.0
@@ -383,7 +435,7 @@ async def _stream(call: Call, search: Search) -> AsyncIterator[bytes]:
                 if stopping.is_set():
                     return
                 if found.records:
-                    yield event("records", [shown_record(each) for each in found.records])
+                    yield event("records", [shown_record(each, choice=choice) for each in found.records])
                 if found.records or loop.time() - told_s > _NEWS_S:
                     told_s = loop.time()
                     yield event("progress", found.progress)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads
+from tidelog.console.people.person import Account, Person
 from tidelog.console.people.sessions import Session
 from tidelog.console.refusal import Refusal
-from tidelog.console.settings import Role
+from tidelog.console.service import Console
+from tidelog.console.settings import Role, Way
 from tidelog.version import __version__
 
 
@@ -32,6 +34,12 @@ class SessionState(msgspec.Struct, frozen=True):
     read_only: bool
     version: str
     clusters: list[ClusterName]
+    passwords: bool
+    """Whether SCRAM users of a cluster may log in."""
+    provider: str | None
+    """The name of the provider at which people may log in."""
+    tokens: bool
+    """Whether people make tokens for assistants here."""
 
 
 class SessionChange(msgspec.Struct, frozen=True):
@@ -39,6 +47,25 @@ class SessionChange(msgspec.Struct, frozen=True):
 
     session: Session | None
     body: object
+
+
+class LoginBegun(msgspec.Struct, frozen=True):
+    """A login at the provider, for its cookie; not part of the answer."""
+
+    login_id: str
+    body: object
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Where the browser goes next; null is nowhere."""
+
+    url: str | None
+
+
+class ProviderLogin(msgspec.Struct, forbid_unknown_fields=True):
+    """The place of the page to come back to, as it is behind the ``#``."""
+
+    place: str = ""
 
 
 class Credentials(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,20 +85,39 @@ async def session(call: Call, asked: Nothing) -> SessionState:
 async def log_in(call: Call, asked: Credentials) -> SessionChange:
     """Try the password at the cluster; a new session begins."""
     if call.console.login is None:
-        raise Refusal("this console has no logins: name [login] in its --config", 409, "NO_LOGIN")
+        raise Refusal("this console takes no passwords: name [login] in its --config", 409, "NO_LOGIN")
     call.details["user"] = asked.user[:200]
     await call.console.login.check(asked.user, asked.password)
-    call.person = call.console.named(asked.user)
+    call.person = call.console.named(Account(asked.user, Way.SCRAM))
     begun = call.console.sessions.begin(call.person)
     call.console.sessions.end(call.session)
     return SessionChange(begun, _state(call, begun))
 
 
+@changes(
+    "POST",
+    "/session/provider",
+    "Begin to log in at the provider; the browser goes to the URL.",
+    ProviderLogin,
+    action="begin login",
+    role=Role.NONE,
+    is_noted=False,
+)
+async def begin_login(call: Call, asked: ProviderLogin) -> LoginBegun:
+    """Only our own pages begin one; the provider sends the browser back to /login/oidc."""
+    if call.console.oidc is None:
+        raise Refusal(
+            "this console knows no login provider: name [login.oidc] in its --config", 409, "NO_LOGIN"
+        )
+    begun = await call.console.oidc.begin(call.session.id, asked.place)
+    return LoginBegun(begun.id, Elsewhere(begun.url))
+
+
 @changes("DELETE", "/session", "Log out.", Nothing, action="logout", role=Role.NONE)
 async def log_out(call: Call, asked: Nothing) -> SessionChange:
-    """End the session."""
+    """End the session; where the provider ends its own, too, the URL says where."""
     call.console.sessions.end(call.session)
-    return SessionChange(None, {})
+    return SessionChange(None, Elsewhere(call.session.logout_url))
 
 
 def _state(call: Call, session: Session) -> SessionState:
@@ -80,24 +126,30 @@ def _state(call: Call, session: Session) -> SessionState:
     return SessionState(
         person.name if person else None,
         session.token,
-        console.login is not None,
+        console.has_logins,
         console.settings.read_only,
         __version__,
-        []
-        if person is None
-        else [
-            ClusterName(
-                each.name,
-                each.settings.bootstrap,
-                each.settings.colour,
-                role.name.lower(),
-                each.problem,
-                each.problem_since_ms,
-            )
-            for each in console.clusters.values()
-            if (role := person.role(each.name)) >= Role.VIEWER
-        ],
+        [] if person is None else cluster_names(console, person),
+        console.login is not None,
+        None if console.oidc is None else console.oidc.name,
+        console.tokens is not None,
     )
 
 
-ENDPOINTS = (session, log_in, log_out)
+def cluster_names(console: Console, person: Person) -> list[ClusterName]:
+    """The clusters that somebody may see."""
+    return [
+        ClusterName(
+            each.name,
+            each.settings.bootstrap,
+            each.settings.colour,
+            role.name.lower(),
+            each.problem,
+            each.problem_since_ms,
+        )
+        for each in console.clusters.values()
+        if (role := person.role(each.name)) >= Role.VIEWER
+    ]
+
+
+ENDPOINTS = (session, log_in, begin_login, log_out)

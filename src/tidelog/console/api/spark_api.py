@@ -1,4 +1,8 @@
-"""Spark: the pipelines by what they leave on disk, and any query by its checkpoint (``spark_queries``)."""
+"""Spark: the pipelines, by what they leave on disk and tell the cluster, and all other queries.
+
+A query is shown once: those of the pipelines among the pipelines, each other one with its report, its
+checkpoint or both (``spark_queries``).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from tidelog.console.api.access_api import require_whole_cluster
-from tidelog.console.api.endpoint import Call, Nothing, reads
+from tidelog.console.api.endpoint import Call, Nothing, reads, require_whole_cluster
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import QueryRow, query_rows
-from tidelog.pipelines.framework.events import DEAD_LETTERS, OUTPUTS
+from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, OUTPUTS
 from tidelog.pipelines.framework.status import last_commit
 from tidelog.pipelines.framework.status_file import is_running, read_status
 from tidelog.pipelines.registry import PIPELINES
@@ -21,10 +24,12 @@ _GROUP = "tidelog-pipeline-{}"
 
 
 class PipelineRow(msgspec.Struct, frozen=True):
-    """One pipeline."""
+    """One pipeline; what is not known is None."""
 
     name: str
     running: bool
+    host: str | None
+    """Where it runs, by its report."""
     pid: int | None
     last_batch: int | None
     last_batch_age_s: float | None
@@ -32,31 +37,40 @@ class PipelineRow(msgspec.Struct, frozen=True):
     rows_in: int | None
     batch_ms: int | None
     state_rows: int | None
+    state_bytes: int | None
+    watermark_ms: int | None
     late: int | None
     dropped: int | None
+    malformed: int | None
     group: str
     lag: int | None
+    inputs: list[str]
+    outputs: list[str]
+    """Each with its kind: ``topic …``, ``lake …``, ``sqlite …``, ``cassandra …``."""
+    error: str | None
 
 
 class SparkPage(msgspec.Struct, frozen=True):
     """Pipelines and queries; ``dead_letters`` is the end of that topic, None where there is none."""
 
     configured: bool
+    """Whether the console was told of checkpoints or pipelines."""
     pipelines: list[PipelineRow]
     queries: list[QueryRow]
     dead_letter_topic: str
     dead_letters: int | None
+    incident_topic: str | None
     outputs: list[str]
     """Topics that the pipelines write to, those that are there."""
 
 
-@reads("/clusters/{cluster}/spark", "Pipelines, and Spark's queries by their checkpoints.", Nothing)
+@reads("/clusters/{cluster}/spark", "Pipelines, and Spark's queries.", Nothing)
 async def spark(call: Call, asked: Nothing) -> SparkPage:
-    """Files are read in a thread; lag is that of the last look at the cluster."""
+    """Files are read in a thread; lag and reports are those of the last look at the cluster."""
     require_whole_cluster(call)
     settings = call.console.settings
     seen = await call.cluster.seen()
-    pipelines, queries = await asyncio.to_thread(_read, settings.pipelines, settings.checkpoints, seen)
+    pipelines, queries = await asyncio.to_thread(read_spark, settings.pipelines, settings.checkpoints, seen)
     letters = [end for place, end in seen.ends.items() if place.topic == DEAD_LETTERS]
     return SparkPage(
         settings.pipelines is not None or bool(settings.checkpoints),
@@ -64,38 +78,79 @@ async def spark(call: Call, asked: Nothing) -> SparkPage:
         queries,
         DEAD_LETTERS,
         sum(letters) if letters else None,
+        INCIDENTS if INCIDENTS in seen.topics else None,
         [each for each in OUTPUTS if each in seen.topics],
     )
 
 
-def _read(
+def read_spark(
     directory: Path | None, named: tuple[Path, ...], seen: Snapshot
 ) -> tuple[list[PipelineRow], list[QueryRow]]:
-    rows = [] if directory is None else [_pipeline(directory, name, seen) for name in PIPELINES]
-    roots = [*named, *([] if directory is None else [directory / "checkpoints"])]
-    return rows, query_rows(roots, seen)
+    """Pipelines, and the queries that are none; blocks.
+
+    Without ``directory`` those pipelines are known that tell the cluster of themselves.
+    """
+    own = None if directory is None else directory / "checkpoints"
+    rows = query_rows([*named, *([] if own is None else [own])], seen)
+    pipelines: dict[str, list[QueryRow]] = {}
+    others = []
+    for row in rows:
+        name = _pipeline_of(row, own)
+        if name is None:
+            others.append(row)
+        else:
+            pipelines.setdefault(name, []).append(row)
+    found = [
+        _pipeline(directory, name, pipelines.get(name, []), seen)
+        for name in PIPELINES
+        if directory is not None or name in pipelines
+    ]
+    return found, others
 
 
-def _pipeline(directory: Path, name: str, seen: Snapshot) -> PipelineRow:
-    commit = last_commit(directory / "checkpoints" / name)
-    running = is_running(directory, name)
-    note = read_status(directory, name) if running else None
+def _pipeline_of(row: QueryRow, checkpoints: Path | None) -> str | None:
+    """The pipeline whose query this is: by its group, or by its checkpoint in the pipelines' directory."""
+    for name in PIPELINES:
+        if row.commit_group == _GROUP.format(name):
+            return name
+        if checkpoints is not None and row.path == str(checkpoints / name):
+            return name
+    return None
+
+
+def _pipeline(directory: Path | None, name: str, rows: list[QueryRow], seen: Snapshot) -> PipelineRow:
+    """What its files say, if it runs here; what it has reported, if it runs elsewhere."""
+    commit = None if directory is None else last_commit(directory / "checkpoints" / name)
+    is_here = directory is not None and is_running(directory, name)
+    kept = None if directory is None else read_status(directory, name)
+    note = kept if is_here else None
+    reported = next((each for each in rows if each.running is not None), None)
     group = _GROUP.format(name)
     lags = seen.lags.get(group)
+    age_s = reported.batch_age_s if reported is not None else None
+    rate = reported.rows_per_second if reported is not None else None
+    batch_ms = reported.batch_ms if reported is not None else None
     return PipelineRow(
-        name,
-        running,
-        note.pid if note else None,
-        commit[0] if commit else None,
-        max(0.0, round(time.time() - commit[1], 1)) if commit else None,
-        note.rows_per_second if note else None,
-        note.rows_in if note else None,
-        note.batch_ms if note else None,
-        note.state_rows if note else None,
-        note.late if note else None,
-        note.dropped if note else None,
-        group,
-        sum(lags.values()) if lags else None,
+        name=name,
+        running=is_here or any(each.running for each in rows),
+        host=None if reported is None else reported.host,
+        pid=note.pid if note else None,
+        last_batch=commit[0] if commit else None,
+        last_batch_age_s=max(0.0, round(time.time() - commit[1], 1)) if commit else age_s,
+        rows_per_second=note.rows_per_second if note else rate,
+        rows_in=note.rows_in if note else None,
+        batch_ms=note.batch_ms if note else batch_ms,
+        state_rows=note.state_rows if note else None,
+        state_bytes=note.state_bytes if note else None,
+        watermark_ms=note.watermark_ms if note else None,
+        late=note.late if note else None,
+        dropped=note.dropped if note else None,
+        malformed=note.quality.malformed if note else None,
+        group=group,
+        lag=sum(lags.values()) if lags else None,
+        inputs=kept.inputs if kept else [each.topic for row in rows for each in row.topics],
+        outputs=kept.outputs if kept else [],
+        error=None if reported is None else reported.error,
     )
 
 

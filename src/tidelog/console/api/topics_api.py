@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from tidelog.client.admin.cluster_resources import ElectionType
 from tidelog.client.resources import ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicDescription
 from tidelog.console.api.config_rows import ConfigChanges, ConfigRow, change_configs, config_rows
-from tidelog.console.api.endpoint import Call, Nothing, changes, reads
+from tidelog.console.api.endpoint import Call, Nothing, changes, numbers_of, reads
 from tidelog.console.api.overview_api import HistoryQuery, since_s
+from tidelog.console.api.shapes import Done, TypedName, raise_errors, require_typed
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import Role
 from tidelog.console.watching.history import Point
@@ -106,12 +106,6 @@ class NewTopicRequest(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class TypedName(msgspec.Struct, forbid_unknown_fields=True):
-    """The name once more, typed by whoever means it."""
-
-    name: str
-
-
 class PartitionTotal(msgspec.Struct, forbid_unknown_fields=True):
     """How many partitions the topic shall have."""
 
@@ -122,12 +116,6 @@ class DeleteRecordsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """By partition, the offset before which all records go; -1 for all."""
 
     before: dict[str, int]
-
-
-class Done(msgspec.Struct, frozen=True):
-    """Something was done; ``remark`` may say more."""
-
-    remark: str = ""
 
 
 @reads("/clusters/{cluster}/topics", "Topics with rates, sizes and lag, a page at a time.", TopicQuery)
@@ -160,7 +148,7 @@ async def topics(call: Call, asked: TopicQuery) -> TopicPage:
 async def topic(call: Call, asked: Nothing) -> TopicDetail:
     """Asked of the cluster, but for sizes and rates."""
     watched, name = call.cluster, call.topic
-    described = await _described(call)
+    described = await described_topic(call)
     seen = await watched.seen()
     led = [TopicPartition(name, each.partition) for each in described.partitions if each.leader is not None]
     starts = await watched.admin.list_offsets(dict.fromkeys(led, int(OffsetSpec.EARLIEST)))
@@ -259,8 +247,7 @@ async def create_topic(call: Call, asked: NewTopicRequest) -> Done:
 )
 async def delete_topic(call: Call, asked: TypedName) -> Done:
     """The name has to be typed again."""
-    if asked.name != call.topic:
-        raise Refusal(f"type the topic's whole name, {call.topic}, to delete it", 400, "NAME_NOT_TYPED")
+    require_typed(asked.name, call.topic, "the topic's whole name", "to delete it")
     (result,) = await call.cluster.admin.delete_topics([call.topic])
     result.raise_for_error()
     await call.cluster.look_again()
@@ -294,41 +281,24 @@ async def add_partitions(call: Call, asked: PartitionTotal) -> Done:
 async def delete_records(call: Call, asked: DeleteRecordsRequest) -> dict[str, int]:
     """By partition; gives where each begins then."""
     call.details["before"] = dict(asked.before)
-    if not asked.before or not all(each.isdecimal() for each in asked.before):
-        raise Refusal("name partitions by their numbers, with the offset before which records go")
-    before = {TopicPartition(call.topic, int(each)): offset for each, offset in asked.before.items()}
+    remedy = "name partitions by their numbers, with the offset before which records go"
+    if not asked.before:
+        raise Refusal(remedy)
+    numbers = numbers_of(asked.before, remedy)
+    before = {
+        TopicPartition(call.topic, each): offset
+        for each, offset in zip(numbers, asked.before.values(), strict=True)
+    }
     done = await call.cluster.admin.delete_records(before)
-    for result in done.values():
-        result.raise_for_error()
+    raise_errors(done.values())
     await call.cluster.look_again()
     return {str(place.partition): result.low_watermark for place, result in done.items()}
 
 
-@changes(
-    "POST",
-    "/clusters/{cluster}/topics/{topic}/elect-leaders",
-    "Give leadership back to preferred replicas.",
-    Nothing,
-    action="elect leaders",
-)
-async def elect_leaders(call: Call, asked: Nothing) -> Done:
-    """Partitions whose preferred replica leads already are left alone."""
-    described = await _described(call)
-    places = [
-        TopicPartition(call.topic, each.partition)
-        for each in described.partitions
-        if each.replicas and each.leader != each.replicas[0]
-    ]
-    if not places:
-        return Done("the preferred replicas lead already")
-    for result in await call.cluster.admin.elect_leaders(places, ElectionType.PREFERRED):
-        result.raise_for_error()
-    await call.cluster.look_again()
-    return Done()
-
-
-async def _described(call: Call) -> TopicDescription:
-    described = (await call.cluster.admin.describe_topics([call.topic]))[call.topic]
+async def described_topic(call: Call, name: str | None = None) -> TopicDescription:
+    """A topic as the cluster describes it now: one by its name, or that of the path."""
+    wanted = name or call.topic
+    described = (await call.cluster.admin.describe_topics([wanted]))[wanted]
     if isinstance(described, KafkaError):
         raise described
     return described
@@ -372,5 +342,4 @@ ENDPOINTS = (
     delete_topic,
     add_partitions,
     delete_records,
-    elect_leaders,
 )

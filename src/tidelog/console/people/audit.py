@@ -1,8 +1,9 @@
 """The audit log: what was changed through the console, by whom, whether it went well. One JSON object a line.
 
 A line is written when a change is done or refused, and again is read from the end of the file for the page;
-values of records and passwords are not in it. The file grows to ``_LARGEST_BYTES`` and is then kept under
-another name, once.
+values of records and passwords are not in it. What people name is cut, so that nobody pushes the entries of
+others out of the file or off the page. The file grows to ``_LARGEST_BYTES`` and is then kept under another
+name (``audit.1.jsonl``), as are the ``_KEPT_FILES`` before it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from tidelog.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _LARGEST_BYTES = 32 * 1024 * 1024
-_READ_BYTES = 512 * 1024
+_KEPT_FILES = 8
+_READ_BYTES = 4 * 1024 * 1024
+_LONGEST_TEXT = 300
+_MOST_ITEMS = 40
+_DEEPEST = 3
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
@@ -50,7 +55,7 @@ class AuditLog:
 
     def note(self, entry: AuditEntry) -> None:
         """Append an entry; one that cannot be written is at least in the console's log."""
-        line = msgspec.json.encode(entry) + b"\n"
+        line = msgspec.json.encode(_bounded(entry)) + b"\n"
         try:
             os.write(self._file, line)
             if os.fstat(self._file).st_size > _LARGEST_BYTES:
@@ -81,8 +86,50 @@ class AuditLog:
 
     def _begin_anew(self) -> None:
         os.close(self._file)
+        for number in range(_KEPT_FILES - 1, 0, -1):
+            older = self._path.with_suffix(f".{number}.jsonl")
+            if older.exists():
+                older.replace(self._path.with_suffix(f".{number + 1}.jsonl"))
         self._path.replace(self._path.with_suffix(".1.jsonl"))
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _bounded(entry: AuditEntry) -> AuditEntry:
+    return AuditEntry(
+        entry.at_ms,
+        _cut(entry.user),
+        entry.address,
+        entry.cluster,
+        entry.action,
+        _cut(entry.target),
+        _cut(entry.outcome),
+        {name: _cut_all(value) for name, value in entry.details.items()},
+    )
+
+
+def _cut_all(value: object, depth: int = 0) -> object:
+    match value:
+        case str():
+            return _cut(value)
+        case int() if abs(value) > 1 << 63:
+            return "a number of many digits"
+        case dict() | list() if depth >= _DEEPEST:
+            return "…"
+        case dict():
+            kept = {
+                _cut(str(key)): _cut_all(each, depth + 1) for key, each in list(value.items())[:_MOST_ITEMS]
+            }
+            return kept if len(value) <= _MOST_ITEMS else {**kept, "…": f"{len(value)} in all"}
+        case list():
+            kept_ = [_cut_all(each, depth + 1) for each in value[:_MOST_ITEMS]]
+            return kept_ if len(value) <= _MOST_ITEMS else [*kept_, f"… {len(value)} in all"]
+    return value
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
 
 
 def now_ms() -> int:

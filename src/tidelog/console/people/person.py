@@ -5,11 +5,21 @@ Without logins everybody is the same person, with the role that the console give
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from tidelog.console.refusal import forbidden
-from tidelog.console.settings import Grant, Role
+from tidelog.console.settings import Grant, Role, Way
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom somebody has proven to be: a name, by a way of logging in, with groups where that has some."""
+
+    user: str
+    way: Way = Way.SCRAM
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +29,8 @@ class Person:
     name: str
     grants: tuple[Grant, ...]
     most: Role = Role.ADMIN
+    account: Account | None = None
+    """None where nobody logs in."""
 
     def role(self, cluster: str, topic: str | None = None) -> Role:
         """What he may do on a topic, or on the cluster itself."""
@@ -50,6 +62,10 @@ class Person:
             for each in self.grants
         )
 
+    def is_admin_of(self, clusters: Iterable[str]) -> bool:
+        """Whether he is the admin of all of them, and so of the console itself."""
+        return all(self.sees_all_topics(each) and self.granted(each) >= Role.ADMIN for each in clusters)
+
     def require(self, needed: Role, cluster: str, topic: str | None = None) -> None:
         """Raise a refusal that says what is missing."""
         if self.role(cluster, topic) >= needed:
@@ -62,6 +78,10 @@ class Person:
         raise forbidden(f"{self.name} needs the role {needed.name.lower()} on {where}")
 
 
+STRANGER = Person("", ())
+"""Whoever has not logged in."""
+
+
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether one of the patterns, with ``*`` and ``?``, is about ``name``."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -72,6 +92,18 @@ def everybody(role: Role) -> Person:
     return Person("anonymous", (Grant("*", role),), role)
 
 
-def person_of(user: str, grants: tuple[Grant, ...], most: Role) -> Person:
-    """A user with the grants that name him or everybody; without any he may log in and see nothing."""
-    return Person(user, tuple(each for each in grants if each.user in (user, "*")), most)
+def person_of(account: Account | str, grants: tuple[Grant, ...], most: Role, *, shown: str = "") -> Person:
+    """A user with the grants that name him, his groups or everybody; without any he may see nothing.
+
+    ``shown`` is what he is called where two ways of logging in may know the same name.
+    """
+    if isinstance(account, str):
+        account = Account(account)
+    granted = tuple(each for each in grants if _is_for(each, account))
+    return Person(shown or account.user, granted, most, account)
+
+
+def _is_for(grant: Grant, account: Account) -> bool:
+    if grant.way not in (None, account.way):
+        return False
+    return grant.group in account.groups if grant.group else grant.user in (account.user, "*")

@@ -29,6 +29,8 @@ class Session:
     token: str
     person: Person | None
     ends_at_s: float
+    logout_url: str | None = None
+    """Where the provider at which he has logged in ends its own session."""
 
 
 class Sessions:
@@ -50,11 +52,14 @@ class Sessions:
         self._by_id.move_to_end(session.id)
         return session
 
-    def begin(self, person: Person | None) -> Session:
+    def passing_by(self, person: Person | None = None, logout_url: str | None = None) -> Session:
+        """A session for one request, of somebody who shows no cookie; it is not kept."""
+        ends_at_s = self._now_s() + self._lifetime_s
+        return Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), person, ends_at_s, logout_url)
+
+    def begin(self, person: Person | None, logout_url: str | None = None) -> Session:
         """A new session; whoever logs in gets one, so that nobody knows its name beforehand."""
-        session = Session(
-            secrets.token_urlsafe(32), secrets.token_urlsafe(32), person, self._now_s() + self._lifetime_s
-        )
+        session = self.passing_by(person, logout_url)
         self._by_id[session.id] = session
         if len(self._by_id) > _LIMIT:
             self._drop_one(session)
@@ -66,4 +71,8 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         """Log out."""
-        self._by_id.pop(session.id, None)
+        self.end_by_id(session.id)
+
+    def end_by_id(self, session_id: str) -> None:
+        """End a session that may be over already."""
+        self._by_id.pop(session_id, None)

@@ -1,8 +1,9 @@
 """Found records as a file: JSON objects a line, CSV, or Parquet (with pyarrow). Of any length: lines are sent
 as records are found; Parquet, whose index is at its end, is written to a temporary file first.
 
-Texts are text; bytes that are none are in base64, which the name of the field says (``value_base64``). Cells
-of CSV that a spreadsheet would take for a formula get an apostrophe before them.
+Decoded fields (Avro, MsgPack …) are the JSON that they were decoded to. Texts are text; bytes that are none
+are in base64, which the name of the field says (``value_base64``). Cells of CSV that a spreadsheet would take
+for a formula get an apostrophe before them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.refusal import Refusal
 
@@ -27,7 +29,7 @@ CONTENT_TYPES: dict[Format, str] = {
     "parquet": "application/vnd.apache.parquet",
 }
 _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def header_line(format_: Lines) -> bytes:
@@ -68,14 +70,14 @@ class ParquetFile:
         self._writer = pq.ParquetWriter(path, self._schema)
 
     def write(self, records: Sequence[RawRecord]) -> None:
-        """Append records, as the bytes that they are."""
+        """Append records, as the bytes that they are; decoded fields as JSON."""
         rows = [
             {
                 "partition": each.partition,
                 "offset": each.offset,
                 "timestamp": each.timestamp_ms if each.timestamp_ms >= 0 else None,
-                "key": each.key,
-                "value": each.value,
+                "key": each.readable_key,
+                "value": each.readable_value,
                 "headers": [{"name": name, "value": value} for name, value in each.headers],
             }
             for each in records
@@ -92,8 +94,10 @@ def _json(record: RawRecord) -> dict[str, object]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        **_field("key", record.key),
-        **_field("value", record.value),
+        **_field("key", record.readable_key),
+        **_schema("key", record.decoded_key),
+        **_field("value", record.readable_value),
+        **_schema("value", record.decoded_value),
         "headers": [{"name": name, **_field("value", value)} for name, value in record.headers],
     }
 
@@ -107,14 +111,24 @@ def _field(name: str, data: bytes | None) -> dict[str, object]:
         return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
+def _schema(name: str, decoded: DecodedField | None) -> dict[str, object]:
+    """What the text of a decoded field was made of."""
+    if decoded is None or decoded.json is None:
+        return {}
+    return {
+        f"{name}_format": decoded.format,
+        **({f"{name}_schema": decoded.schema} if decoded.schema else {}),
+    }
+
+
 def _cells(record: RawRecord) -> list[object]:
     headers = [[name, _cell(value)] for name, value in record.headers]
     return [
         record.partition,
         record.offset,
         record.timestamp_ms,
-        _safe(_cell(record.key)),
-        _safe(_cell(record.value)),
+        _safe(_cell(record.readable_key)),
+        _safe(_cell(record.readable_value)),
         msgspec.json.encode(headers).decode(),
     ]
 
@@ -129,7 +143,7 @@ def _cell(data: bytes | None) -> str:
 
 
 def _safe(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
 
 
 def _csv_line(cells: Sequence[object]) -> bytes:

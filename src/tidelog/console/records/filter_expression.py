@@ -5,10 +5,10 @@ cannot be said. No code of the expression is ever run by Python, an attribute is
 the only functions are those of the tables below. A field that is not there is None; comparing it with an
 order (``<``) is False instead of an error, and so is any operation on values that do not go together.
 
-Names: ``key``, ``value`` (JSON where it is JSON, else text, else None), ``text`` (the value as text),
-``headers`` (name to text; of several the last), ``header_list``, ``partition``, ``offset``, ``timestamp``
-(ms), ``size`` (bytes of key and value). Used in the filter's process (``filter_worker``), and in the console
-to refuse a mistake at once.
+Names: ``key`` (text, or what it was decoded to), ``value`` (JSON where it is JSON or was decoded to some,
+else text, else None), ``text`` (the value as text), ``headers`` (name to text; of several the last),
+``header_list``, ``partition``, ``offset``, ``timestamp`` (ms), ``size`` (bytes of key and value). Used in the
+filter's process (``filter_worker``), and in the console to refuse a mistake at once.
 """
 
 from __future__ import annotations
@@ -44,21 +44,26 @@ class Names:
 
     @cached_property
     def key(self) -> Any:
+        if self._record.key is not self._record.readable_key:
+            return self._json(self._record.readable_key)
         return _text(self._record.key)
 
     @cached_property
     def text(self) -> Any:
-        return _text(self._record.value)
+        return _text(self._record.readable_value)
 
     @cached_property
     def value(self) -> Any:
-        data = self._record.value
+        return self._json(self._record.readable_value)
+
+    @staticmethod
+    def _json(data: bytes | None) -> Any:
         if data is None:
             return None
         try:
             return msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
-            return self.text
+            return _text(data)
 
     @cached_property
     def headers(self) -> Any:
@@ -205,7 +210,15 @@ def _guarded(operation: Callable[..., Any], *arguments: Any) -> Any:
     """The result; None where the values do not go together."""
     try:
         return operation(*arguments)
-    except (TypeError, ValueError, ArithmeticError, LookupError, re.error, AttributeError):
+    except (
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        re.error,
+        AttributeError,
+        RecursionError,  # a value may be nested as deeply as Python goes, and its text deeper
+    ):
         return None
 
 

@@ -2,8 +2,9 @@
 
 Reads frames from stdin and answers each on stdout; a frame is four bytes of length, big-endian, and MsgPack.
 The first is ``{"filter": text, "memory_bytes": n, "cpu_s": n}``, each later one a list of records; an answer
-is the list of the places of those that match. It bounds its own memory and processor time before it reads
-anything else, and the console ends it when it takes too long (``filter_process``).
+is the list of the places of those that match, and an empty one before all says that it is ready. It bounds
+its own memory and processor time before it reads anything else, and the console ends it when it takes too
+long (``filter_process``).
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     wanted = Filter(order.filter)
     records = msgspec.msgpack.Decoder(list[RawRecord])
+    _answer(outgoing, [])
     while (frame := read_frame(incoming)) is not None:
         found = [at for at, record in enumerate(records.decode(frame)) if wanted.matches(record)]
-        outgoing.write(framed(msgspec.msgpack.encode(found)))
-        outgoing.flush()
+        _answer(outgoing, found)
     return 0
+
+
+def _answer(outgoing: BinaryIO, places: list[int]) -> None:
+    outgoing.write(framed(msgspec.msgpack.encode(places)))
+    outgoing.flush()
 
 
 def framed(body: bytes) -> bytes:

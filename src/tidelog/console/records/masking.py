@@ -2,12 +2,15 @@
 
 A rule is about topics and names fields of JSON values, headers or the key. What is hidden keeps the first and
 last characters of long texts, so that two of them can be told apart; numbers and everything else are stars.
-A value of which a rule names fields but which is no JSON is hidden as a whole: nobody knows what is in it.
+A value of which a rule names fields but which is no JSON, nor was decoded to some, or says a name twice, is
+hidden as a whole: nobody knows what is in it. So is one whose format was chosen by who looks: its fields may
+have any names.
 Records are masked before filters see them, or a filter would tell what is hidden.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -15,10 +18,12 @@ from typing import Any
 import msgspec
 
 from tidelog.console.people.person import matches
+from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.settings import MaskRule
 
 _STARS = "****"
+_ALL_STARS = _STARS.encode()
 _KEPT = 2
 _LONG = 8
 _DEEPEST = 64
@@ -39,13 +44,14 @@ class Mask:
         """The record without what is hidden."""
         hidden: set[str] = set()
         key, value, headers = record.key, record.value, record.headers
+        decoded_key, decoded_value = record.decoded_key, record.decoded_value
         if self._key and key is not None:
             key = hide(key.decode("utf-8", "replace")).encode()
+            decoded_key = None
             hidden.add("key")
         if self._fields and value is not None:
-            masked = self._value(value)
-            if masked is not value:
-                value = masked
+            value, decoded_value, is_hidden = self._masked_value(value, decoded_value)
+            if is_hidden:
                 hidden.add("value")
         if self._headers:
             headers = []
@@ -55,20 +61,42 @@ class Mask:
                     hidden.add(f"header {name}")
                 else:
                     headers.append((name, each))
-        if not hidden:
-            return record
-        return record._replace(key=key, value=value, headers=headers, masked=frozenset(hidden))
+        return record._replace(
+            key=key,
+            value=value,
+            headers=headers,
+            masked=frozenset(hidden),
+            decoded_key=decoded_key,
+            decoded_value=decoded_value,
+        )
+
+    def _masked_value(
+        self, value: bytes, decoded: DecodedField | None
+    ) -> tuple[bytes, DecodedField | None, bool]:
+        """Bytes and what they say, without what is hidden; and whether something is.
+
+        The bytes of what was decoded do not go on, even where nothing was hidden: they may hold more.
+        """
+        if decoded is None or decoded.json is None:
+            masked = self._value(value)
+            return masked, decoded, masked is not value
+        masked = self._value(decoded.json) if decoded.is_certain else _ALL_STARS
+        if masked is _ALL_STARS:
+            return masked, None, True
+        return masked, decoded._replace(json=masked), masked is not decoded.json
 
     def _value(self, value: bytes) -> bytes:
         try:
             found = msgspec.json.decode(value)
         except (msgspec.DecodeError, RecursionError):
-            return _STARS.encode()
+            return _ALL_STARS
         if not isinstance(found, dict | list):
-            return _STARS.encode()
+            return _ALL_STARS
         walk = _Walk(self._fields)
         masked = walk.masked(found, "", 0)
-        return msgspec.json.encode(masked) if walk.has_hidden else value
+        if walk.has_hidden:
+            return msgspec.json.encode(masked)
+        return _ALL_STARS if _says_twice(value) else value
 
 
 class _Walk:
@@ -96,6 +124,26 @@ class _Walk:
             self.has_hidden = True
             return hide(value) if isinstance(value, str) else _STARS
         return self.masked(value, place, depth + 1)
+
+
+def _says_twice(value: bytes) -> bool:
+    """Whether an object has a name twice: of the two only the last was looked at."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(pairs) > 1 and len(dict(pairs)) < len(pairs):
+            raise _SaidTwiceError
+
+    try:
+        json.loads(value, object_pairs_hook=check)
+    except _SaidTwiceError:
+        return True
+    except (ValueError, RecursionError):
+        return True  # nobody knows what is in it
+    return False
+
+
+class _SaidTwiceError(Exception):
+    pass
 
 
 def hide(text: str) -> str:

@@ -1,8 +1,10 @@
-"""A record as it was read: bytes, and which of its parts a mask has changed."""
+"""A record as it was read: bytes, what they were decoded to, and which of its parts a mask has changed."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from tidelog.console.records.decoded import DecodedField
 
 
 class RawRecord(NamedTuple):
@@ -16,9 +18,26 @@ class RawRecord(NamedTuple):
     headers: list[tuple[str, bytes | None]]
     masked: frozenset[str] = frozenset()
     """``key``, ``value``, ``header <name>``."""
+    decoded_key: DecodedField | None = None
+    decoded_value: DecodedField | None = None
+    """Where a field is neither text nor shown as its bytes; see ``decoding``."""
+
+    @property
+    def readable_key(self) -> bytes | None:
+        """The key as JSON where it was decoded, else its bytes."""
+        return _readable(self.key, self.decoded_key)
+
+    @property
+    def readable_value(self) -> bytes | None:
+        """The value as JSON where it was decoded, else its bytes."""
+        return _readable(self.value, self.decoded_value)
 
     @property
     def size_bytes(self) -> int:
         """The bytes of its fields."""
         fields = len(self.key or b"") + len(self.value or b"")
         return fields + sum(len(name) + len(value or b"") for name, value in self.headers)
+
+
+def _readable(data: bytes | None, decoded: DecodedField | None) -> bytes | None:
+    return data if decoded is None or decoded.json is None else decoded.json

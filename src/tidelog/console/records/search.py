@@ -3,7 +3,7 @@
 A search goes through ranges of partitions that were fixed when it began (a tail: without an end) and yields
 batches as it goes: what matched, and how far it is. It holds one batch in memory. The newest records are
 found by reading the last ones of each partition, further back with each step while a filter has not found
-enough. Whoever stops iterating stops the reading.
+enough; of them ``_HELD_BYTES`` are held until they are in order. Whoever stops iterating stops the reading.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Literal
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.resources import IsolationLevel, OffsetSpec
+from tidelog.console.records.decoding.record_decoder import RecordDecoder
 from tidelog.console.records.filter_process import FilterProcess
 from tidelog.console.records.masking import Mask
 from tidelog.console.records.raw import RawRecord
@@ -35,6 +36,11 @@ _PARTITION_BYTES = 1024 * 1024
 _STEP_BACK = 2000
 _FURTHER = 4
 _IDLE_S = 15.0
+_NAMED = 20
+_HELD_BYTES = 64 * 1024 * 1024
+_HELD_MORE = 2000
+_RECORD_BYTES = 400
+"""What a record takes in memory beside its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class SearchRequest:
     scan_limit: int = 1_000_000
     """How many records a search reads at most; then it says so and ends."""
     read_committed: bool = False
+    without_leaders: bool = False
+    """Whether to read what can be read of a topic of which some partitions have no leader."""
 
 
 @dataclass(slots=True)
@@ -63,6 +71,8 @@ class Progress:
     matched: int = 0
     read_bytes: int = 0
     ended: str = ""
+    left_out: tuple[int, ...] = ()
+    """Partitions that have no leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,10 @@ class _Range:
 class Search:
     """One search in one topic."""
 
-    def __init__(self, cluster: WatchedCluster, request: SearchRequest, mask: Mask) -> None:
+    def __init__(
+        self, cluster: WatchedCluster, request: SearchRequest, mask: Mask, decoder: RecordDecoder
+    ) -> None:
+        self._decoder = decoder
         self._cluster = cluster
         self._request = request
         self._mask = mask
@@ -95,10 +108,17 @@ class Search:
 
     async def run(self) -> AsyncGenerator[Found, None]:
         """The batches; the last one's progress says why it ended."""
-        self._cluster.require_room()
+        with self._cluster.room():
+            steps = self._run()
+            async with contextlib.aclosing(steps):
+                async for found in steps:
+                    yield found
+
+    async def _run(self) -> AsyncGenerator[Found, None]:
         request = self._request
         isolation = "read_committed" if request.read_committed else "read_uncommitted"
         async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._decoder)
             if self._filter is not None:
                 await stack.enter_async_context(self._filter)
             partitions = await self._partitions()
@@ -133,7 +153,19 @@ class Search:
         for each in wanted:
             if each not in there:
                 raise not_found(f"topic {topic} has no partition {each}: it has {len(there)}")
-        return [TopicPartition(topic, each) for each in wanted]
+        leaderless = {each.partition for each in described.partitions if each.leader is None}
+        led = [TopicPartition(topic, each) for each in wanted if each not in leaderless]
+        if len(led) < len(wanted):
+            self._progress.left_out = tuple(each for each in wanted if each in leaderless)
+            if not led or self._request.partitions or not self._request.without_leaders:
+                names = ", ".join(map(str, self._progress.left_out[:_NAMED]))
+                raise Refusal(
+                    f"partition {names} of topic {topic} has no leader: start the brokers that hold it, or "
+                    "choose other partitions",
+                    503,
+                    "UNREACHABLE",
+                )
+        return led
 
     async def _ranges(self, partitions: list[TopicPartition]) -> list[_Range]:
         starts = await self._offsets(partitions, OffsetSpec.EARLIEST)
@@ -187,14 +219,16 @@ class Search:
         starts = {each.partition: each.start for each in ranges}
         while left and not progress.ended:
             window = [_Range(each, max(starts[each], end - step), end) for each, end in left.items()]
-            found: list[RawRecord] = []
+            held = _Newest(limit - progress.matched)
             reading = self._read(consumer, window)
             async with contextlib.aclosing(reading):
                 async for records in reading:
-                    found += await self._chosen(records)
-                    found = _newest_of(found, limit - progress.matched)
+                    held.take(await self._chosen(records))
                     yield Found((), progress)
+            found = held.in_order()
             progress.matched += len(found)
+            if held.is_cut:
+                progress.ended = "scan-limit"
             left = {each.partition: each.start for each in window if each.start > starts[each.partition]}
             if progress.matched >= limit:
                 progress.ended = "limit"
@@ -215,7 +249,7 @@ class Search:
             consumer.seek(partition, end)
         yield Found((), self._progress)
         while True:
-            records = [_raw(each, self._mask) for each in await consumer.poll(_POLL_S)]
+            records = [_raw(each) for each in await consumer.poll(_POLL_S)]
             self._count(records)
             chosen = await self._chosen(records)
             self._progress.matched += len(chosen)
@@ -238,7 +272,7 @@ class Search:
             for record in polled:
                 partition = TopicPartition(record.topic, record.partition)
                 if partition in open_ranges and record.offset < open_ranges[partition].end:
-                    batch.append(_raw(record, self._mask))
+                    batch.append(_raw(record))
             if await self._drop_done(consumer, open_ranges):
                 consumer.assign(open_ranges)
             if polled:
@@ -266,6 +300,10 @@ class Search:
         return bool(done)
 
     async def _chosen(self, records: list[RawRecord]) -> list[RawRecord]:
+        """Those that match; decoded before they are masked, and masked before the filter sees them."""
+        records = await self._decoder.decoded(records)
+        if self._mask:
+            records = [self._mask.apply(each) for each in records]
         return records if self._filter is None else await self._filter.chosen(records)
 
     def _count(self, records: list[RawRecord]) -> None:
@@ -273,12 +311,19 @@ class Search:
         self._progress.read_bytes += sum(each.size_bytes for each in records)
 
 
-async def read_one(cluster: WatchedCluster, partition: TopicPartition, offset: int, mask: Mask) -> RawRecord:
+async def read_one(
+    cluster: WatchedCluster,
+    partition: TopicPartition,
+    offset: int,
+    mask: Mask,
+    decoder: RecordDecoder | None = None,
+) -> RawRecord:
     """The record at an offset; raises a refusal if there is none."""
-    cluster.require_room()
-    async with cluster.consumer(
-        max_partition_fetch_bytes=_PARTITION_BYTES, fetch_max_wait_ms=100
-    ) as consumer:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(cluster.room())
+        consumer = await stack.enter_async_context(
+            cluster.consumer(max_partition_fetch_bytes=_PARTITION_BYTES, fetch_max_wait_ms=100)
+        )
         ends = await cluster.admin.list_offsets({partition: int(OffsetSpec.LATEST)})
         ends[partition].raise_for_error()
         if offset < ends[partition].offset:
@@ -288,18 +333,47 @@ async def read_one(cluster: WatchedCluster, partition: TopicPartition, offset: i
             while time.monotonic() < deadline_s and await consumer.position(partition) <= offset:
                 for record in await consumer.poll(_POLL_S, 1):
                     if record.offset == offset:
-                        return _raw(record, mask)
+                        raw = _raw(record)
+                        if decoder is not None:
+                            (raw,) = await decoder.decoded([raw])
+                        return mask.apply(raw) if mask else raw
                     break
     raise not_found(f"{partition} has no record at offset {offset}: it was deleted, or has not come yet")
 
 
-def _newest_of(records: list[RawRecord], limit: int) -> list[RawRecord]:
-    records.sort(key=lambda each: (-each.timestamp_ms, -each.offset, each.partition))
-    return records[:limit]
+class _Newest:
+    """The newest of the records that it is given, as many as are wanted and as there is memory for."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._records: list[RawRecord] = []
+        self._bytes = 0
+        self.is_cut = False
+        """There were more than there is memory for."""
+
+    def take(self, records: Sequence[RawRecord]) -> None:
+        self._records += records
+        self._bytes += sum(each.size_bytes + _RECORD_BYTES for each in records)
+        if len(self._records) > 2 * self._wanted + _HELD_MORE or self._bytes > _HELD_BYTES:
+            self.in_order()
+
+    def in_order(self) -> list[RawRecord]:
+        """The newest first, by their times; the others are forgotten."""
+        self._records.sort(key=lambda each: (-each.timestamp_ms, -each.offset, each.partition))
+        kept: list[RawRecord] = []
+        held = 0
+        for record in self._records[: self._wanted]:
+            held += record.size_bytes + _RECORD_BYTES
+            if held > _HELD_BYTES and kept:
+                self.is_cut = True
+                break
+            kept.append(record)
+        self._records, self._bytes = kept, sum(each.size_bytes + _RECORD_BYTES for each in kept)
+        return kept
 
 
-def _raw(record: ConsumerRecord, mask: Mask) -> RawRecord:
-    raw = RawRecord(
+def _raw(record: ConsumerRecord) -> RawRecord:
+    return RawRecord(
         record.partition,
         record.offset,
         record.timestamp,
@@ -307,4 +381,3 @@ def _raw(record: ConsumerRecord, mask: Mask) -> RawRecord:
         record.value,
         list(record.headers),
     )
-    return mask.apply(raw) if mask else raw

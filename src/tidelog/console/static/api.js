@@ -9,7 +9,9 @@ export class Refused extends Error {
   }
 }
 
-export const session = { token: "", user: null, login: false, clusters: [], read_only: false, version: "" };
+export const session = {
+  token: "", user: null, login: false, passwords: false, provider: null, tokens: false, clusters: [], read_only: false, version: "",
+};
 
 async function answered(answer) {
   const body = await answer.json().catch(() => ({ error: `the console answers with ${answer.status}` }));
@@ -49,9 +51,18 @@ export async function logIn(user, password) {
   Object.assign(session, await change("POST", "/session", { user, password }));
 }
 
+/** Go to the login provider; it sends the browser back to this place of the page. */
+export async function logInElsewhere() {
+  const { url } = await change("POST", "/session/provider", { place: location.hash });
+  location.assign(url);
+}
+
+/** End the session; whether the browser is on its way to the provider, which ends its own. */
 export async function logOut() {
-  await change("DELETE", "/session");
-  await begin();
+  const { url } = await change("DELETE", "/session");
+  if (url) location.assign(url);
+  else await begin();
+  return Boolean(url);
 }
 
 /** The API's path of a cluster, and of what is below it. */

@@ -9,13 +9,14 @@ const HEIGHT = 170;
 const EDGE = { left: 52, right: 10, top: 8, bottom: 20 };
 
 /**
- * `series` are {name, points: [[second, value]…]}; a point holds until the next one. `minutes` is the width.
+ * `series` are {name, points: [[second, value]…]}; a point holds until the next one. `minutes` is the width; where points are further apart than `gap`
+ * seconds nobody looked.
  */
-export function lineChart(series, { minutes, format = short, label }) {
+export function lineChart(series, { minutes, format = short, label, gap = GAP_S }) {
   const figure = h("figure", { class: "chart", role: "img", "aria-label": label });
   const shown = series.filter((each) => each.points.some(([, value]) => value !== null));
   if (!shown.length) return h("div", { class: "empty" }, t("No figures yet: they come while the console runs."));
-  const draw = () => replace(figure, picture(shown, Math.max(figure.clientWidth, 320), minutes, format, figure));
+  const draw = () => replace(figure, picture(shown, Math.max(figure.clientWidth, 320), minutes, format, figure, gap));
   const watcher = new ResizeObserver(() => (figure.isConnected ? draw() : watcher.disconnect()));
   watcher.observe(figure);
   const legend = shown.length > 1 ? h("div", { class: "legend" }, shown.map((each, index) =>
@@ -23,7 +24,7 @@ export function lineChart(series, { minutes, format = short, label }) {
   return h("div", {}, figure, legend);
 }
 
-function picture(series, width, minutes, format, figure) {
+function picture(series, width, minutes, format, figure, gap) {
   const end = Date.now() / 1000;
   // A console that has not run for long shows what it has, not an empty hour.
   const first = Math.min(...series.flatMap((each) => each.points.map(([second]) => second)));
@@ -34,7 +35,7 @@ function picture(series, width, minutes, format, figure) {
   const x = (second) => EDGE.left + ((Math.max(second, begin) - begin) / (end - begin)) * inner.width;
   const y = (value) => EDGE.top + inner.height * (1 - value / top);
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT });
-  for (const share of [0, 0.5, 1]) {
+  for (const share of most ? [0, 0.5, 1] : [0]) {
     const line = y(top * share);
     drawn.append(svg("line", { class: "axis", x1: EDGE.left, x2: width - EDGE.right, y1: line, y2: line }),
       svg("text", { class: "label", x: EDGE.left - 6, y: line + 4, "text-anchor": "end" }, format(top * share)));
@@ -45,7 +46,7 @@ function picture(series, width, minutes, format, figure) {
     drawn.append(svg("text", { class: "label", x: x(second), y: HEIGHT - 4, "text-anchor": anchor }, clock(second * 1000).slice(0, 5)));
   }
   series.forEach((each, index) => {
-    for (const run of runs(each.points, end)) {
+    for (const run of runs(each.points, end, gap)) {
       const path = run.map(([second, value], at) => `${at ? "L" : "M"}${x(second).toFixed(1)} ${y(value).toFixed(1)}`).join("");
       const color = `series-${1 + (index % 5)}`;
       const area = `${path}L${x(run.at(-1)[0]).toFixed(1)} ${y(0)}L${x(run[0][0]).toFixed(1)} ${y(0)}Z`;
@@ -58,17 +59,17 @@ function picture(series, width, minutes, format, figure) {
 }
 
 /** Pieces without gaps; within one, a figure holds until the next. */
-function runs(points, end) {
+function runs(points, end, gap) {
   const found = [];
   let run = [];
   for (const [second, value] of points) {
     if (value === null) continue;
     const last = run.at(-1);
-    if (last && second - last[0] > GAP_S) { found.push(run); run = []; }
+    if (last && second - last[0] > gap) { found.push(run); run = []; }
     run.push([second, value]);
   }
   if (run.length) {
-    if (end - run.at(-1)[0] <= GAP_S) run.push([end, run.at(-1)[1]]);
+    if (end - run.at(-1)[0] <= gap) run.push([end, run.at(-1)[1]]);
     found.push(run);
   }
   return found.map((each) => (each.length === 1 ? [each[0], [each[0][0] + 1, each[0][1]]] : each));

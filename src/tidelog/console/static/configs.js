@@ -14,9 +14,9 @@ export async function configTable(path, mayChange, signal) {
   const draw = () => {
     const shown = rows.filter((row) => (!state.own || row.is_own) && (row.name.includes(state.search) || (row.documentation ?? "").toLowerCase().includes(state.search)));
     replace(body, table([
-      { name: "Config", class: "name", cell: (row) => [h("code", {}, row.name), row.is_own ? [" ", badge(t("set"), "info")] : null] },
+      { name: "Config", class: "name config", cell: (row) => [h("code", {}, row.name), row.is_own ? [" ", badge(t("set"), "info")] : null] },
       { name: "Value", class: "name", cell: (row) => h("code", {}, row.is_sensitive ? "••••••" : plain(row.value ?? "–")) },
-      { name: "Default", cell: (row) => h("code", { class: "muted" }, plain(row.default ?? "–")) },
+      { name: "Default", class: "short", cell: (row) => h("code", { class: "muted" }, plain(row.default ?? "–")) },
       { name: "From", cell: (row) => h("span", { class: "muted small" }, t(row.source)) },
       { name: "", class: "doc", cell: (row) => plain(row.documentation ?? "") },
       { name: "", cell: (row) => (mayChange && !row.is_read_only ? h("button", { type: "button", onclick: () => edit(row) }, t("Change")) : null) },

@@ -4,15 +4,15 @@ import { t } from "./words.js";
 
 /**
  * Ask for something. `content` are elements of the form; `act` does it and may throw; a text that it returns is shown.
- * `only`: there is nothing to cancel.
+ * `only`: there is nothing to cancel; `stays`: it may be done again and again.
  * Resolves to whether it was done.
  */
-export function ask({ title, content, action, act, danger = false, large = false, only = false, ready = () => true }) {
+export function ask({ title, content, action, act, danger = false, large = false, only = false, stays = false, ready = () => true }) {
   return new Promise((resolve) => {
     let isDone = false;
     const said = h("div", { "aria-live": "polite" });
     const go = h("button", { class: `main-action ${danger ? "danger" : ""}` }, action);
-    const close = h("button", { type: "button", hidden: only, onclick: () => dialog.close() }, t("Cancel"));
+    const close = h("button", { type: "button", hidden: only, onclick: () => dialog.close() }, stays ? t("Close") : t("Cancel"));
     const check = () => { go.disabled = !ready(); };
     const form = h("form", {
       oninput: check,
@@ -23,8 +23,12 @@ export function ask({ title, content, action, act, danger = false, large = false
         try {
           const remark = await act();
           isDone = true;
+          if (stays) {
+            check();
+            return;
+          }
           if (remark) {
-            replace(said, h("div", { class: "done" }, remark));
+            replace(said, h("div", { class: "done" }, plain(remark)));
             go.hidden = true;
             close.textContent = t("Close");
             return;

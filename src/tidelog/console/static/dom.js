@@ -1,8 +1,10 @@
 // Makes elements. The one place where anything enters the page: always as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
-// Control characters, and characters that reorder or hide others: shown by their numbers.
-const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/;
+// Control characters, and characters that reorder or hide others or cannot be seen: shown by their numbers.
+const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\u{e0000}-\u{e0fff}]/u;
+const EVERY_ODD = new RegExp(ODD.source, "gu");
+const MARKED = 500;
 
 /** An element; properties that begin with "on" are listeners, null and false leave an attribute out. */
 export function h(tag, properties = {}, ...children) {
@@ -47,21 +49,23 @@ export function replace(element, ...children) {
 export function plain(text) {
   if (!ODD.test(text)) return text;
   const parts = [];
-  let run = "";
-  for (const character of text) {
-    if (ODD.test(character)) {
-      if (run) parts.push(run);
-      run = "";
-      const number = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-      parts.push(h("span", { class: "odd", title: `U+${number}` }, `U+${number}`));
-    } else run += character;
+  let end = 0;
+  for (const found of text.matchAll(EVERY_ODD)) {
+    if (parts.length >= 2 * MARKED) break;  // a page with a million elements would be none
+    parts.push(text.slice(end, found.index), h("span", { class: "odd", title: number(found[0]) }, number(found[0])));
+    end = found.index + found[0].length;
   }
-  if (run) parts.push(run);
+  parts.push(visible(text.slice(end)));
   return parts;
 }
 
+/** The same as one text, where there can be no elements. */
+export const visible = (text) => text.replace(EVERY_ODD, (each) => ` ${number(each)} `);
+
+const number = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
 /** A badge. */
-export const badge = (text, level = "") => h("span", { class: `badge ${level}` }, text);
+export const badge = (text, level = "") => h("span", { class: `badge ${level}` }, typeof text === "string" ? plain(text) : text);
 
 /** A card with a heading; `actions` stand at its right. */
 export function card(title, body, actions = null, level = "h2") {

@@ -36,6 +36,7 @@ export const clock = (ms) => new Intl.DateTimeFormat(language(), { hour: "2-digi
 export function moment(ms) {
   if (ms < 0) return "–";
   const date = new Date(ms);
+  if (Number.isNaN(date.getTime())) return `${ms} ms`;
   const two = (number, length = 2) => String(number).padStart(length, "0");
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${two(date.getMilliseconds(), 3)}`;
 }

@@ -1,8 +1,9 @@
 // The shell: who we are, which cluster, which page; and the stream that says when to look again.
-import { h, replace, refusal, place } from "./dom.js";
+import { h, replace, refusal, place, plain, visible } from "./dom.js";
 import { at, begin, logOut, session } from "./api.js";
 import { chooseLanguage, language, LANGUAGES, t } from "./words.js";
 import { clock } from "./format.js";
+import { paint } from "./theme.js";
 import { showLogin } from "./pages/login.js";
 
 const PAGES = {
@@ -16,9 +17,12 @@ const PAGES = {
   transactions: ["Transactions", () => import("./pages/transactions.js")],
   access: ["Access", () => import("./pages/access.js")],
   audit: ["Audit", () => import("./pages/audit.js")],
+  tokens: ["Tokens", () => import("./pages/tokens.js")],
 };
 const GROUPS = [["Cluster", ["overview", "topology"]], ["Data", ["topics", "groups", "spark"]],
-  ["Operation", ["brokers", "clients", "transactions", "access", "audit"]]];
+  ["Operation", ["brokers", "clients", "transactions", "access", "audit", "tokens"]]];
+/** Whether a page is there at all: tokens are only where assistants log in. */
+const isThere = (page) => page !== "tokens" || session.tokens;
 
 let current = null;
 let live = null;
@@ -92,7 +96,7 @@ async function show() {
   const view = new View(root, cluster, parts);
   current = view;
   follow(cluster);
-  document.title = `${parts[0] ?? t(PAGES[page][0])} · ${cluster} · Tidelog`;
+  document.title = visible(`${parts[0] ?? t(PAGES[page][0])} · ${cluster} · Tidelog`);
   replace(root, h("div", { class: "waiting" }, t("Loading…")));
   try {
     const module = await PAGES[page][1]();
@@ -104,7 +108,9 @@ async function show() {
     if (view.signal.aborted) return;
     view.failed = true;
     view.isAway = error.code === "UNREACHABLE";
-    replace(root, refusal(error));
+    replace(root, h("div", { class: "head" }, h("div", { class: "grow" },
+      parts.length ? h("span", { class: "crumb" }, h("a", { href: place(cluster, page) }, t(PAGES[page][0]))) : null,
+      h("h1", {}, parts.length ? plain(parts[0]) : t(PAGES[page][0])))), refusal(error));
   }
 }
 
@@ -144,7 +150,7 @@ function side(cluster) {
     clusters,
     h("div", { class: "nav" }, GROUPS.map(([name, pages]) => [
       h("div", { class: "group" }, t(name)),
-      pages.map((page) => h("a", { href: place(cluster, page), "data-page": page }, t(PAGES[page][0]))),
+      pages.filter(isThere).map((page) => h("a", { href: place(cluster, page), "data-page": page }, t(PAGES[page][0]))),
     ])),
     h("div", { class: "end" },
       session.read_only ? h("span", { class: "badge info" }, t("read-only")) : null,
@@ -163,7 +169,7 @@ function side(cluster) {
 }
 
 function logOutButton() {
-  return h("button", { type: "button", onclick: async () => { await logOut(); await show(); } }, t("Log out"));
+  return h("button", { type: "button", onclick: async () => { if (!await logOut()) await show(); } }, t("Log out"));
 }
 
 /** Hear of each look at the cluster; the browser connects again by itself. */
@@ -191,17 +197,9 @@ document.addEventListener("visibilitychange", () => {
 
 function notice(said) {
   const element = document.getElementById("notice");
-  if (element) replace(element, said ? h("div", { class: `notice ${said[0]}` }, said[1]) : null);
+  if (element) replace(element, said ? h("div", { class: `notice ${said[0]}` }, plain(said[1])) : null);
 }
 
-function paint() {
-  const chosen = localStorage.getItem("theme") ?? "system";
-  const dark = chosen === "dark" || (chosen === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
-}
-
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-paint();
 chooseLanguage(language());
 window.addEventListener("hashchange", show);
 window.addEventListener("login-needed", async () => { await begin(); await show(); });

@@ -81,7 +81,7 @@ def _topics(before: Snapshot, now: Snapshot) -> Iterator[_Found]:
 def _partitions(
     old: TopicDescription, new: TopicDescription, moves: Counter[tuple[int, int]]
 ) -> Iterator[_Found]:
-    shrunk = grown = lost = found = 0
+    shrunk = grown = lost = found = moved = 0
     for was, each in zip(old.partitions, new.partitions, strict=False):
         if was == each:
             continue
@@ -91,12 +91,15 @@ def _partitions(
             found += 1
         elif was.leader is not None and each.leader is not None and was.leader != each.leader:
             moves[was.leader, each.leader] += 1
+        moved += set(each.replicas) != set(was.replicas)
         shrunk += len(each.isr) < len(was.isr)
         grown += len(each.isr) > len(was.isr)
     if lost:
         yield "partitions-offline", "bad", {"topic": new.name, "count": lost}
     if found:
         yield "partitions-online", "good", {"topic": new.name, "count": found}
+    if moved:
+        yield "replicas-changed", "info", {"topic": new.name, "count": moved}
     if shrunk:
         yield "isr-shrunk", "warning", {"topic": new.name, "count": shrunk}
     if grown:

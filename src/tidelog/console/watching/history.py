@@ -2,8 +2,9 @@
 
 A figure is written when it has changed, or when it was last written ``_HEARTBEAT_S`` ago; so a gap that is
 longer means that nobody looked. After a day the last figure of each five minutes is kept, after
-``history_days`` nothing. A crash loses what was written in the last seconds at most (WAL, synchronous off:
-the file itself stays whole). All calls run in one thread of its own, never on the loop.
+``history_days`` nothing; single partitions have a table of their own (``partition_lag``). A crash loses what
+was written in the last seconds at most (WAL, synchronous off: the file itself stays whole). All calls run in
+one thread of its own, never on the loop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -19,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tidelog.console.watching.changes import Event
+from tidelog.console.watching.partition_lag import LagPoint, PartitionLag, PlaceLag
 from tidelog.errors import ConfigError
 
 T = TypeVar("T")
@@ -89,6 +91,7 @@ class History:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(_SCHEMA)
+            self._partitions = PartitionLag(self._db)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"--data-dir: the history {path} cannot be used ({error}): name another directory, "
@@ -102,8 +105,9 @@ class History:
         lags: Iterable[LagFigure],
         rates: Iterable[RateFigure],
         events: Iterable[Event],
+        partitions: Iterable[PlaceLag] | None = None,
     ) -> None:
-        """Keep what one look at a cluster has shown."""
+        """Keep what one look at a cluster has shown; ``partitions`` None leaves them for another look."""
         new_lags = [
             (cluster, each.group, each.topic, at_s, each.records, each.seconds)
             for each in lags
@@ -118,7 +122,12 @@ class History:
             (cluster, each.at_ms, each.kind, each.level, msgspec.json.encode(each.args).decode())
             for each in events
         ]
-        await self._run(lambda: self._write(new_lags, new_rates, new_events))
+        news = [] if partitions is None else self._partitions.news(cluster, at_s, partitions)
+
+        def write() -> None:
+            self._write(new_lags, new_rates, new_events, lambda: self._partitions.write(cluster, at_s, news))
+
+        await self._run(write)
 
     async def lag(self, cluster: str, group: str, since_s: int) -> dict[str, list[Point]]:
         """Lag by topic, in records and seconds."""
@@ -134,6 +143,12 @@ class History:
             found.setdefault(topic, []).append(Point(at_s, (records, seconds)))
         return found
 
+    async def partition_lag(
+        self, cluster: str, group: str, topic: str, since_s: int
+    ) -> dict[int, list[LagPoint]]:
+        """Lag of a topic's partitions, of those that have been behind."""
+        return await self._run(lambda: self._partitions.read(cluster, group, topic, since_s - _HEARTBEAT_S))
+
     async def rates(self, cluster: str, topic: str, since_s: int) -> list[Point]:
         """Records and bytes a second of a topic, or of all."""
         rows = await self._run(
@@ -145,13 +160,22 @@ class History:
         )
         return [Point(at_s, (records, size_bytes)) for at_s, records, size_bytes in rows]
 
-    async def events(self, cluster: str, limit: int) -> list[Event]:
-        """The newest events first."""
+    async def events(
+        self, cluster: str, limit: int, kinds: Sequence[str] = (), group: str | None = None
+    ) -> list[Event]:
+        """The newest events first: all, or those of some kinds, or about one group."""
+        where, values = "cluster = ?", [cluster]
+        if kinds:
+            where += f" AND kind IN ({', '.join('?' * len(kinds))})"
+            values += kinds
+        if group is not None:
+            where += " AND json_extract(args, '$.group') = ?"
+            values.append(group)
         rows = await self._run(
             lambda: self._db.execute(
-                "SELECT at_ms, kind, level, args FROM event WHERE cluster = ? "
+                f"SELECT at_ms, kind, level, args FROM event WHERE {where} "
                 "ORDER BY at_ms DESC, rowid DESC LIMIT ?",
-                (cluster, limit),
+                (*values, limit),
             ).fetchall()
         )
         return [Event(at_ms, kind, level, msgspec.json.decode(args)) for at_ms, kind, level, args in rows]
@@ -177,15 +201,18 @@ class History:
         lags: list[tuple[str, str, str, int, int, float | None]],
         rates: list[tuple[str, str, int, float, float]],
         events: list[tuple[str, int, str, str, str]],
+        more: Callable[[], None],
     ) -> None:
         self._db.execute("BEGIN")
         try:
             self._db.executemany("INSERT OR REPLACE INTO lag VALUES (?, ?, ?, ?, ?, ?)", lags)
             self._db.executemany("INSERT OR REPLACE INTO rate VALUES (?, ?, ?, ?, ?)", rates)
             self._db.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?)", events)
+            more()
             self._db.execute("COMMIT")
         except sqlite3.Error:
             self._db.execute("ROLLBACK")
+            self._partitions.forget_names()
             raise
         if time.monotonic() - self._cleaned_s > _CLEAN_EVERY_S:
             self._cleaned_s = time.monotonic()
@@ -202,6 +229,7 @@ class History:
             self._db.execute(f"DELETE FROM {table} WHERE at_s < ?", (oldest_s,))
             self._db.execute(_CLEAN.format(table=table, same=same), bounds)
         self._db.execute("DELETE FROM event WHERE at_ms < ?", (oldest_s * 1000,))
+        self._partitions.clean(now_s, oldest_s)
 
     async def _run(self, action: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, action)

@@ -15,11 +15,12 @@ from functools import cached_property
 
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs, LogDirDescription
-from tidelog.client.admin.group_resources import GroupListing
+from tidelog.client.admin.group_resources import CommittedOffset, GroupListing
 from tidelog.client.resources import ClusterDescription, OffsetSpec, TopicDescription
 from tidelog.console.refusal import sentence
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.spark.reported_queries import ReportedQuery, is_spark_group, reported_queries
 
 _INTERNAL_GROUPS = "__tidelog-"
 
@@ -51,6 +52,13 @@ class Snapshot:
     groups: Mapping[str, GroupListing]
     committed: Mapping[str, Mapping[TopicPartition, int]]
     problems: tuple[str, ...] = field(default=())
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What stands beside the offsets of groups in which Spark's queries tell of themselves."""
+
+    @cached_property
+    def spark_queries(self) -> list[ReportedQuery]:
+        """The queries of Spark that have told of themselves within a day."""
+        return reported_queries(self.committed, self.notes, self.at_ms)
 
     @cached_property
     def lags(self) -> Mapping[str, Mapping[TopicPartition, int]]:
@@ -86,7 +94,7 @@ class Snapshot:
 
 
 def is_internal_group(group: str) -> bool:
-    """Whether only Tidelog itself uses a group: Spark's sink keeps there which batches are written."""
+    """Whether only Tidelog itself uses a group: Spark's queries keep notes there."""
     return group.startswith(_INTERNAL_GROUPS)
 
 
@@ -100,7 +108,7 @@ async def take_snapshot(admin: AsyncAdmin) -> Snapshot:
         if each.leader is not None
     }
     at_s, at_ms = time.monotonic(), time.time_ns() // 1_000_000
-    cluster, ends, log_dirs, (groups, committed, problems) = await asyncio.gather(
+    cluster, ends, log_dirs, (groups, found, problems) = await asyncio.gather(
         admin.describe_cluster(),
         admin.list_offsets(dict.fromkeys(leaders, int(OffsetSpec.LATEST))),
         _log_dirs(admin),
@@ -122,8 +130,16 @@ async def take_snapshot(admin: AsyncAdmin) -> Snapshot:
         },
         tuple(_disk(broker.broker_id, each) for broker in dirs for each in broker.log_dirs),
         groups,
-        committed,
+        {
+            name: {each: at.offset for each, at in offsets.items() if at.error is None and at.offset >= 0}
+            for name, offsets in found.items()
+        },
         (*problems, *more),
+        {
+            name: tuple(each.metadata for each in offsets.values() if each.metadata)
+            for name, offsets in found.items()
+            if is_spark_group(name)
+        },
     )
 
 
@@ -148,20 +164,12 @@ async def _log_dirs(admin: AsyncAdmin) -> tuple[list[BrokerLogDirs], list[str]]:
 
 async def _groups(
     admin: AsyncAdmin,
-) -> tuple[dict[str, GroupListing], dict[str, dict[TopicPartition, int]], list[str]]:
+) -> tuple[dict[str, GroupListing], dict[str, Mapping[TopicPartition, CommittedOffset]], list[str]]:
     try:
         listed = await admin.list_groups()
     except KafkaError as error:
         return {}, {}, [f"groups are not told: {sentence(error)}"]
     groups = {each.group_id: each for each in listed.groups}
     found = await admin.list_group_offsets(list(groups)) if groups else {}
-    committed = {
-        name: {
-            partition: each.offset
-            for partition, each in offsets.offsets.items()
-            if each.error is None and each.offset >= 0
-        }
-        for name, offsets in found.items()
-        if offsets.error is None
-    }
+    committed = {name: offsets.offsets for name, offsets in found.items() if offsets.error is None}
     return groups, committed, [sentence(each) for each in listed.errors]

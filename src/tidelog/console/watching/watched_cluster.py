@@ -15,17 +15,25 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.admin.replication_throttle import remove_throttle
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.options import PRODUCER
 from tidelog.client.producer.async_producer import AsyncProducer
 from tidelog.console.refusal import Refusal, sentence
 from tidelog.console.settings import ClusterSettings
+from tidelog.console.watching.certificates import KINDS as CERTIFICATE_KINDS
+from tidelog.console.watching.certificates import CertificateWatch
 from tidelog.console.watching.changes import Event, changes_between
+from tidelog.console.watching.config_watch import ConfigWatch
 from tidelog.console.watching.end_times import EndTimes, LagTime
 from tidelog.console.watching.history import ALL_TOPICS, History, LagFigure, RateFigure
+from tidelog.console.watching.partition_lag import Place, PlaceLag
+from tidelog.console.watching.producer_clients import ProducerClients
 from tidelog.console.watching.rates import Rates, rates_between
+from tidelog.console.watching.rebalances import KIND as REBALANCED
+from tidelog.console.watching.rebalances import RebalanceWatch
 from tidelog.console.watching.snapshot import Snapshot, is_internal_group, take_snapshot
-from tidelog.errors import TidelogError
+from tidelog.errors import KafkaError, TidelogError
 from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -38,14 +46,20 @@ _TIMES_READ = 5
 """Of so many partitions, at most, a look reads the time of a record."""
 _RECORD_S = 2.0
 _LAST_WORDS_S = 2.0
-_CONSUMERS = 20
+_SEARCHES = 20
 _REMEMBERED = 10_000
 _UNWATCHED = 4
 """So many times longer is the time between looks while no page is open."""
 _HISTORY_S = 10.0
+_HISTORY_LOOKS = 2
+"""The history is written once in ten seconds, or in two looks where those come faster."""
 _FIGURES_PER_S = 25
 """The history grows by so many figures a second at most: 2 million a day, of which each change is one."""
 _FIRST_LOOK_S = 12.0
+_CONFIG_LOOKS = 2
+"""Configs are asked for when looks, of an open page, have come so many times."""
+_REBALANCES = 10
+_REMINDED = 500
 
 
 class BrokerTelling(Protocol):
@@ -81,7 +95,9 @@ class WatchedCluster:
         self.settings = settings
         self.name = settings.name
         self.history = history
-        self._options = {"client.id": "tidelog-console", **settings.patient_options}
+        # Those who look at telemetry do not want the console's own among it.
+        quiet = {"client.id": "tidelog-console", "enable.metrics.push": False}
+        self._options = {**quiet, **settings.patient_options}
         self.admin = AsyncAdmin(self._options)
         self.telling = None if telling is None else telling(self.admin)
         self.snapshot: Snapshot | None = None
@@ -89,8 +105,20 @@ class WatchedCluster:
         self.problem: str | None = None
         """Why the cluster could not be looked at the last time."""
         self.problem_since_ms: int | None = None
+        self.unthrottle_when_moved = False
+        """Somebody has had partitions moved with a throttle, which goes when nothing moves any more."""
+        self.configs = ConfigWatch(refresh_s * _CONFIG_LOOKS)
+        self.certificates = CertificateWatch()
+        self._rebalances = RebalanceWatch()
+        self._rebalanced: dict[str, list[Event]] = {}
+        """The last rebalances of groups that somebody has asked for."""
+        self._is_reminded = False
         self.ends = EndTimes()
+        self.producer_clients = ProducerClients()
         self._refresh_s = refresh_s
+        self._history_s = min(_HISTORY_S, _HISTORY_LOOKS * refresh_s)
+        self.searches = 0
+        """How many searches run now."""
         self.open_consumers = 0
         """How many consumers read for pages now."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -101,6 +129,7 @@ class WatchedCluster:
         self._pages = 0
         self._hurry = asyncio.Event()
         self._history_due_s = 0.0
+        self._partitions_due_s = 0.0
         self._without_time: dict[tuple[TopicPartition, int], None] = {}
         self._unwritten: list[Event] = []
         self._task: asyncio.Task[None] | None = None
@@ -144,6 +173,16 @@ class WatchedCluster:
             async with asyncio.timeout(_FIRST_LOOK_S):
                 await self._next_look(wanted - 1)
 
+    async def told(self, path: str) -> tuple[dict[int, dict[str, object]], list[str]]:
+        """A page that brokers tell over HTTP, by broker, and why others do not; refused where nobody asks."""
+        if self.telling is None:
+            raise Refusal("this console does not ask brokers over HTTP", 409, "NOT_ASKED")
+        return await self.telling.page(path)
+
+    def look_soon(self) -> None:
+        """Have a look at once, after a change that nobody waits to see."""
+        self._hurry.set()
+
     @contextlib.contextmanager
     def open_page(self) -> Iterator[None]:
         """While a page is open the cluster is looked at more often."""
@@ -168,14 +207,23 @@ class WatchedCluster:
         assert self.snapshot is not None
         return self.ends.lag(partition, committed, self.snapshot.at_s)
 
-    def require_room(self) -> None:
-        """Raise a refusal while as many consumers read as may at once; each has buffers of its own."""
-        if self.open_consumers >= _CONSUMERS:
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Room for one search; raises a refusal while as many run as may at once.
+
+        Each has a consumer with buffers of its own, and may have a process that filters.
+        """
+        if self.searches >= _SEARCHES:
             raise Refusal(
-                f"{_CONSUMERS} searches of this cluster run already: stop one, or try again later",
+                f"{_SEARCHES} searches of this cluster run already: stop one, or try again later",
                 429,
                 "TOO_MANY",
             )
+        self.searches += 1
+        try:
+            yield
+        finally:
+            self.searches -= 1
 
     @contextlib.asynccontextmanager
     async def consumer(self, **options: object) -> AsyncIterator[AsyncConsumer]:
@@ -241,17 +289,19 @@ class WatchedCluster:
         await self.admin.cluster.refresh([], deadline=self.admin.cluster.deadline(_NOTICED_MS))
         now = await take_snapshot(self.admin)
         before = self.snapshot
-        events = changes_between(before, now)
+        events = changes_between(before, now) + await self._watched(now)
         if self.problem is not None:
             events.insert(0, Event(now.at_ms, "cluster-answers", "good", {}))
         self.snapshot, self.rates = now, rates_between(before, now)
         self.problem = self.problem_since_ms = None
         self.ends.note(now.at_s, now.ends, {each for lags in now.lags.values() for each in lags})
         await self._learn_times(now)
+        if self.unthrottle_when_moved:
+            await self._unthrottle()
         self._unwritten += events
         if events or now.at_s >= self._history_due_s:
             figures = len(now.topics) + sum(len(each) for each in now.groups_by_topic.values())
-            self._history_due_s = now.at_s + max(_HISTORY_S, figures / _FIGURES_PER_S)
+            self._history_due_s = now.at_s + max(self._history_s, figures / _FIGURES_PER_S)
             await self._write(now, has_rates=before is not None)
 
     async def _learn_times(self, now: Snapshot) -> None:
@@ -287,6 +337,51 @@ class WatchedCluster:
             return None
         return records[0].timestamp if records and records[0].timestamp >= 0 else None
 
+    async def _watched(self, now: Snapshot) -> list[Event]:
+        """What needs questions of its own; a broker that refuses one is not asked why at every look."""
+        if not self._is_reminded:
+            told = await self.history.events(self.name, _REMINDED, CERTIFICATE_KINDS)
+            self.certificates.remember(told)
+            self._is_reminded = True
+        found: list[Event] = []
+        for watch in (self.configs, self.certificates, self._rebalances):
+            try:
+                found += await watch.look(self.admin, now)
+            except KafkaError as error:
+                logger.debug("cluster %s does not tell: %s", self.name, sentence(error))
+        for each in found:
+            if (
+                each.kind == REBALANCED
+                and (known := self._rebalanced.get(str(each.args["group"]))) is not None
+            ):
+                known.insert(0, each)
+                del known[_REBALANCES:]
+        return found
+
+    async def rebalances(self, group: str) -> list[Event]:
+        """The last rebalances of a group, the newest first."""
+        known = self._rebalanced.get(group)
+        if known is None:
+            if len(self._rebalanced) >= _REMEMBERED:
+                self._rebalanced.clear()
+            known = await self.history.events(self.name, _REBALANCES, (REBALANCED,), group)
+            known = self._rebalanced.setdefault(group, known)
+        return list(known)
+
+    async def _unthrottle(self) -> None:
+        """Take the throttle of moves away if they are done; tried again at the next look if that fails."""
+        try:
+            if await self.admin.list_partition_reassignments():
+                return
+            done = await remove_throttle(self.admin)
+        except TidelogError as error:
+            logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(error))
+            return
+        for refused in done.errors:
+            logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(refused))
+        if not done.moving and not done.errors:
+            self.unthrottle_when_moved = False
+
     async def _write(self, now: Snapshot, *, has_rates: bool) -> None:
         lags = [
             LagFigure(group, each.topic, each.records, _seconds(each.time))
@@ -303,7 +398,33 @@ class WatchedCluster:
             RateFigure(ALL_TOPICS, round(self.rates.total_records, 2), round(self.rates.total_bytes))
         )
         events, self._unwritten = self._unwritten, []
-        await self.history.write(self.name, now.at_ms // 1000, lags, rates if has_rates else [], events)
+        await self.history.write(
+            self.name, now.at_ms // 1000, lags, rates if has_rates else [], events, self._partition_lags(now)
+        )
+
+    def _partition_lags(self, now: Snapshot) -> list[PlaceLag] | None:
+        """Lag of single partitions, where it is time to keep them: many are kept more seldom."""
+        if now.at_s < self._partitions_due_s:
+            return None
+        found = [
+            PlaceLag(
+                Place(group, partition.topic, partition.partition),
+                lag,
+                self._lag_seconds(now, group, partition),
+            )
+            for group, lags in now.lags.items()
+            if not is_internal_group(group)
+            for partition, lag in lags.items()
+        ]
+        behind = sum(bool(each.records) for each in found)
+        self._partitions_due_s = now.at_s + max(self._history_s, behind / _FIGURES_PER_S)
+        return found
+
+    def _lag_seconds(self, now: Snapshot, group: str, partition: TopicPartition) -> int | None:
+        if not now.lags[group][partition]:
+            return 0
+        seconds = _seconds(self.lag_time(partition, now.committed[group][partition]))
+        return None if seconds is None else round(seconds)
 
     def lag_by_topic(self, group: str) -> list[TopicLag]:
         """Topics with the group's lag: records in all partitions, seconds in the one furthest behind."""

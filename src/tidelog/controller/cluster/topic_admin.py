@@ -11,6 +11,8 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from tidelog.controller.assignment import BrokerRack
 from tidelog.controller.cluster.context import ControllerContext, ReplicaAssignment
 from tidelog.controller.cluster.leadership_nodes import controller_write
@@ -32,7 +34,7 @@ from tidelog.controller.topics import (
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.metadata import znodes
-from tidelog.metadata.store import Create, NodeExists, Op, Set, SharedStore
+from tidelog.metadata.store import Create, NodeExists, Op, Set, SharedStore, TooLargeError
 from tidelog.metadata.znodes import TopicAssignment
 
 logger = logging.getLogger(__name__)
@@ -82,6 +84,9 @@ class TopicAdmin:
         for name, each in planned.items():
             try:
                 await controller_write(self._store, self._context, await self._creation(name, each))
+            except TooLargeError as error:
+                results[name] = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+                continue
             except NodeExists:
                 results[name] = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
                 continue
@@ -159,15 +164,19 @@ class TopicAdmin:
                 continue
             outcomes[request.topic] = None
             if not validate_only:
-                for index, replicas in added.items():
-                    partition = TopicPartition(request.topic, index)
-                    self._context.put_assignment(partition, ReplicaAssignment(replicas))
-                raw = self._context.topic_node(request.topic).encode()
-                await controller_write(
-                    self._store, self._context, [Set(znodes.topic_path(request.topic), raw)]
-                )
-                await self.bring_up(TopicPartition(request.topic, index) for index in added)
+                try:
+                    await self._add_partitions(request.topic, added)
+                except TooLargeError as error:
+                    outcomes[request.topic] = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         return outcomes
+
+    async def _add_partitions(self, topic: str, added: Mapping[int, tuple[int, ...]]) -> None:
+        node = self._context.topic_node(topic)
+        raw = msgspec.structs.replace(node, partitions={**node.partitions, **added}).encode()
+        await controller_write(self._store, self._context, [Set(znodes.topic_path(topic), raw)])
+        for index, replicas in added.items():
+            self._context.put_assignment(TopicPartition(topic, index), ReplicaAssignment(replicas))
+        await self.bring_up(TopicPartition(topic, index) for index in added)
 
     def _plan_more(self, request: MorePartitions) -> dict[int, tuple[int, ...]]:
         known = self._context.assignments.get(request.topic)

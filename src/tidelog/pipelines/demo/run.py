@@ -35,7 +35,7 @@ from tidelog.processes.children import Child
 
 EVENTS_JOB = "tidelog.pipelines.demo.events_job"
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"
-CONSOLE_NEEDS = ("starlette", "uvicorn")
+CONSOLE_NEEDS = ("starlette", "uvicorn", "httpx", "fastavro", "proto_schema_parser", "cbor2")
 DRAIN_S = 10.0
 CASSANDRA_DRAIN_S = 60.0
 """It shares the cores of this machine, as a rule."""

@@ -53,6 +53,7 @@ from tidelog.pipelines.framework.sinks import open_tables
 from tidelog.pipelines.framework.source import connector_options, read_range, read_stream
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.active_session import make_active
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -231,6 +232,7 @@ def window_of(time_range: TimeRange) -> Window:
 
 def write_batch(records: DataFrame, settings: PipelineSettings, app_id: str, version: int) -> None:
     """Write records as version ``version`` of ``app_id``: a second time nothing is added."""
+    make_active(records.sparkSession)
     options = _sink_options(settings, app_id, version)
     one_task(records).write.format(settings.format).options(**options).mode("append").save()
 

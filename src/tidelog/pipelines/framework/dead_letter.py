@@ -28,7 +28,7 @@ from tidelog.pipelines.framework.letter import (
     seal_of,
 )
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink, single_batch, write_records
 from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
 from tidelog.pipelines.framework.source import connector_options
 from tidelog.spark.packed_headers import unpacked
@@ -139,8 +139,14 @@ def dead_letters(malformed: DataFrame, pipeline: str, phones: PhonesWritten) -> 
     return map_in_arrow(malformed, letters, _RECORD)
 
 
-def not_yet_written(letters: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """The letters whose record has none from the same pipeline in the topic: for backfills."""
+def write_missing(letters: DataFrame, settings: PipelineSettings, group: str) -> int:
+    """Write the letters of a backfill that the stream has not written before; returns how many."""
+    sink = RecordSink(settings, single_batch(f"{group}-backfill"))
+    return write_records(_not_yet_written(letters, settings), sink)
+
+
+def _not_yet_written(letters: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """The letters whose record has none from the same pipeline in the topic."""
     options = {
         **connector_options(settings),
         "subscribe": DEAD_LETTERS,

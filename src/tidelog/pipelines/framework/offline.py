@@ -21,8 +21,8 @@ from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import StateReader, left_behind
 from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, Detector
 from tidelog.pipelines.framework.detection_rules import RulesName
-from tidelog.pipelines.framework.incidents import IncidentBook, Terms
-from tidelog.pipelines.framework.phone_tokens import CLEAR
+from tidelog.pipelines.framework.incidents import IncidentBook, Terms, without_numbers
+from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten
 
 _RECORDS_AT_ONCE = 50_000
 _BUCKETS = 4
@@ -51,9 +51,16 @@ class LogRecord(NamedTuple):
 
 
 def detect_offline(
-    detector: Detector, rules: RulesName, records: Iterable[LogRecord], within: Window | None = None
+    detector: Detector,
+    rules: RulesName,
+    records: Iterable[LogRecord],
+    within: Window | None = None,
+    phones: PhonesWritten = CLEAR,
 ) -> list[dict[str, Any]]:
-    """The incidents that records come to; of a range of time, those with evidence in it."""
+    """The incidents that records come to; of a range of time, those with evidence in it.
+
+    ``phones`` says what stands for blocks of phone numbers.
+    """
     terms = Terms(detector.name, rules, detector.quiet_us, _NOTHING_IS_LATE, allow=detector.allow)
     with tempfile.TemporaryDirectory(prefix="tidelog-detect-") as name:
         state = Path(name)
@@ -61,7 +68,7 @@ def detect_offline(
         last = 0
         for number, some in enumerate(_chunks(records)):
             task = BatchTask(
-                detector, state, _BUCKETS, Batch(number, _NOTHING_IS_LATE), terms, CLEAR, within=within
+                detector, state, _BUCKETS, Batch(number, _NOTHING_IS_LATE), terms, phones, within=within
             )
             for _ in task.merge(task.sort_out(iter([some]))):
                 pass
@@ -76,7 +83,7 @@ def detect_offline(
                 for each in judged
                 if any(within.start_us <= point.time_us < within.end_us for point in each.points)
             ]
-        changes = book.update(judged, 0, terms)
+        changes = book.update([without_numbers(each, phones) for each in judged], 0, terms)
     return [msgspec.json.decode(change.value) for change in changes if change.value is not None]
 
 

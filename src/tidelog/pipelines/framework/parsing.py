@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -35,6 +36,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS as MAX_STRING_CHARS
 from tidelog.pipelines.framework.event_parser import parser_of, wide_fields
 from tidelog.pipelines.framework.events import EventKind, FieldType
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.pipeline import TimeRange
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -84,6 +88,13 @@ def parse(raw: DataFrame, kind: EventKind) -> Parsed:
 def parse_all(raw: DataFrame, kinds: Iterable[EventKind]) -> Parsed:
     """Parse records of several kinds, told apart by their topic, into one wide row."""
     return _parse(raw, tuple(kinds), None)
+
+
+def malformed_in(rows: DataFrame, time_range: TimeRange) -> DataFrame:
+    """Of parsed rows the records that are no events and were written in a range of time."""
+    written = F.col("timestamp")
+    within = (written >= F.lit(time_range.start)) & (written < F.lit(time_range.end))
+    return rows.where(F.col("reason").isNotNull() & within).select(*RECORD_COLUMNS, "code", "reason")
 
 
 def of_kind(events: DataFrame, kind: EventKind) -> DataFrame:

@@ -103,8 +103,13 @@ def read_keys(path: Path) -> PhoneKeys:
 def ensure_keys(path: Path) -> PhoneKeys:
     """The keys of a file, which is made with a random key if there is none."""
     if not path.exists():
-        _create(path, _TITLE + _entry(PhoneKey("k1", _EPOCH, secrets.token_bytes(_SECRET_BYTES))))
+        _create(path, _TITLE + _entry(random_keys().newest))
     return read_keys(path)
+
+
+def random_keys() -> PhoneKeys:
+    """Keys that nobody has: for tokens that are thrown away, or to begin a file with."""
+    return PhoneKeys([PhoneKey("k1", _EPOCH, secrets.token_bytes(_SECRET_BYTES))])
 
 
 def add_key(path: Path, since: datetime) -> PhoneKey:

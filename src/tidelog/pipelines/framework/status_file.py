@@ -45,6 +45,11 @@ class RunStatus(msgspec.Struct, frozen=True):
     """Of all that was read since the process started."""
     batch_quality: Quality = NOTHING
     """Of the last micro-batch."""
+    inputs: list[str] = []
+    """Topics."""
+    outputs: list[str] = []
+    """What it writes to, each with its kind: ``topic ml_user_region``, ``lake credit``, ``sqlite incidents``,
+    ``cassandra tidelog.incidents``."""
 
 
 class StatusFile:

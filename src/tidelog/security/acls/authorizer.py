@@ -11,6 +11,7 @@ Pure: no clock, no logs, nothing kept between questions. ``broker/authorization`
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -69,6 +70,23 @@ class Decision(NamedTuple):
     reason: AclBinding | str
 
 
+class Effect(enum.StrEnum):
+    """What a rule that covers a resource has to do with a question; the first reason why it has nothing."""
+
+    DENIES = "denies"
+    ALLOWS = "allows"
+    OTHER_PRINCIPAL = "other principal"
+    OTHER_HOST = "other host"
+    OTHER_OPERATION = "other operation"
+
+
+class Weighed(NamedTuple):
+    """A rule that covers the resource, and what it says to a question."""
+
+    binding: AclBinding
+    effect: Effect
+
+
 class Authorizer:
     """Decides by rules, which whoever keeps them changes under it."""
 
@@ -111,6 +129,14 @@ class Authorizer:
             return Decision(True, OPEN_WITHOUT_RULES)
         return Decision(False, CLOSED_WITHOUT_RULES)
 
+    def weigh(self, question: Question, kind: ResourceType, name: str) -> list[Weighed]:
+        """Every rule that covers the resource, with what it says: for people; :meth:`decide` decides."""
+        return [
+            Weighed(AclBinding(rules.pattern, entry), effect_of(entry, question))
+            for rules in self.rules.applying(kind, name)
+            for entry in rules.entries
+        ]
+
     def decide_any(self, question: Question, kind: ResourceType) -> Decision:
         """Whether it may be done to some resource of the type, whether that exists or not (KIP-679).
 
@@ -150,6 +176,18 @@ class Authorizer:
                 for entry in rules.of(principal):
                     if entry.permission is permission and _is_about(entry, question):
                         yield AclBinding(rules.pattern, entry)
+
+
+def effect_of(entry: AclEntry, question: Question) -> Effect:
+    """What a rule says to a question about a resource that it covers."""
+    if entry.principal not in (str(question.principal), WILDCARD_PRINCIPAL):
+        return Effect.OTHER_PRINCIPAL
+    if not is_from(entry.host, question.host):
+        return Effect.OTHER_HOST
+    if entry.permission is Permission.DENY:
+        denies = entry.operation in (question.operation, Operation.ALL)
+        return Effect.DENIES if denies else Effect.OTHER_OPERATION
+    return Effect.ALLOWS if entry.operation in _ALLOWED_BY[question.operation] else Effect.OTHER_OPERATION
 
 
 def _is_about(entry: AclEntry, question: Question) -> bool:

@@ -24,9 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import ConfigError
-from tidelog.security.kerberos.linear_regex import Found, LinearRegex, RegexFault
+from tidelog.security.kerberos.linear_regex import Found, LinearRegex, RegexFault, Steps, TooManyStepsError
 
 MAX_NAME = 512
+MAX_STEPS = 250_000
 
 _RULE = re.compile(
     r"DEFAULT|RULE:\[(?P<parts>[0-9]+):(?P<format>[^\]]*)\](?:\((?P<match>[^)]*)\))?"
@@ -58,20 +59,27 @@ class _Rule:
     case: str
 
     def apply(self, parameters: Sequence[str]) -> str | None:
-        """The name that this rule has for a principal, whose realm comes first."""
+        """The name that this rule has for a principal, whose realm comes first.
+
+        Raises ``NoRuleAppliesError`` where that name may not be or would take too long.
+        """
         if len(parameters) - 1 != self.parts:
             return None
         base = _PARAMETER.sub(lambda found: parameters[int(found["number"])], self.format)
-        if self.match is not None and self.match.fullmatch(base) is None:
-            return None
-        name = base if self.pattern is None else self._replaced(self.pattern, base)
+        steps = Steps(MAX_STEPS)
+        try:
+            if self.match is not None and self.match.fullmatch(base, steps) is None:
+                return None
+            name = base if self.pattern is None else self._replaced(self.pattern, base, steps)
+        except TooManyStepsError as error:
+            raise NoRuleAppliesError(f"the rule {self.text} takes too long for its principal") from error
         return _in_case(_simple(name, self.text), self.case)
 
-    def _replaced(self, pattern: LinearRegex, base: str) -> str:
+    def _replaced(self, pattern: LinearRegex, base: str, steps: Steps) -> str:
         written: list[str] = []
         pos = search_from = 0
         while search_from <= len(base):
-            found = pattern.search(base, search_from)
+            found = pattern.search(base, search_from, steps)
             if found is None:
                 break
             written += (base[pos : found.start], self._expanded(found))

@@ -1,22 +1,27 @@
-r"""Regular expressions of ``auth_to_local`` rules, in time that grows with text and pattern and not beyond.
+r"""Regular expressions for strangers' names, in time that grows with text and pattern and not beyond.
 
 They are Java's, and so are what they match and capture. Python's ``re`` would do most of that, but tries all
 ways to match one after the other and holds the interpreter meanwhile: ``(a+)+b`` and a principal of forty
 letters would stop the broker. Here all ways are followed at once, in the order in which Java would try them
-(Pike's method): at most ``MAX_INSTRUCTIONS`` steps for each character.
+(Pike's method): at most as many steps for each character as the pattern has. What looks around is worked out
+for all places of a text at once, ahead from its end and behind from its beginning. To replace every match
+may take that time once for each: ``Steps`` bounds the whole.
 
-What rules are made of is there: characters, ``.``, sets, ``\d \w \s \b``, groups that capture or not, ``|``,
-``^``, ``$`` and repetition, greedy or lazy. Refused by name are look-around, references to groups, flags,
-possessive repetition, sets within sets, and the repetition of what may be empty. Text must hold no line ends
-or other control characters, at which dots and ends would differ from Java's; ``auth_to_local`` sees to that.
+What rules are made of is there: characters, ``.``, sets, ``\d \w \s \b \p{Alpha}``, groups that capture or
+not, ``|``, ``^``, ``$``, repetition, greedy or lazy, ``(?i)``, and look-around that captures nothing. Refused
+by name are references to groups, other flags, possessive repetition, sets within sets, and the repetition of
+what may be empty. Text must hold no line ends or other control characters, at which dots and ends would
+differ from Java's; who calls sees to that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 MAX_INSTRUCTIONS = 500
+MAX_DEPTH = 50
 
 _CharTest = Callable[[str], bool]
 _Captures = tuple[int, ...]
@@ -26,6 +31,25 @@ _MANY = MAX_INSTRUCTIONS + 1
 
 class RegexFault(ValueError):
     """A pattern that cannot be used; the text says why."""
+
+
+class TooManyStepsError(Exception):
+    """What a text was matched with has taken all the steps that it may."""
+
+
+class Steps:
+    """How many steps may still be done; one of it for all that is done with one text."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, steps: int) -> None:
+        """Raises :class:`TooManyStepsError`."""
+        self.left -= steps
+        if self.left < 0:
+            raise TooManyStepsError
 
 
 class Found(NamedTuple):
@@ -48,6 +72,12 @@ class _At(NamedTuple):
     holds: Callable[[str, int], bool]
 
 
+class _Look(NamedTuple):
+    body: _Node
+    is_ahead: bool
+    is_negative: bool
+
+
 class _Group(NamedTuple):
     number: int
     body: _Node
@@ -68,7 +98,7 @@ class _Repeat(NamedTuple):
     is_lazy: bool
 
 
-_Node = _Char | _At | _Group | _Sequence | _Choice | _Repeat
+_Node = _Char | _At | _Look | _Group | _Sequence | _Choice | _Repeat
 
 
 # The program
@@ -87,46 +117,137 @@ class _Save(NamedTuple):
     slot: int
 
 
+class _AtLook(NamedTuple):
+    number: int
+
+
 class _End(NamedTuple):
     pass
 
 
-_Instruction = _Char | _At | _Split | _Jump | _Save | _End
+_Instruction = _Char | _At | _AtLook | _Split | _Jump | _Save | _End
+_Places = list[bool]
+"""For each place of a text, its end included, whether something holds there."""
 
 
 class LinearRegex:
     """One pattern, ready to match."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, max_instructions: int = MAX_INSTRUCTIONS) -> None:
         """Raises :class:`RegexFault`."""
         parser = _Parser(pattern)
         tree = parser.parse()
         self.pattern = pattern
         self.group_count = parser.group_count
         self.group_names = parser.names
-        self._program: list[_Instruction] = []
-        self._emit(_Group(0, tree))
+        self._program = _Program(_Group(0, tree), max_instructions)
+        self._looked: tuple[str, list[_Places]] | None = None
+
+    def fullmatch(self, text: str, steps: Steps | None = None) -> Found | None:
+        """Where the pattern matches, if it matches the whole of ``text``."""
+        return self._run(text, 0, steps, whole=True)
+
+    def search(self, text: str, start: int = 0, steps: Steps | None = None) -> Found | None:
+        """The first place at or behind ``start`` at which the pattern matches."""
+        return self._run(text, start, steps, whole=False)
+
+    def _run(self, text: str, start: int, steps: Steps | None, *, whole: bool) -> Found | None:
+        looks = self._looks(text, steps)
+        nothing: _Captures = (_UNSET,) * (2 * (self.group_count + 1))
+        best: _Captures | None = None
+        threads: list[tuple[int, _Captures]] = []
+        for pos in range(start, len(text) + 1):
+            if best is None and (pos == start or not whole):
+                threads.append((0, nothing))
+            if not threads:
+                break
+            threads, ended = self._advance(threads, text, pos, looks, steps, whole=whole)
+            best = ended or best
+        return None if best is None else _found(text, best)
+
+    def _looks(self, text: str, steps: Steps | None) -> list[_Places]:
+        """Where what looks around holds; kept for the next search in the same text."""
+        known = self._looked
+        if known is None or known[0] != text:
+            known = self._looked = text, self._program.looks(text, steps)
+        return known[1]
+
+    def _advance(
+        self,
+        threads: list[tuple[int, _Captures]],
+        text: str,
+        pos: int,
+        looks: list[_Places],
+        steps: Steps | None,
+        *,
+        whole: bool,
+    ) -> tuple[list[tuple[int, _Captures]], _Captures | None]:
+        """Those that take the character at ``pos``, and the first that ends before it."""
+        seen: set[int] = set()
+        taken: list[tuple[int, _Captures]] = []
+        char = text[pos] if pos < len(text) else None
+        stack = threads[::-1]
+        ended: _Captures | None = None
+        while stack:
+            at, captures = stack.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            instruction = self._program.instructions[at]
+            if isinstance(instruction, _Char):
+                if char is not None and instruction.test(char):
+                    taken.append((at + 1, captures))
+            elif isinstance(instruction, _Split):
+                stack.append((instruction.second, captures))
+                stack.append((instruction.first, captures))
+            elif isinstance(instruction, _Jump):
+                stack.append((instruction.to, captures))
+            elif isinstance(instruction, _Save):
+                slot = instruction.slot
+                stack.append((at + 1, (*captures[:slot], pos, *captures[slot + 1 :])))
+            elif isinstance(instruction, _At):
+                if instruction.holds(text, pos):
+                    stack.append((at + 1, captures))
+            elif isinstance(instruction, _AtLook):
+                if looks[instruction.number][pos]:
+                    stack.append((at + 1, captures))
+            elif char is None or not whole:
+                ended = captures
+                break
+        if steps is not None:
+            steps.take(len(seen))
+        return taken, ended
+
+
+class _Program:
+    """A tree as instructions, with a program for each look around."""
+
+    def __init__(self, tree: _Node, most: int, used: int = 0) -> None:
+        """Raises :class:`RegexFault` for one that, with what is used, comes to more than ``most``."""
+        self._most = most
+        self._used = used
+        self.instructions: list[_Instruction] = []
+        self._looks: list[tuple[_Look, _Program]] = []
+        self._emit(tree)
         self._add(_End())
 
-    def fullmatch(self, text: str) -> Found | None:
-        """Where the pattern matches, if it matches the whole of ``text``."""
-        return self._run(text, 0, whole=True)
-
-    def search(self, text: str, start: int = 0) -> Found | None:
-        """The first place at or behind ``start`` at which the pattern matches."""
-        return self._run(text, start, whole=False)
+    def __len__(self) -> int:
+        return len(self.instructions) + sum(len(program) for _, program in self._looks)
 
     # Compiling
 
     def _add(self, instruction: _Instruction) -> int:
-        if len(self._program) >= MAX_INSTRUCTIONS:
-            raise RegexFault(f"it is too long: it comes to more than {MAX_INSTRUCTIONS} steps")
-        self._program.append(instruction)
-        return len(self._program) - 1
+        if self._used + len(self) >= self._most:
+            raise RegexFault(f"it is too long: it comes to more than {self._most} steps")
+        self.instructions.append(instruction)
+        return len(self.instructions) - 1
 
     def _emit(self, node: _Node) -> None:
         if isinstance(node, _Char | _At):
             self._add(node)
+        elif isinstance(node, _Look):
+            self._looks.append((node, _Program(node.body, self._most, self._used + len(self))))
+            self._add(_AtLook(len(self._looks) - 1))
         elif isinstance(node, _Group):
             self._add(_Save(2 * node.number))
             self._emit(node.body)
@@ -145,10 +266,10 @@ class LinearRegex:
             split = self._add(_Jump(0))
             self._emit(way)
             ends.append(self._add(_Jump(0)))
-            self._program[split] = _Split(split + 1, len(self._program))
+            self.instructions[split] = _Split(split + 1, len(self.instructions))
         self._emit(ways[-1])
         for end in ends:
-            self._program[end] = _Jump(len(self._program))
+            self.instructions[end] = _Jump(len(self.instructions))
 
     def _emit_repeat(self, node: _Repeat) -> None:
         for _ in range(node.least):
@@ -157,65 +278,97 @@ class LinearRegex:
             split = self._add(_Jump(0))
             self._emit(node.body)
             self._add(_Jump(split))
-            self._program[split] = self._way_in_or_out(split, node)
+            self.instructions[split] = self._way_in_or_out(split, node)
             return
         splits: list[int] = []
         for _ in range(node.most - node.least):
             splits.append(self._add(_Jump(0)))
             self._emit(node.body)
         for split in splits:
-            self._program[split] = self._way_in_or_out(split, node)
+            self.instructions[split] = self._way_in_or_out(split, node)
 
     def _way_in_or_out(self, split: int, node: _Repeat) -> _Split:
-        into, out = split + 1, len(self._program)
+        into, out = split + 1, len(self.instructions)
         return _Split(out, into) if node.is_lazy else _Split(into, out)
 
-    # Matching
+    # Looking around
 
-    def _run(self, text: str, start: int, *, whole: bool) -> Found | None:
-        nothing: _Captures = (_UNSET,) * (2 * (self.group_count + 1))
-        best: _Captures | None = None
-        threads: list[tuple[int, _Captures]] = []
-        for pos in range(start, len(text) + 1):
-            if best is None and (pos == start or not whole):
-                threads.append((0, nothing))
-            if not threads:
-                break
-            threads, ended = self._advance(threads, text, pos, whole=whole)
-            best = ended or best
-        return None if best is None else _found(text, best)
+    def looks(self, text: str, steps: Steps | None) -> list[_Places]:
+        """For each look around of this program, where it holds."""
+        found: list[_Places] = []
+        for look, program in self._looks:
+            inner = program.looks(text, steps)
+            places = (program._begins if look.is_ahead else program._ends)(text, inner, steps)
+            found.append([each != look.is_negative for each in places])
+        return found
 
-    def _advance(
-        self, threads: list[tuple[int, _Captures]], text: str, pos: int, *, whole: bool
-    ) -> tuple[list[tuple[int, _Captures]], _Captures | None]:
-        """Those that take the character at ``pos``, and the first that ends before it."""
-        seen: set[int] = set()
-        taken: list[tuple[int, _Captures]] = []
-        char = text[pos] if pos < len(text) else None
-        stack = threads[::-1]
-        while stack:
-            at, captures = stack.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            instruction = self._program[at]
-            if isinstance(instruction, _Char):
-                if char is not None and instruction.test(char):
-                    taken.append((at + 1, captures))
-            elif isinstance(instruction, _Split):
-                stack.append((instruction.second, captures))
-                stack.append((instruction.first, captures))
-            elif isinstance(instruction, _Jump):
-                stack.append((instruction.to, captures))
-            elif isinstance(instruction, _Save):
-                slot = instruction.slot
-                stack.append((at + 1, (*captures[:slot], pos, *captures[slot + 1 :])))
-            elif isinstance(instruction, _At):
-                if instruction.holds(text, pos):
-                    stack.append((at + 1, captures))
-            elif char is None or not whole:
-                return taken, captures
-        return taken, None
+    def _begins(self, text: str, looks: list[_Places], steps: Steps | None) -> _Places:
+        """The places at which a match begins: backwards, with all instructions that lead to the end."""
+        leads_to = self._led_from()
+        places: _Places = []
+        later: set[int] = set()
+        for pos in range(len(text), -1, -1):
+            leading: set[int] = set()
+            stack = [len(self.instructions) - 1]
+            stack += (at - 1 for at in later if self._takes(at - 1, text[pos]))
+            while stack:
+                at = stack.pop()
+                if at in leading or not self._holds(at, text, pos, looks):
+                    continue
+                leading.add(at)
+                stack += leads_to[at]
+            places.append(0 in leading)
+            later = leading
+            if steps is not None:
+                steps.take(len(leading))
+        places.reverse()
+        return places
+
+    def _ends(self, text: str, looks: list[_Places], steps: Steps | None) -> _Places:
+        """The places at which a match ends that began anywhere."""
+        places: _Places = []
+        stack: list[int] = []
+        for pos in range(len(text) + 1):
+            seen: set[int] = set()
+            stack.append(0)
+            while stack:
+                at = stack.pop()
+                if at in seen or not self._holds(at, text, pos, looks):
+                    continue
+                seen.add(at)
+                stack += self._next(at)
+            places.append(len(self.instructions) - 1 in seen)
+            if pos < len(text):
+                stack = [at + 1 for at in seen if self._takes(at, text[pos])]
+            if steps is not None:
+                steps.take(len(seen))
+        return places
+
+    def _takes(self, at: int, char: str) -> bool:
+        instruction = self.instructions[at] if at >= 0 else None
+        return isinstance(instruction, _Char) and instruction.test(char)
+
+    def _holds(self, at: int, text: str, pos: int, looks: list[_Places]) -> bool:
+        instruction = self.instructions[at]
+        if isinstance(instruction, _At):
+            return instruction.holds(text, pos)
+        return not isinstance(instruction, _AtLook) or looks[instruction.number][pos]
+
+    def _next(self, at: int) -> Sequence[int]:
+        """Where an instruction leads without a character."""
+        instruction = self.instructions[at]
+        if isinstance(instruction, _Split):
+            return instruction.first, instruction.second
+        if isinstance(instruction, _Jump):
+            return (instruction.to,)
+        return () if isinstance(instruction, _Char | _End) else (at + 1,)
+
+    def _led_from(self) -> list[list[int]]:
+        sources: list[list[int]] = [[] for _ in self.instructions]
+        for at in range(len(self.instructions)):
+            for to in self._next(at):
+                sources[to].append(at)
+        return sources
 
 
 def _found(text: str, captures: _Captures) -> Found:
@@ -230,6 +383,25 @@ _DIGITS = frozenset("0123456789")
 _WORD = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
 _SPACE = frozenset(" \t\n\v\f\r")
 _CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_CAPITALS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_PROPERTIES = {
+    "Lower": _LETTERS,
+    "Upper": _CAPITALS,
+    "Alpha": _LETTERS | _CAPITALS,
+    "Digit": _DIGITS,
+    "Alnum": _LETTERS | _CAPITALS | _DIGITS,
+    "Punct": _PUNCTUATION,
+    "Graph": _LETTERS | _CAPITALS | _DIGITS | _PUNCTUATION,
+    "Print": _LETTERS | _CAPITALS | _DIGITS | _PUNCTUATION | {" "},
+    "Blank": frozenset(" \t"),
+    "XDigit": _DIGITS | frozenset("abcdefABCDEF"),
+    "Space": _SPACE,
+    "ASCII": frozenset(map(chr, range(128))),
+}
+_CATEGORIES = ("L", "Lu", "Ll", "N", "Nd", "P", "S")
+_CASED = ("Lower", "Upper", "Lu", "Ll")
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "e": "\x1b", "a": "\a"}
 
 
@@ -254,10 +426,16 @@ _LOOKS: dict[str, Callable[[str, int], bool]] = {
 }
 
 
+_AROUND = {"=": (True, False), "!": (True, True), "<=": (False, False), "<!": (False, True)}
+
+
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self._text = pattern
         self._pos = 0
+        self._depth = 0
+        self._looking = 0
+        self._ignores_case = False
         self.group_count = 0
         self.names: dict[str, int] = {}
 
@@ -342,31 +520,65 @@ class _Parser:
             raise RegexFault(f"it has a {char} with nothing before it to repeat")
         if char == "\\":
             return self._escaped()
-        return _Char(char.__eq__)
+        return _Char(self._in_either_case(char.__eq__))
 
     def _group(self) -> _Node:
-        number = None
+        number, look = None, None
+        had_flag = self._ignores_case
         if self._takes("?"):
-            if self._takes("<") and self._peek().isalpha():
+            look = self._look()
+            if look is None and self._takes("<"):
                 number = self._named()
-            elif not self._takes(":"):
-                raise RegexFault(
-                    "it has a group that begins with ?, of which only (?: and (?<name> are known"
-                )
+            elif look is None and self._flag():
+                return _Sequence(())
         else:
             number = self._next_number()
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise RegexFault(f"it has groups in groups, more than {MAX_DEPTH} deep")
+        self._looking += look is not None
         body = self._choice()
+        self._looking -= look is not None
+        self._depth -= 1
+        self._ignores_case = had_flag
         if not self._takes(")"):
             raise RegexFault("it has a ( without a )")
+        if look is not None:
+            if not look[0] and not _is_bounded(body):
+                raise RegexFault("it looks behind by no known length; write {0,20}, say, for * or +")
+            return _Look(body, *look)
         return body if number is None else _Group(number, body)
 
+    def _look(self) -> tuple[bool, bool] | None:
+        """Whether a group looks ahead and is negated, if it looks around."""
+        for symbol, look in _AROUND.items():
+            if self._takes(symbol):
+                return look
+        return None
+
+    def _flag(self) -> bool:
+        """Whether a flag stands alone and goes for the rest of the group around it."""
+        if self._takes(":"):
+            return False
+        for symbol, ignores_case in (("i", True), ("-i", False)):
+            for end in (":", ")"):
+                if self._takes(symbol + end):
+                    self._ignores_case = ignores_case
+                    return end == ")"
+        raise RegexFault(
+            "it has a group that begins with ?, of which only (?:, (?<name>, (?i), (?i:, (?=, (?!, (?<= and "
+            "(?<! are known"
+        )
+
     def _next_number(self) -> int:
+        if self._looking:
+            raise RegexFault("it has a group that captures within one that looks around; write (?: there")
         self.group_count += 1
         return self.group_count
 
     def _named(self) -> int:
         name, closing, _ = self._text[self._pos :].partition(">")
-        if not closing or not name.isascii() or not name.isalnum() or name in self.names:
+        if not closing or not name.isascii() or not name.isalnum() or name[0].isdigit() or name in self.names:
             raise RegexFault("it has a group whose name is none, or is another's")
         self._pos += len(name) + 1
         self.names[name] = self._next_number()
@@ -382,7 +594,31 @@ class _Parser:
         if char.lower() in _CLASSES:
             members = _CLASSES[char.lower()]
             return members.__contains__ if char.islower() else lambda each: each not in members
-        return self._literal(char).__eq__
+        if char in "pP":
+            return self._property(char)
+        return self._in_either_case(self._literal(char).__eq__)
+
+    def _in_either_case(self, test: _CharTest) -> _CharTest:
+        """As Java has it without a flag for more: ASCII's letters only."""
+        if not self._ignores_case:
+            return test
+        return lambda char: test(char) or (char.isascii() and (test(char.lower()) or test(char.upper())))
+
+    def _property(self, char: str) -> _CharTest:
+        name = self._take()
+        if name == "{":
+            name, closing, _ = self._text[self._pos :].partition("}")
+            self._pos += len(name) + len(closing)
+        if (name not in _PROPERTIES and name not in _CATEGORIES) or (name in _CASED and self._ignores_case):
+            raise RegexFault(f"it has \\{char}{{{name}}}, which is not known here")
+        members = _PROPERTIES.get(name)
+        is_negated = char == "P"
+
+        def test(each: str) -> bool:
+            has = unicodedata.category(each).startswith(name) if members is None else each in members
+            return has != is_negated
+
+        return test
 
     def _literal(self, char: str) -> str:
         """What a backslash and ``char`` stand for."""
@@ -414,18 +650,15 @@ class _Parser:
             char = self._take()
             if char == "\\":
                 escaped = self._take()
-                if escaped.lower() in _CLASSES:
+                if escaped.lower() in _CLASSES or escaped in "pP":
                     classes.append(self._class_or_char(escaped))
                     continue
                 char = self._literal(escaped)
             ranges.append((char, self._end_of_range(char)))
         self._take()
 
-        def test(char: str) -> bool:
-            inside = any(low <= char <= high for low, high in ranges) or any(each(char) for each in classes)
-            return inside != is_negated
-
-        return test
+        in_ranges = self._in_either_case(lambda char: any(low <= char <= high for low, high in ranges))
+        return lambda char: (in_ranges(char) or any(each(char) for each in classes)) != is_negated
 
     def _end_of_range(self, first: str) -> str:
         if self._peek() != "-" or self._text[self._pos + 1 : self._pos + 2] in ("]", "", "["):
@@ -443,10 +676,20 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
+def _is_bounded(node: _Node) -> bool:
+    if isinstance(node, _Group):
+        return _is_bounded(node.body)
+    if isinstance(node, _Sequence):
+        return all(map(_is_bounded, node.parts))
+    if isinstance(node, _Choice):
+        return all(map(_is_bounded, node.ways))
+    return not isinstance(node, _Repeat) or (node.most is not None and _is_bounded(node.body))
+
+
 def _may_be_empty(node: _Node) -> bool:
     if isinstance(node, _Char):
         return False
-    if isinstance(node, _At):
+    if isinstance(node, _At | _Look):
         return True
     if isinstance(node, _Group):
         return _may_be_empty(node.body)

@@ -41,6 +41,8 @@ _BY_TYPE: dict[str, tuple[str, ...]] = {
     "OKP": ("EdDSA", "Ed25519", "Ed448"),
 }
 _BY_CURVE: dict[str, tuple[str, ...]] = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
+PUBLIC_KEY_ALGORITHMS = tuple(name for each in (*_BY_TYPE.values(), *_BY_CURVE.values()) for name in each)
+"""What tokens may be signed by: never a secret that both sides know, and never nothing."""
 _FETCH_TIMEOUT_S = 10.0
 _MAX_SET_BYTES = 1024 * 1024
 _OK = 200
@@ -245,10 +247,10 @@ class JwksEndpoint:
 
 
 class Form(NamedTuple):
-    """What is posted to a URL."""
+    """What is posted to a URL; ``authorization`` is None where the form itself says who asks."""
 
     body: str
-    authorization: str
+    authorization: str | None
 
 
 def fetch_once(url: str, tls: Callable[[], ssl.SSLContext] | None = None, form: Form | None = None) -> bytes:
@@ -304,10 +306,9 @@ def _answer(connection: HTTPConnection, target: str, form: Form | None) -> bytes
     if form is None:
         connection.request("GET", target, headers=headers)
     else:
-        headers |= {
-            "Authorization": form.authorization,
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        if form.authorization is not None:
+            headers["Authorization"] = form.authorization
         connection.request("POST", target, form.body, headers)
     response = connection.getresponse()
     if response.status != _OK:

@@ -5,7 +5,7 @@ for follows from the key and never from the token: ``none`` is nobody's, and a p
 the secret of an HMAC. ``UnsecuredTokens`` believes everybody, for trying things out; it has to be asked for.
 
 Both want an end (``exp``) and look at the other times, the issuer and the audience. Runs in threads; used by
-``oauthbearer``.
+``oauthbearer``, and by the console where people log in at a provider of OpenID Connect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -96,25 +96,36 @@ class SignedTokens:
 
     def validate(self, token: str) -> TokenOwner:
         """Whose it is."""
-        # The library is large, and few brokers need it.
-        from joserfc import jws
-        from joserfc.errors import JoseError
+        return self._rules.owner_of(signed_claims(token, self._keys), self._now_s())
 
-        header, _, signature = _parts(token)
-        algorithm, key_id = header.get("alg"), header.get("kid")
-        if not isinstance(algorithm, str) or not isinstance(key_id, str | None) or not signature:
-            raise Refused("its token is not signed")
-        if "crit" in header:
-            raise Refused("its token has a header that must be understood, and is not (crit)")
-        key = self._keys.key_for(key_id, algorithm)
-        registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-        registry.max_header_length = registry.max_payload_length = MAX_TOKEN_BYTES
-        registry.max_signature_length = MAX_TOKEN_BYTES
-        try:
-            verified = jws.deserialize_compact(token, key, registry=registry)
-        except (JoseError, ValueError, TypeError):
-            raise Refused("its token's signature is wrong") from None
-        return self._rules.owner_of(_json(verified.payload), self._now_s())
+
+def signed_claims(token: str, keys: KeySource, algorithms: Collection[str] | None = None) -> Claims:
+    """What a token says that one of the keys has signed; what it claims is for the caller to check.
+
+    ``algorithms`` are those that are taken; without them all that a public key is good for. Raises
+    :class:`Refused`.
+    """
+    # The library is large, and few brokers need it.
+    from joserfc import jws
+    from joserfc.errors import JoseError
+
+    header, _, signature = _parts(token)
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or not isinstance(key_id, str | None) or not signature:
+        raise Refused("its token is not signed")
+    if algorithms is not None and algorithm not in algorithms:
+        raise Refused(f"its token is signed by an algorithm that is not taken here ({algorithm[:20]!r})")
+    if "crit" in header:
+        raise Refused("its token has a header that must be understood, and is not (crit)")
+    key = keys.key_for(key_id, algorithm)
+    registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+    registry.max_header_length = registry.max_payload_length = MAX_TOKEN_BYTES
+    registry.max_signature_length = MAX_TOKEN_BYTES
+    try:
+        verified = jws.deserialize_compact(token, key, registry=registry)
+    except (JoseError, ValueError, TypeError):
+        raise Refused("its token's signature is wrong") from None
+    return _json(verified.payload)
 
 
 class UnsecuredTokens:

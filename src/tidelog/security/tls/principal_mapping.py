@@ -5,12 +5,13 @@ Rules stand in a list, divided by commas: ``DEFAULT`` takes the distinguished na
 ``U`` at the end in lower or upper case. The first rule that matches decides; where none does, the client is
 refused.
 
-Patterns are Java's. Nearly all are Python's, too; those that are not are refused at start. A reference to a
-group that the pattern does not have stays as it is written.
+Patterns are Java's. A reference to a group that the pattern does not have stays as it is written, if it has
+others; where it has none, Kafka would refuse every client that the rule matches, and the start is refused.
 
 Whoever has a certificate chooses what is matched, and Python's ``re`` may try for ever (``(a+)+b``) while
 nothing else runs: patterns are matched in bounded time (``linear_regex``), and names with control characters
-by no rule. What that cannot do, look-around say, is left to ``re``. Names that were mapped are kept.
+by no rule. A pattern that needs more than that, references to groups say, stops the start; a name for which
+a rule would take more than ``MAX_STEPS`` is refused. Names that were mapped are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from tidelog.errors import ConfigError
-from tidelog.security.kerberos.linear_regex import Found, LinearRegex, RegexFault
+from tidelog.security.kerberos.linear_regex import Found, LinearRegex, RegexFault, Steps, TooManyStepsError
+
+MAX_STEPS = 250_000
+"""A tenth of a second, about; names of a hundred characters take a few thousand."""
+_MAX_INSTRUCTIONS = 2000
 
 _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)"
@@ -29,8 +34,9 @@ _RULE = re.compile(
 )
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MAX_KNOWN = 1000
-_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
-_REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>\d+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}")
+_REFERENCE = re.compile(
+    r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}|(?P<lost>\$)"
+)
 
 
 class NoRuleAppliesError(ValueError):
@@ -39,52 +45,40 @@ class NoRuleAppliesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    pattern: re.Pattern[str] | None
+    pattern: LinearRegex | None
     replacement: str = ""
     case: str = ""
-    linear: LinearRegex | None = None
-    """The same pattern in bounded time, if that can be."""
 
     def apply(self, name: str) -> str | None:
+        """What this rule makes of a name, if it does; raises ``TooManyStepsError``."""
         if self.pattern is None:
             return name
-        if self.linear is not None:
-            if _CONTROL.search(name) or self.linear.fullmatch(name) is None:
-                return None
-            mapped = self._replaced(self.linear, name)
-        elif self.pattern.fullmatch(name) is None:
+        steps = Steps(MAX_STEPS)
+        if _CONTROL.search(name) or self.pattern.fullmatch(name, steps) is None:
             return None
-        else:
-            mapped = self.pattern.sub(self._expand_match, name)
+        mapped = self._replaced(self.pattern, name, steps)
         if self.case:
             return mapped.lower() if self.case == "L" else mapped.upper()
         return mapped
 
-    def _replaced(self, linear: LinearRegex, name: str) -> str:
+    def _replaced(self, pattern: LinearRegex, name: str, steps: Steps) -> str:
         """Every place at which the pattern matches, replaced."""
         written: list[str] = []
         pos = search_from = 0
-        while search_from <= len(name) and (found := linear.search(name, search_from)) is not None:
-            written += (name[pos : found.start], self._expand_found(found))
+        while search_from <= len(name) and (found := pattern.search(name, search_from, steps)) is not None:
+            written += (name[pos : found.start], self._expanded(pattern, found))
             pos = found.end
             search_from = found.end + (found.end == found.start)
         return "".join((*written, name[pos:]))
 
-    def _expand_found(self, found: Found) -> str:
-        return self._expand(found.groups)
-
-    def _expand_match(self, match: re.Match[str]) -> str:
-        return self._expand((match[0], *match.groups()))
-
-    def _expand(self, groups: tuple[str | None, ...]) -> str:
-        assert self.pattern is not None
-        names = self.pattern.groupindex
+    def _expanded(self, pattern: LinearRegex, found: Found) -> str:
+        groups = found.groups
 
         def value(reference: re.Match[str]) -> str:
             if reference["escaped"] is not None:
                 return reference["escaped"]
             if reference["name"] is not None:
-                return groups[names[reference["name"]]] or ""
+                return groups[pattern.group_names[reference["name"]]] or ""
             return _numbered(groups, reference["number"])
 
         return _REFERENCE.sub(value, self.replacement)
@@ -113,7 +107,13 @@ class PrincipalMapping:
         if known is not None:
             return known
         for rule in self._rules:
-            name = rule.apply(distinguished_name)
+            try:
+                name = rule.apply(distinguished_name)
+            except TooManyStepsError as error:
+                raise NoRuleAppliesError(
+                    f"a rule of {self._text} takes too long for a name of {len(distinguished_name)} "
+                    f"characters, {distinguished_name[:100]}"
+                ) from error
             if name is not None:
                 self._known[distinguished_name] = name
                 while len(self._known) > _MAX_KNOWN:
@@ -139,17 +139,20 @@ def _parse(text: str, option: str) -> list[_Rule]:
 
 def _rule(found: re.Match[str], option: str) -> _Rule:
     try:
-        pattern = re.compile(_NAMED_GROUP.sub("(?P<", found["pattern"]))
-    except re.error as error:
-        raise ConfigError(f"{option} has the pattern {found['pattern']!r}, which is none: {error}") from error
+        pattern = LinearRegex(found["pattern"], _MAX_INSTRUCTIONS)
+    except RegexFault as fault:
+        raise ConfigError(
+            f"{option} has the rule {found[0].strip(' ,')!r}, whose pattern cannot be used: {fault}"
+        ) from fault
     for reference in _REFERENCE.finditer(found["replacement"]):
-        if reference["name"] is not None and reference["name"] not in pattern.groupindex:
+        number, name = reference["number"], reference["name"]
+        if (
+            reference["lost"]
+            or (number is not None and not pattern.group_count and not number.startswith("0"))
+            or (name is not None and name not in pattern.group_names)
+        ):
             raise ConfigError(
-                f"{option} has the replacement {found['replacement']!r}, whose group {reference['name']} is "
-                "not in its pattern"
+                f"{option} has the rule {found[0].strip(' ,')!r}, whose {reference[0]} is no group of its "
+                "pattern; write \\$ for the character"
             )
-    try:
-        linear = LinearRegex(found["pattern"])
-    except RegexFault:
-        linear = None
-    return _Rule(pattern, found["replacement"], found["case"], linear)
+    return _Rule(pattern, found["replacement"], found["case"])

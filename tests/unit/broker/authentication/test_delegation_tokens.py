@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.sasl_broker import OPEN, authenticate, log_in, port_of, sasl_broker, shake_hands
+from tests.waiting import wait_until
 
 from tidelog.broker.authentication import delegation_tokens
 from tidelog.client.security.scram import scram
@@ -211,6 +212,24 @@ def test_renewers_of_any_name_are_kept_and_shown_to_whoever_has_it(alice: RawCli
     token = create(alice, renewer=name)
     assert token.error_code == ErrorCode.NONE
     assert token.token_id in described(alice, name)
+
+
+def test_nobody_fills_the_metadata_with_tokens(tmp_path: Path) -> None:
+    options = {"delegation_token_secret_key": "s", "tidelog_delegation_token_max_per_owner": "3", **FAST}
+    with (
+        sasl_broker(tmp_path, **options) as broker,
+        known(broker, "alice") as alice,
+        known(broker, "bob") as bob,
+    ):
+        assert create(alice, lifetime_ms=300).error_code == ErrorCode.NONE
+        first = create(alice)
+        assert create(alice).error_code == ErrorCode.NONE
+        # The one that is over makes room, though nobody has removed it yet.
+        wait_until(lambda: create(alice).error_code == ErrorCode.NONE)
+        assert create(alice).error_code == ErrorCode.POLICY_VIOLATION
+        assert create(bob).error_code == ErrorCode.NONE
+        assert expire(alice, first.hmac, -1).error_code == ErrorCode.NONE
+        assert create(alice).error_code == ErrorCode.NONE
 
 
 def test_a_token_that_cannot_be_read_stops_no_broker(tmp_path: Path) -> None:

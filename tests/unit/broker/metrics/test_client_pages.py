@@ -21,6 +21,7 @@ class Peer:
     client_software = ("librdkafka", "2.8.0")
     listener = "PLAINTEXT"
     is_follower = False
+    producer_ids = (4, 7)
     last_active = 0.0
     sent_bytes = 7
     pause_left_s = 0.0
@@ -70,6 +71,7 @@ def test_a_connection_that_has_asked_for_nothing_is_there_too() -> None:
     assert page["connections"][0]["client_id"] is None
     assert page["connections"][0]["requests"] == 0
     assert page["connections"][0]["idle_ms"] == 1500
+    assert page["connections"][0]["producer_ids"] == [4, 7]
 
 
 def test_who_had_to_pause_is_told_of_and_nobody_else_and_not_too_many() -> None:

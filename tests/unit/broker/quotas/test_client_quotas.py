@@ -171,3 +171,28 @@ def test_the_smallest_and_the_largest_quotas_ask_for_pauses_that_can_be_told(lim
         assert 0 <= pause_ms < 2**31
         assert 0 <= quotas.fetched(payer, used) < 2**31
     assert 1 <= (quotas.most_fetched(payer) or 0) < 2**31
+
+
+def test_a_quota_of_no_time_makes_everybody_pause_for_a_window() -> None:
+    quotas, _ = _quotas(request_percentage=0)
+    assert quotas.request is not None
+    for _ in range(2):
+        before = quotas.request.begin()
+        assert quotas.request.pause_ms(ALICE) == 1000
+        quotas.request.end(ALICE, before)
+
+
+def test_a_quota_of_no_changes_lets_one_through_and_then_none() -> None:
+    quotas, clock = _quotas(controller_mutation_rate=0)
+    assert quotas.mutations is not None
+    first = quotas.mutations.begin(*ALICE, strict=True)
+    assert first is not None
+    first.record(1)
+    for _ in range(2):
+        clock.advance(3_600)
+        later = quotas.mutations.begin(*ALICE, strict=True)
+        assert later is not None
+        with pytest.raises(KafkaError) as refusal:
+            later.record(1)
+        assert refusal.value.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert later.pause_ms == 11_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidelog.cli.failure import WrongUsage
-from tidelog.cli.partitions.throttle import parse_rate, throttled_replicas
+from tidelog.cli.partitions.throttle import parse_rate
+from tidelog.client.admin.replication_throttle import throttled_replicas
 from tidelog.ids import TopicPartition
 
 

@@ -10,6 +10,7 @@ from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, group, join
 
 from tidelog.coordinator.group.classic.group import ClassicState
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.wire.codec import encode
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 
 
@@ -51,6 +52,18 @@ def test_version_0_rebalances_as_long_as_its_session(harness: GroupHarness) -> N
     harness.join("g", version=0, session_timeout_ms=7000, rebalance_timeout_ms=-1)
     (member,) = group(harness).members.values()
     assert member.rebalance_timeout_ms == 7000
+
+
+@pytest.mark.parametrize(("instance_id", "version"), [(None, 3), ("c" * 32_767, 9)])
+def test_the_id_of_a_member_with_a_long_name_fits_into_answers(
+    harness: GroupHarness, instance_id: str | None, version: int
+) -> None:
+    reply = harness.join("g", instance_id=instance_id, client_id="c" * 32_767, version=version)
+    harness.advance(INITIAL_DELAY_MS)
+    response = answer(reply)
+    assert response.error_code == ErrorCode.NONE
+    assert re.fullmatch(r"c{1000}-[-0-9a-f]{36}", response.member_id)
+    assert encode(response, 9)
 
 
 def test_a_group_needs_an_id(harness: GroupHarness) -> None:

@@ -53,7 +53,7 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
         producer_ids=scene.ids,
         authorization=OPEN,
     )
-    connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
+    connection: Any = SimpleNamespace(session=Session("127.0.0.1"), producer_ids=())
     context = RequestContext(connection, version, 1, "test")
     try:
         answer = bind(handler.handle, services)(context, received)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.security.acls.plain_model import PlainModel
 
 from tidelog.security.acls import authorizer
-from tidelog.security.acls.authorizer import Authorizer, Decision, Question
+from tidelog.security.acls.authorizer import Authorizer, Decision, Effect, Question
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     AclBinding,
@@ -292,6 +292,12 @@ def test_every_question_is_answered_as_the_plain_model_does(
         if isinstance(decision.reason, AclBinding):
             assert decision.reason in rules
             assert (decision.reason.entry.permission == Permission.ALLOW) == decision.allowed
+        effects = {each.binding: each.effect for each in engine.weigh(question, kind, name)}
+        if who != "User:root" and effects:
+            denied = Effect.DENIES in effects.values()
+            assert decision.allowed == (not denied and Effect.ALLOWS in effects.values())
+            if isinstance(decision.reason, AclBinding):
+                assert effects[decision.reason] is (Effect.ALLOWS if decision.allowed else Effect.DENIES)
         assert engine.decide_any(question, kind).allowed == model.allows_any(who, host, operation, kind)
 
 

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.security.kerberos.linear_regex import MAX_INSTRUCTIONS, LinearRegex, RegexFault
+from tidelog.security.kerberos.linear_regex import (
+    MAX_DEPTH,
+    MAX_INSTRUCTIONS,
+    LinearRegex,
+    RegexFault,
+    Steps,
+    TooManyStepsError,
+)
 
 _ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\.", r"\w", r"\d", r"\b", "^", "$", "[a-c.]", "@"])
 
@@ -16,7 +23,10 @@ def _joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         parts, st.sampled_from(["", "*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{1,}"])
     )
     sequence = st.lists(repeated, max_size=3).map(lambda each: "".join(a + b for a, b in each))
-    group = st.tuples(st.sampled_from(["(", "(?:"]), sequence).map(lambda each: f"{each[0]}{each[1]})")
+    around = ["(?=", "(?!", "(?<=", "(?<!"]
+    group = st.tuples(st.sampled_from(["(", "(", "(?:", "(?i:", *around]), sequence).map(
+        lambda each: f"{each[0]}{each[1]})"
+    )
     return st.one_of(group, st.tuples(sequence, sequence).map(lambda each: f"({each[0]}|{each[1]})"))
 
 
@@ -24,7 +34,7 @@ _PATTERNS = st.recursive(_ATOMS, _joined, max_leaves=6)
 
 
 @settings(max_examples=200)
-@given(st.lists(_PATTERNS, max_size=3).map("".join), st.text("ab.@1", max_size=8))
+@given(st.lists(_PATTERNS, max_size=3).map("".join), st.text("abA.@1", max_size=8))
 def test_what_it_takes_matches_and_captures_as_a_backtracking_matcher_does(pattern: str, text: str) -> None:
     try:
         ours, theirs = LinearRegex(pattern), re.compile(pattern, re.ASCII)
@@ -47,6 +57,41 @@ def test_what_it_takes_matches_and_captures_as_a_backtracking_matcher_does(patte
 def test_patterns_that_stop_a_backtracking_matcher_are_matched_in_bounded_time(pattern: str) -> None:
     assert LinearRegex(pattern).fullmatch("a" * 200) is None
     assert LinearRegex(pattern).fullmatch("a" * 200 + "b") is not None
+    ahead = LinearRegex(f"(?={pattern}$).*".replace("(a", "(?:a").replace("(.", "(?:."))
+    assert ahead.fullmatch("a" * 200) is None
+    assert ahead.fullmatch("a" * 200 + "b") is not None
+
+
+def test_to_replace_everywhere_takes_no_more_steps_than_it_may() -> None:
+    regex, text, steps = LinearRegex("(.*!)?"), "a" * 2000, Steps(50_000)
+    for place in range(20):
+        assert regex.search(text, place, Steps(50_000)) is not None
+    with pytest.raises(TooManyStepsError):
+        [regex.search(text, place, steps) for place in range(len(text))]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("(?i)cn=[a-c]+", "CN=AbC", True),
+        ("a(?i:b)c", "aBc", True),
+        ("a(?i:b)c", "aBC", False),
+        ("(?i)a(?-i)b", "AB", False),
+        ("(?i)[^a]", "A", False),
+        ("(?i)\u00e4", "\u00c4", False),
+        ("(?!CN=admin).*", "CN=admin", False),
+        ("(?!CN=admin).*", "CN=other", True),
+        (".*(?<!x)", "abx", False),
+        ("(?=.*OU=a)(?!.*O=b).*", "CN=c,OU=a", True),
+        ("(?=.*OU=a)(?!.*O=b).*", "CN=c,OU=a,O=b", False),
+        ("a(?=b(?!c)).*", "abc", False),
+        ("a(?=b(?!c)).*", "abd", True),
+        (r"\p{Alpha}\p{L}[\p{Digit}.]\P{Punct}", "a\u00e41x", True),
+        (r"\p{Alpha}", "\u00e4", False),
+    ],
+)
+def test_names_are_matched_as_java_does(pattern: str, text: str, matches: bool) -> None:
+    assert (LinearRegex(pattern).fullmatch(text) is not None) == matches
 
 
 @pytest.mark.parametrize(
@@ -63,11 +108,15 @@ def test_patterns_that_stop_a_backtracking_matcher_are_matched_in_bounded_time(p
         ("a*+", "repeats a repetition"),
         ("a**", "repeats a repetition"),
         ("(a*)*", "may be empty"),
-        ("(?=a)", r"only \(\?: and"),
-        ("(?i)a", r"only \(\?: and"),
-        ("(?<!a)b", r"only \(\?: and"),
+        ("(?s)a", r"of which only \(\?:"),
+        ("(?>a)", r"of which only \(\?:"),
+        ("(?<=a|b+)c", "looks behind by no known length"),
+        ("(?=(a))a", "captures within one that looks around"),
         (r"(a)\1", r"\\1, which is not known"),
-        (r"\p{L}", r"\\p, which is not known"),
+        (r"\p{Greek}", r"\\p{Greek}, which is not known"),
+        (r"(?i)\p{Lower}", r"\\p{Lower}, which is not known"),
+        ("(?=a{40})" * 20, f"more than {MAX_INSTRUCTIONS} steps"),
+        ("(" * 60 + "a" + ")" * 60, f"more than {MAX_DEPTH} deep"),
         ("[a&&b]", "a set within a set"),
         ("[a[b]]", "a set within a set"),
         ("a{999999}", f"more than {MAX_INSTRUCTIONS} steps"),

@@ -28,8 +28,10 @@ NAME = "CN=Service1,OU=Streams,O=Example,C=CH"
         # Every match is replaced, the empty one at the end too.
         ("RULE:(.*)/<$1>/", "CN=a", "<CN=a><>"),
         ("RULE:(CN|=|a)+/x/", "CN=a", "x"),
-        # What only Python's own can do.
         ("RULE:^CN=(?=S)(.*?),.*$/$1/", NAME, "Service1"),
+        ("RULE:^(?!.*OU=Streams).*$/x/,DEFAULT", NAME, NAME),
+        ("RULE:^(?i)cn=([^,]{1,256}),.*(?<!DE)$/$1/L", NAME, "service1"),
+        (r"RULE:^CN=(\p{Alnum}+),.*$/$1/", NAME, "Service1"),
         # Commas and equal signs of a name are escaped, and are none of the rule's.
         ("RULE:^CN=([^,]+),OU=admin$/$1/,DEFAULT", r"CN=mallory\,OU\=admin", r"CN=mallory\,OU\=admin"),
     ],
@@ -43,6 +45,20 @@ def test_no_name_keeps_a_rule_busy_for_ever() -> None:
     for name in ("CN=" + "a" * 60 + "!", "CN=" + "a," * 200):
         with pytest.raises(NoRuleAppliesError):
             PrincipalMapping(rules).name_for(name)
+
+
+def test_no_name_keeps_a_rule_that_looks_around_busy_for_ever() -> None:
+    """The CA that signs a name does not know the rules."""
+    rules = "RULE:^(?=CN=(?:[a-z]+)+,OU=x$).*$/a/,RULE:^(?!.*O=y)CN=(([a-z]+)+),OU=x$/$1/"
+    with pytest.raises(NoRuleAppliesError, match=r"^no rule of"):
+        PrincipalMapping(rules).name_for("CN=" + "a" * 60 + "!")
+
+
+def test_a_name_that_would_take_too_long_is_refused() -> None:
+    mapping = PrincipalMapping("RULE:(.*!)?.*?/x/,DEFAULT")
+    assert mapping.name_for("ab") == "xaxbx"
+    with pytest.raises(NoRuleAppliesError, match="takes too long for a name of 20003 characters, CN=aaa"):
+        mapping.name_for("CN=" + "a" * 20_000)
 
 
 def test_no_rule_but_the_default_applies_to_a_name_with_line_ends() -> None:
@@ -75,6 +91,12 @@ def test_a_client_that_no_rule_names_is_refused() -> None:
         "RULE:^CN=(.*)$/$1/X",
         "RULE:(/x/",
         "RULE:(.*)/${who}/",
+        "RULE:.*/$1/",
+        "RULE:(.*)/a$b/",
+        # Java knows these; Python would take them for something else, or for as long as a name says.
+        r"RULE:^CN=(.*),OU=\1$/$1/",
+        "RULE:^CN=([a-z&&[^x]]+)$/$1/",
+        "RULE:^CN=((a*)*)$/$1/",
     ],
 )
 def test_rules_that_cannot_be_read_stop_the_start(rules: str) -> None:

@@ -1,27 +1,36 @@
-// Who may do what in the cluster: access rules, users, quotas.
+// Who may do what in the cluster: access rules and what follows from them, users, quotas, delegation tokens.
 import { h, replace, card, badge, plain, refusal, field } from "../dom.js";
 import { atLeast, change, get, roleOn } from "../api.js";
-import { whole } from "../format.js";
+import { moment, whole } from "../format.js";
 import { table, nothing } from "../table.js";
 import { ask, askTyped } from "../dialog.js";
 import { t } from "../words.js";
 
-const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "describe_configs", "alter_configs", "cluster_action", "idempotent_write"];
+const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "describe_configs", "alter_configs", "cluster_action", "idempotent_write", "create_tokens", "describe_tokens", "two_phase_commit"];
 const RESOURCES = ["topic", "group", "cluster", "transactional_id", "user", "delegation_token"];
 const QUOTAS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"];
+
+// What brokers answer that have something switched off.
+const OFF = {
+  SECURITY_DISABLED: ["The brokers check no access rules.", "Set authorizer.class.name on them."],
+  DELEGATION_TOKEN_AUTH_DISABLED: ["The brokers keep no delegation tokens.", "Set delegation.token.secret.key, the same on all of them."],
+  DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ["Delegation tokens are for those whom the brokers know.", "Give the console a login of the cluster that is no token."],
+};
 
 export async function show(view) {
   const admin = atLeast(roleOn(view.cluster), "admin");
   const adder = (action) => (admin ? h("button", { type: "button", onclick: () => action(view).then((done) => done && view.look()) }, t("Add")) : null);
   const remover = (action) => (row) => (admin ? h("button", { type: "button", onclick: () => action(view, row).then((done) => done && view.look()) }, t("Remove")) : null);
-  const [acls, users, quotas] = [0, 0, 0].map(() => h("div", {}));
+  const [acls, users, quotas, tokens] = [0, 0, 0, 0].map(() => h("div", {}));
   view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Access")))),
-    card(t("Access rules"), acls, adder(addRule)),
-    h("div", { class: "columns" }, card(t("Users"), users, adder(setUser)), card(t("Quotas"), quotas, adder(setQuota))));
+    card(t("Access rules"), acls, h("div", { class: "row" }, h("button", { type: "button", onclick: () => explain(view) }, t("Explain")), adder(addRule))),
+    h("div", { class: "columns" }, card(t("Users"), users, adder(setUser)), card(t("Quotas"), quotas, adder(setQuota))),
+    card(t("Delegation tokens"), tokens, adder(makeToken)));
   const part = async (element, path, draw) => {
     try { replace(element, draw(await get(view.path(path), {}, view.signal))); } catch (error) {
       if (view.signal.aborted) return;
-      replace(element, error.code === "SECURITY_DISABLED" ? nothing(t("The brokers check no access rules."), t("Set authorizer.class.name on them.")) : h("div", { class: "body" }, refusal(error)));
+      const off = OFF[error.code];
+      replace(element, off ? nothing(t(off[0]), t(off[1])) : h("div", { class: "body" }, refusal(error)));
     }
   };
   view.onLook(() => Promise.all([
@@ -45,6 +54,15 @@ export async function show(view) {
       { name: "Quotas", cell: (row) => Object.entries(row.quotas).map(([name, value]) => h("div", {}, h("code", {}, name), " ", whole(value))) },
       { name: "", cell: remover(removeQuotas) },
     ], rows, { none: nothing(t("There are no quotas.")) })),
+    part(tokens, "delegation-tokens", (rows) => table([
+      { name: "Token", class: "name mono", cell: (row) => plain(row.token_id) },
+      { name: "Owner", class: "short", cell: (row) => [plain(row.owner), row.requester === row.owner ? null : h("div", { class: "muted small" }, plain(t("asked for by {user}", { user: row.requester })))] },
+      { name: "Renewers", class: "short", cell: (row) => plain(row.renewers.join(", ") || "–") },
+      { name: "Ends", cell: (row) => moment(row.expires_ms).slice(0, 16) },
+      { name: "At the latest", cell: (row) => moment(row.max_ms).slice(0, 16) },
+      { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => renewToken(view, row).then((done) => done && view.look()) }, t("Renew")) : null) },
+      { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => expireToken(view, row).then((done) => done && view.look()) }, t("End")) : null) },
+    ], rows, { none: nothing(t("There are no delegation tokens.")) })),
   ]));
 }
 
@@ -64,6 +82,56 @@ function addRule(view) {
       name: name.value.trim(), host: host.value.trim() || "*",
     }).then(() => null),
   });
+}
+
+const EFFECTS = { denies: "bad", allows: "good" };
+const REASONS = {
+  "super user": "a super user may do everything",
+  "open without rules": "no rule covers the resource, and allow.everyone.if.no.acl.found is true",
+  "no rule": "no rule covers the resource",
+  "not allowed": "rules cover the resource, and none of them allows this",
+};
+
+/** May somebody do something: the answer, and every rule that covers the resource with what it says. */
+function explain(view) {
+  const [principal, name, host] = [text("User:alice"), text("orders"), text(t("one that no rule names"))];
+  const resource = choice(RESOURCES);
+  const operation = h("select", {}, h("option", { value: "" }, t("every operation")), OPERATIONS.slice(1).map((each) => h("option", { value: each }, each)));
+  const found = h("div", { class: "stack" });
+  const arrange = () => { name.disabled = resource.value === "cluster"; };
+  resource.addEventListener("change", arrange);
+  return ask({
+    title: t("Explain: who may do what"), action: t("Explain"), large: true, stays: true,
+    content: [h("div", { class: "row" }, field(t("Principal"), principal), field(t("From the address"), host)),
+      h("div", { class: "row" }, field(t("Operation"), operation), field(t("Resource"), resource), field(t("Name"), name)), found],
+    ready: () => principal.value.includes(":") && (resource.value === "cluster" || name.value !== ""),
+    act: async () => {
+      const told = await get(view.path("acls", "explain"), {
+        principal: principal.value.trim(), host: host.value.trim(), operation: operation.value, resource: resource.value, name: resource.value === "cluster" ? "" : name.value,
+      }, view.signal);
+      replace(found, explained(told));
+    },
+  });
+}
+
+function explained({ answers, super_users: superUsers, open_without_rules: open }) {
+  const ruleText = (rule) => plain(`${rule.principal}: ${t(rule.permission)} ${rule.operation}, ${rule.resource} ${rule.pattern} ${rule.name}, ${rule.host}`);
+  const because = (row) => (row.reason === "rule" ? row.rules.filter((each) => each.decides).map((each) => ruleText(each.rule)) : t(REASONS[row.reason]));
+  const weighed = answers.length === 1 ? answers[0].rules : [];
+  return [
+    table([
+      { name: "Operation", cell: (row) => row.operation },
+      { name: "", cell: (row) => badge(t(row.allowed ? "allowed" : "denied"), row.allowed ? "good" : "bad") },
+      { name: "Because", class: "name", cell: because },
+    ], answers, { label: t("Answer") }),
+    weighed.length ? table([
+      { name: "Rules that cover the resource", class: "name", cell: (row) => ruleText(row.rule) },
+      { name: "", cell: (row) => badge(t(row.effect), EFFECTS[row.effect] ?? "") },
+      { name: "", cell: (row) => (row.decides ? badge(t("decides"), "info") : null) },
+    ], weighed) : null,
+    superUsers === null || open === null
+      ? h("p", { class: "muted small" }, t("The brokers do not tell super.users and allow.everyone.if.no.acl.found: this is what the rules alone say.")) : null,
+  ];
 }
 
 function removeRule(view, row) {
@@ -109,5 +177,42 @@ function removeQuotas(view, row) {
     title: t("Take the quotas away"), action: t("Remove"), danger: true,
     content: h("p", {}, plain(Object.entries(row.entity).map(([kind, name]) => `${kind} ${name ?? t("default")}`).join(", "))),
     act: () => change("PUT", view.path("quotas"), { entity: row.entity, quotas: Object.fromEntries(Object.keys(row.quotas).map((each) => [each, null])) }).then(() => null),
+  });
+}
+
+const DAY_MS = 86_400_000;
+
+function makeToken(view) {
+  const [owner, renewers] = [text(t("the console's own login")), text("User:alice, User:bob")];
+  const days = h("input", { type: "number", min: 0.001, step: "any", placeholder: t("as the brokers say") });
+  const shown = h("div", { class: "stack" });
+  return ask({
+    title: t("Make a delegation token"), action: t("Create"),
+    content: [h("p", { class: "muted" }, t("Whoever has it logs in as its owner, until it ends.")), field(t("Owner"), owner), field(t("Renewers"), renewers),
+      field(t("Days, at the latest"), days), shown],
+    act: async () => {
+      const { token, hmac } = await change("POST", view.path("delegation-tokens"), {
+        owner: owner.value.trim() || null, renewers: renewers.value.split(",").map((each) => each.trim()).filter(Boolean),
+        max_lifetime_ms: days.value ? Math.round(Number(days.value) * DAY_MS) : null,
+      });
+      replace(shown, field(t("User name"), h("input", { class: "wide mono", readonly: true, value: token.token_id })),
+        field(t("Password"), h("input", { class: "wide mono", readonly: true, value: hmac })));
+      return t("It is shown this once: copy it now. Clients log in by SCRAM, with sasl.tokenauth=true.");
+    },
+  });
+}
+
+function renewToken(view, row) {
+  return ask({
+    title: t("Renew the token"), action: t("Renew"), content: h("p", { class: "mono" }, plain(row.token_id)),
+    act: async () => t("It ends at {time}", { time: moment((await change("POST", view.path("delegation-tokens", row.token_id, "renew"))).expires_ms).slice(0, 16) }),
+  });
+}
+
+function expireToken(view, row) {
+  return ask({
+    title: t("End the token"), action: t("End"), danger: true,
+    content: [h("p", { class: "mono" }, plain(row.token_id)), h("p", {}, t("Nobody logs in by it any more; who has stays so until his session ends."))],
+    act: () => change("DELETE", view.path("delegation-tokens", row.token_id)).then(() => null),
   });
 }

@@ -1,7 +1,7 @@
 // Brokers: partitions, disks, request times; one broker's configs with where they come from.
 import { h, replace, card, badge, place, plain } from "../dom.js";
 import { atLeast, get, roleOn } from "../api.js";
-import { bytes, whole } from "../format.js";
+import { bytes, moment, whole } from "../format.js";
 import { table, nothing } from "../table.js";
 import { configTable } from "../configs.js";
 import { t } from "../words.js";
@@ -21,6 +21,7 @@ export async function show(view) {
       { name: "Replicas", number: true, cell: (row) => whole(row.replicas) },
       { name: "In sync", number: true, cell: (row) => (row.in_sync < row.replicas ? badge(whole(row.in_sync), "warning") : whole(row.in_sync)) },
       { name: "Size", number: true, cell: (row) => bytes(row.size_bytes) },
+      ...(brokers.some((each) => each.certificate_expires_ms) ? [{ name: "Certificate until", cell: certificate }] : []),
     ], brokers));
     replace(disks, table([
       { name: "Broker", number: true, cell: (row) => row.broker },
@@ -44,6 +45,14 @@ export async function show(view) {
       { name: "p99 of waiting", number: true, cell: ms("remote") },
     ], slow.slice(0, 15), { none: nothing(t("No broker tells of its requests."), told.problems[0] ?? "") }));
   });
+}
+
+const DAY_MS = 86_400_000;
+
+function certificate(row) {
+  if (!row.certificate_expires_ms) return "–";
+  const left = row.certificate_expires_ms - Date.now();
+  return badge(moment(row.certificate_expires_ms).slice(0, 10), left < 7 * DAY_MS ? "bad" : left < 30 * DAY_MS ? "warning" : "good");
 }
 
 function usage(row) {

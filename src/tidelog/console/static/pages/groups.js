@@ -1,15 +1,17 @@
 // Groups: the list, and one of them with members, lag in records and seconds, its history, and its offsets.
 import { h, replace, card, badge, place, plain, field } from "../dom.js";
 import { atLeast, change, get, roleOn, session } from "../api.js";
-import { rate, short, span, whole } from "../format.js";
+import { lately, rate, short, span, whole } from "../format.js";
 import { sorted, table, nothing } from "../table.js";
 import { lineChart } from "../chart.js";
 import { ask, askTyped } from "../dialog.js";
+import { whyText } from "../events.js";
 import { t } from "../words.js";
 
 const LEVELS = { Stable: "good", Empty: "", Dead: "bad" };
 const stateBadge = (state) => badge(t(state), LEVELS[state] ?? "warning");
 const SHOWN = 500;
+const HOURLY_GAP_S = 2 * 3600; // after a day the history has one figure an hour of a partition
 
 export async function show(view) {
   if (view.parts.length) return showGroup(view);
@@ -43,10 +45,13 @@ export async function show(view) {
 async function showGroup(view) {
   const [name] = view.parts;
   const head = h("p", { class: "muted small" });
-  const [records, seconds, partitions, members] = [0, 0, 0, 0].map(() => h("div", {}));
+  const [records, seconds, partitions, members, rebalances, byPartition] = [0, 0, 0, 0, 0, 0].map(() => h("div", {}));
   let minutes = 60;
-  const range = h("select", { "aria-label": t("Time span"), onchange: (event) => { minutes = Number(event.target.value); drawCharts(); } },
+  const range = h("select", { "aria-label": t("Time span"), onchange: (event) => { minutes = Number(event.target.value); drawCharts(); drawPartitions(); } },
     [[60, "1 hour"], [360, "6 hours"], [1440, "1 day"], [10080, "7 days"]].map(([value, text]) => h("option", { value }, t(text))));
+  const ofTopic = h("select", { "aria-label": t("Topic"), onchange: () => { arrangePartitions(); drawPartitions(); } });
+  const ofPartition = h("select", { "aria-label": t("Partition"), onchange: () => drawPartitions() });
+  let places = [];
   const admin = atLeast(roleOn(view.cluster), "admin");
   view.root.append(
     h("div", { class: "head" }, h("div", { class: "grow" }, h("span", { class: "crumb" }, h("a", { href: place(view.cluster, "groups") }, t("Groups"))), h("h1", {}, plain(name)), head),
@@ -62,15 +67,34 @@ async function showGroup(view) {
         },
       }, t("Delete")) : null),
     h("div", { class: "columns" }, card(t("Lag in records"), h("div", { class: "body" }, records)), card(t("Lag in seconds"), h("div", { class: "body" }, seconds))),
-    card(t("Partitions"), partitions), card(t("Members"), members));
+    card(t("Partitions"), partitions), card(t("Lag by partition"), h("div", { class: "body" }, byPartition), h("div", { class: "row" }, ofTopic, ofPartition)), card(t("Members"), members), card(t("Why it has rebalanced"), rebalances));
   async function drawCharts() {
     const history = await get(view.path("groups", name, "lag"), { minutes }, view.signal);
     const series = (index) => Object.entries(history).slice(0, 10).map(([topic, points]) => ({ name: topic, points: points.map(([at, values]) => [at, values[index]]) }));
     replace(records, lineChart(series(0), { minutes, label: t("Lag in records") }));
     replace(seconds, lineChart(series(1), { minutes, format: (value) => span(value), label: t("Lag in seconds") }));
   }
+  /** What can be chosen, keeping what is. */
+  function choose(select, options) {
+    const chosen = select.value;
+    if ([...select.options].map((each) => each.value).join() === options.map(([value]) => value).join()) return;
+    replace(select, options.map(([value, label]) => h("option", { value, selected: value === chosen }, label)));
+  }
+  function arrangePartitions() {
+    choose(ofTopic, [...new Set(places.map((each) => each.topic))].map((each) => [each, each]));
+    choose(ofPartition, [["", t("the furthest behind")], ...places.filter((each) => each.topic === ofTopic.value).map((each) => [String(each.partition), t("partition {n}", { n: each.partition })])]);
+  }
+  async function drawPartitions() {
+    if (!ofTopic.value) return replace(byPartition, nothing(t("It has neither committed offsets nor assigned partitions.")));
+    const found = await get(view.path("groups", name, "lag", "partitions"), { topic: ofTopic.value, partition: ofPartition.value, minutes }, view.signal);
+    const series = found.partitions.map((each) => ({ name: t("partition {n}", { n: each.partition }), points: each.points.map(([at, values]) => [at, values[0]]) }));
+    return replace(byPartition, series.length ? lineChart(series, { minutes, label: t("Lag by partition"), gap: minutes > 1440 ? HOURLY_GAP_S : undefined }) : nothing(t("No partition was behind in this time.")),
+      found.left_out ? h("p", { class: "muted small" }, t("{n} more partitions were behind.", { n: whole(found.left_out) })) : null);
+  }
   view.onLook(async () => {
     const group = await get(view.path("groups", name), {}, view.signal);
+    places = group.partitions;
+    arrangePartitions();
     replace(head, stateBadge(group.state), " ", [group.type, group.assignor, t("coordinator {id}", { id: group.coordinator }), t("{n} records behind", { n: short(group.lag) })].filter(Boolean).join(" · "));
     replace(partitions, table([
       { name: "Topic", class: "name", cell: (row) => h("a", { href: place(view.cluster, "topics", row.topic) }, plain(row.topic)) },
@@ -87,7 +111,10 @@ async function showGroup(view) {
       { name: "Member id", class: "name", cell: (row) => [h("span", { class: "mono muted" }, plain(row.member_id)), row.instance_id ? [" ", badge(row.instance_id, "info")] : null] },
       { name: "Partitions", class: "name", cell: (row) => plain(row.partitions.join(", ") || "–") },
     ], group.members, { none: nothing(t("Nobody is in this group now.")) }));
-    await drawCharts();
+    replace(rebalances, group.rebalances.length ? h("div", { class: "feed" }, group.rebalances.map((each) => h("div", {},
+      h("time", { class: "muted small" }, lately(each.at_ms)), h("span", { class: "dot info" }), h("span", {}, plain(whyText(each.args))))))
+      : nothing(t("It has not rebalanced since the console began to look.")));
+    await Promise.all([drawCharts(), drawPartitions()]);
   });
 }
 

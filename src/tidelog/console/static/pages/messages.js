@@ -3,7 +3,7 @@ import { h, replace, card, badge, field, refusal, plain } from "../dom.js";
 import { address, atLeast, change, get, session } from "../api.js";
 import { bytes, moment, whole } from "../format.js";
 import { ask } from "../dialog.js";
-import { fieldView, preview, programs } from "../records.js";
+import { FORMATS, fieldView, formatName, preview, programs, textOf } from "../records.js";
 import { t } from "../words.js";
 
 const KEPT = 500;
@@ -11,7 +11,7 @@ const ENDS = { limit: "as many as asked for", end: "all there are", "scan-limit"
 
 export function showMessages(view, topic, body) {
   const path = view.path("topics", topic.name, "messages");
-  const state = { place: "newest", partitions: "", offset: 0, time_ms: 0, limit: 50, filter: "", unmasked: false, read_committed: false };
+  const state = { place: "newest", partitions: "", offset: 0, time_ms: 0, limit: 50, filter: "", unmasked: false, read_committed: false, key_format: "auto", value_format: "auto" };
   let stream = null;
   let found = [];
   const rows = h("tbody", {});
@@ -31,6 +31,8 @@ export function showMessages(view, topic, body) {
   const partition = h("select", { "aria-label": t("Partition"), onchange: search }, h("option", { value: "" }, t("all partitions")),
     topic.partitions.map((each) => h("option", { value: each.partition }, t("partition {n}", { n: each.partition }))));
   const limit = h("select", { "aria-label": t("How many"), onchange: search }, [50, 100, 500].map((each) => h("option", { value: each }, t("{n} records", { n: each }))));
+  const keyFormat = h("select", { "aria-label": t("Format of keys"), onchange: search }, FORMATS.map((each) => h("option", { value: each }, t("Key: {format}", { format: formatName(each) }))));
+  const valueFormat = h("select", { "aria-label": t("Format of values"), onchange: search }, FORMATS.map((each) => h("option", { value: each }, t("Value: {format}", { format: formatName(each) }))));
   const unmask = h("label", { class: "tick", hidden: true }, h("input", { type: "checkbox", onchange: (event) => { state.unmasked = event.target.checked; search(); } }), t("Show masked fields"));
   const stop = h("button", { type: "button", onclick: () => { end(); progress.append(h("span", {}, t("stopped"))); }, hidden: true }, t("Stop"));
   const go = h("button", { type: "button", class: "main-action", onclick: search }, t("Search"));
@@ -38,7 +40,7 @@ export function showMessages(view, topic, body) {
   body.append(
     card(null, [
       h("div", { class: "body stack tight" },
-        h("div", { class: "toolbar" }, where, offset, time, partition, limit, h("div", { class: "filter" }, filter), go, stop),
+        h("div", { class: "toolbar" }, where, offset, time, partition, limit, keyFormat, valueFormat, h("div", { class: "filter" }, filter), go, stop),
         h("div", { class: "row" }, progress, h("span", { class: "grow" }), unmask, menu()), said),
       h("div", { class: "scroll" }, h("table", { class: "records", "aria-label": t("Messages") },
         h("thead", {}, h("tr", {}, ["Time", "Partition", "Offset", "Key", "Value"].map((each) =>
@@ -65,6 +67,7 @@ export function showMessages(view, topic, body) {
   function read() {
     Object.assign(state, {
       place: where.value, offset: Number(offset.value) || 0, partitions: partition.value, limit: Number(limit.value), filter: filter.value.trim(),
+      key_format: keyFormat.value, value_format: valueFormat.value,
       time_ms: time.value ? new Date(time.value).getTime() : Date.now() - 3_600_000,
     });
   }
@@ -105,7 +108,8 @@ export function showMessages(view, topic, body) {
     if (!found.length) replace(rows, h("tr", {}, h("td", { colspan: 5 }, h("div", { class: "empty" }, h("strong", {}, state.filter ? t("No record matches the filter.") : t("There are no records here."))))));
   }
 
-  function tell({ scanned, total, matched, read_bytes, ended }) {
+  function tell({ scanned, total, matched, read_bytes, ended, left_out = [] }) {
+    replace(said, left_out.length ? refusal({ message: t("Partitions without a leader are left out: {list}", { list: left_out.join(", ") }) }) : null);
     if (state.place === "tail") {
       replace(progress, h("span", { class: "pulse" }), h("span", {}, t("following: {n} records came, {m} are shown", { n: whole(scanned), m: whole(Math.min(matched, KEPT)) })));
       return;
@@ -153,7 +157,7 @@ export function showMessages(view, topic, body) {
       shown.headers.length ? h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", {}, h("tbody", {}, shown.headers.map((each) =>
         h("tr", {}, h("td", { class: "mono" }, plain(each.name)), h("td", { class: "mono" }, preview(each.value, 4000))))))) : null);
     const whole_ = async () => {
-      try { draw(await get(`${path}/${record.partition}/${record.offset}`, { unmasked: state.unmasked }, view.signal)); } catch (error) { parts.append(refusal(error)); }
+      try { draw(await get(`${path}/${record.partition}/${record.offset}`, { unmasked: state.unmasked, key_format: state.key_format, value_format: state.value_format }, view.signal)); } catch (error) { parts.append(refusal(error)); }
     };
     draw(record);
     return parts;
@@ -220,7 +224,7 @@ function produce(path) {
 function resend(path, topic, record) {
   const target = h("input", { class: "wide mono", value: topic.name, autocomplete: "off" });
   const isText = record.headers.every((each) => each.value.kind === "text" || each.value.kind === "json");
-  const headers = h("textarea", { spellcheck: "false", rows: 3 }, record.headers.map((each) => `${each.name}: ${each.value.text}`).join("\n"));
+  const headers = h("textarea", { spellcheck: "false", rows: 3 }, record.headers.map((each) => `${each.name}: ${textOf(each.value)}`).join("\n"));
   const before = headers.value;
   return ask({
     title: t("Send again"), action: t("Send"),
@@ -247,7 +251,7 @@ async function redrive(path, state) {
   if (!plan) return;
   await ask({
     title: t("Redrive dead letters"), action: t("Send them"),
-    content: [h("p", {}, t("Would go back: {list}", { list: told(plan) })), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} letters stay: sent before, sent too often, or their record is gone.", { n: plan.left })) : null],
+    content: [h("p", {}, plain(t("Would go back: {list}", { list: told(plan) }))), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} letters stay: sent before, sent too often, or their record is gone.", { n: plan.left })) : null],
     ready: () => Object.keys(plan.by_topic).length > 0,
     act: async () => t("Went back: {list}", { list: told(await change("POST", path, request(false))) }),
   });

@@ -35,7 +35,7 @@ export async function show(view) {
       h("time", { class: "muted small" }, lately(each.at_ms)),
       h("span", { class: `dot ${each.level}` }),
       h("span", {}, eventText(view.cluster, each)))))
-      : empty(t("Nothing has changed since the console looks."), t("Elections, topics, groups and disks show up here.")));
+      : empty(t("Nothing has changed since the console began to look."), t("Elections, topics, configs, groups, disks and certificates show up here.")));
   });
 }
 

@@ -3,12 +3,12 @@ import { h, replace, card, badge, place, plain, field } from "../dom.js";
 import { atLeast, change, get } from "../api.js";
 import { bytes, byteRate, rate, short, whole } from "../format.js";
 import { table, nothing } from "../table.js";
-import { lineChart } from "../chart.js";
 import { ask, askTyped } from "../dialog.js";
 import { isFavourite, toggleFavourite } from "../favourites.js";
 import { configTable } from "../configs.js";
 import { t } from "../words.js";
 import { showMessages } from "./messages.js";
+import { showPartitions } from "./partitions.js";
 
 const TABS = [["messages", "Messages"], ["partitions", "Partitions"], ["configs", "Configs"], ["groups", "Groups"]];
 
@@ -109,32 +109,6 @@ function deleteRecords(path, topic) {
       const starts = await change("POST", `${path}/delete-records`, { before: Object.fromEntries(chosen.map((each) => [String(each), offset])) });
       return t("Partitions begin now at: {list}", { list: Object.entries(starts).map(([each, start]) => `${each}: ${start}`).join(", ") });
     },
-  });
-}
-
-function showPartitions(view, topic, body) {
-  const chart = h("div", { class: "body" });
-  const rows = h("div", {});
-  const elect = atLeast(topic.role, "operator") ? h("button", {
-    type: "button", onclick: () => ask({
-      title: t("Elect preferred leaders"), action: t("Elect"), content: h("p", {}, t("Each partition is led again by the first of its replicas.")),
-      act: async () => (await change("POST", `${view.path("topics", topic.name)}/elect-leaders`)).remark || null,
-    }),
-  }, t("Elect preferred leaders")) : null;
-  body.append(card(t("Records written a second"), chart), card(t("Partitions"), rows, elect));
-  view.onLook(async () => {
-    const [now, points] = await Promise.all([get(view.path("topics", topic.name), {}, view.signal), get(view.path("topics", topic.name, "rates"), { minutes: 60 }, view.signal)]);
-    replace(chart, lineChart([{ name: "", points: points.map(([at, values]) => [at, values[0]]) }], { minutes: 60, label: t("Records written a second") }));
-    replace(rows, table([
-      { name: "Partition", number: true, cell: (row) => row.partition },
-      { name: "Leader", number: true, cell: (row) => row.leader ?? badge(t("none"), "bad") },
-      { name: "Replicas", cell: (row) => row.replicas.map((each) => [badge(each, row.in_sync.includes(each) ? "good" : "warning"), " "]) },
-      { name: "Start offset", number: true, cell: (row) => whole(row.start_offset) },
-      { name: "End offset", number: true, cell: (row) => whole(row.end_offset) },
-      { name: "Records", number: true, cell: (row) => (row.end_offset === null ? "–" : whole(row.end_offset - row.start_offset)) },
-      { name: "Size", number: true, cell: (row) => bytes(row.size_bytes) },
-      { name: "", cell: (row) => (row.problem ? badge(row.problem, "bad") : "") },
-    ], now.partitions, { label: t("Partitions") }));
   });
 }
 

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
+# An id that no answer has room for would keep the group's leader from ever hearing who is in it.
+_LONGEST_PREFIX = 1000
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """How long a new member's JoinGroup may wait: it has no id to heartbeat with, so nothing else tells."""
 
@@ -124,7 +126,7 @@ class Joins:
     def _join_unknown(self, group: ClassicGroup, joining: _Joining) -> Write:
         instance_id = joining.request.group_instance_id
         prefix = joining.caller.client_id if instance_id is None else instance_id
-        new_id = f"{prefix}-{uuid.UUID(bytes=self._support.new_member_uuid())}"
+        new_id = f"{prefix[:_LONGEST_PREFIX]}-{uuid.UUID(bytes=self._support.new_member_uuid())}"
         if instance_id is not None:
             current = group.members.by_instance_id.get(instance_id)
             if current is not None:

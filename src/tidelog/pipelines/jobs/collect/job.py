@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 
 NAME = "collect"
 
@@ -86,9 +85,10 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    from tidelog.pipelines.framework.dead_letter import write_missing
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.framework.source import read_range
-    from tidelog.pipelines.jobs.collect.transform import in_range, rows, with_tokens
+    from tidelog.pipelines.jobs.collect.transform import in_range, letters_of, rows, with_tokens
 
     _prepare(settings)
     phones = PhonesOfSettings(settings).now()
@@ -97,7 +97,7 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
         return BackfillReport(
             read=found.count(),
             written=_load(with_tokens(found, phones), settings),
-            dead_letters=_write_missing_letters(found, settings, phones),
+            dead_letters=write_missing(letters_of(found, NAME, phones), settings, PIPELINE.group),
         )
     finally:
         found.unpersist()
@@ -122,16 +122,6 @@ def _load(found: DataFrame, settings: PipelineSettings) -> dict[str, int]:
             counts = tables.upsert_each(TABLES, wanted, "kind", batch)
         written |= {f"table {name}": count for name, count in counts.items()}
     return written
-
-
-def _write_missing_letters(found: DataFrame, settings: PipelineSettings, phones: PhonesWritten) -> int:
-    """The stream may have written letters for these records before."""
-    from tidelog.pipelines.framework.dead_letter import not_yet_written
-    from tidelog.pipelines.framework.record_sink import RecordSink, single_batch, write_records
-    from tidelog.pipelines.jobs.collect.transform import letters_of
-
-    missing = not_yet_written(letters_of(found, NAME, phones), settings)
-    return write_records(missing, RecordSink(settings, single_batch(f"{PIPELINE.group}-backfill")))
 
 
 PIPELINE = Pipeline(

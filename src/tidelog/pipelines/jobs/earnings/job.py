@@ -125,17 +125,14 @@ def _write_missing_letters(
     raw: DataFrame, settings: PipelineSettings, days: tuple[str, str]
 ) -> tuple[int, int]:
     """Dead letters found and written: the stream may have written letters for these records before."""
-    from tidelog.pipelines.framework.dead_letter import dead_letters, not_yet_written
+    from tidelog.pipelines.framework.dead_letter import dead_letters, write_missing
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
-    from tidelog.pipelines.framework.record_sink import RecordSink, single_batch, write_records
     from tidelog.pipelines.jobs.earnings.transform import malformed
 
     phones = PhonesOfSettings(settings).now()
     letters = dead_letters(malformed(raw, *days), NAME, phones).persist()
     try:
-        missing = not_yet_written(letters, settings)
-        sink = RecordSink(settings, single_batch(f"{PIPELINE.group}-backfill"))
-        return letters.count(), write_records(missing, sink)
+        return letters.count(), write_missing(letters, settings, PIPELINE.group)
     finally:
         letters.unpersist()
 

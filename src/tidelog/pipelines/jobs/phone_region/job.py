@@ -86,11 +86,13 @@ def _reader(settings: PipelineSettings) -> Callable[[], Reading]:
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
     """Bring the table up to date; the topic is a history, and what the stream wrote is not repeated."""
+    from tidelog.pipelines.framework.dead_letter import dead_letters, write_missing
+    from tidelog.pipelines.framework.parsing import malformed_in, parse_all
     from tidelog.pipelines.framework.sinks import open_tables
     from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
     from tidelog.pipelines.framework.source import read_range
     from tidelog.pipelines.jobs.phone_region.enriching import COLUMNS
-    from tidelog.pipelines.jobs.phone_region.schema import TABLE
+    from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE
     from tidelog.pipelines.jobs.phone_region.task_work import (
         READ,
         WRITTEN,
@@ -106,8 +108,10 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
         reading = _reader(settings)()
         users = writing_users(tables, reading)
         answers = Answers(work_on_parts(found, looking_up(time_range, reading), 1, users))
+    malformed = malformed_in(parse_all(found, KINDS).rows, time_range)
+    letters = write_missing(dead_letters(malformed, NAME, reading.phones), settings, PIPELINE.group)
     written = {f"table {TABLE.name}": answers.total(WRITTEN)}
-    return BackfillReport(read=answers.total(READ), written=written, dead_letters=0)
+    return BackfillReport(read=answers.total(READ), written=written, dead_letters=letters)
 
 
 PIPELINE = Pipeline(

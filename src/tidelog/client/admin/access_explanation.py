@@ -1,4 +1,4 @@
-"""``tidelog acls explain``: may somebody do something, and which rule says so.
+"""May somebody do something, and which rule says so: for ``tidelog acls explain`` and the console.
 
 Rules are read from the cluster and decided here, by the code that brokers decide with. Super users and
 ``allow.everyone.if.no.acl.found`` are asked of a broker; Apache Kafka keeps these to itself.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tidelog.client.admin.acls import describe_acls
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.resources import ConfigResource, ResourceType
-from tidelog.security.acls.authorizer import Authorizer, Decision, Question
+from tidelog.security.acls.authorizer import Authorizer, Decision, Question, Weighed
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import Operation, PatternType, ResourcePattern
 from tidelog.security.acls.rule_index import RuleIndex
@@ -28,6 +28,8 @@ class Explanation(NamedTuple):
     pattern: ResourcePattern
     operation: Operation
     decision: Decision
+    weighed: tuple[Weighed, ...]
+    """Every rule that covers the resource, with what it says."""
 
 
 class BrokerAccess(NamedTuple):
@@ -51,14 +53,18 @@ async def explain(
     authorizer = Authorizer(
         rules, access.super_users or (), open_without_rules=bool(access.open_without_rules)
     )
-    return [
-        Explanation(
-            pattern,
-            operation,
-            authorizer.decide(Question(principal, host, operation), pattern.type, pattern.name),
+    answers = []
+    for pattern, operation in asked:
+        question = Question(principal, host, operation)
+        answers.append(
+            Explanation(
+                pattern,
+                operation,
+                authorizer.decide(question, pattern.type, pattern.name),
+                tuple(authorizer.weigh(question, pattern.type, pattern.name)),
+            )
         )
-        for pattern, operation in asked
-    ], access
+    return answers, access
 
 
 async def _broker_access(admin: AsyncAdmin) -> BrokerAccess:

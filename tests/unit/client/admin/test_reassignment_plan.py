@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.failure import WrongUsage
-from tidelog.cli.partitions.plan import Assignment, plan_reassignment
+from tidelog.client.admin.reassignment_plan import Assignment, plan_reassignment
+from tidelog.client.errors import ClientError
 from tidelog.ids import TopicPartition
 
 
@@ -95,7 +95,7 @@ def test_racks_count_only_where_every_broker_has_one() -> None:
 
 
 def test_too_few_brokers_are_refused_with_the_mend() -> None:
-    with pytest.raises(WrongUsage, match="too few for 3 replicas of orders-0: name more, or lower"):
+    with pytest.raises(ClientError, match="2 brokers are too few for 3 replicas of orders-0: name more"):
         plan_reassignment(spread("orders", 1, [1, 2, 3], 3), without_racks(1, 2))
 
 

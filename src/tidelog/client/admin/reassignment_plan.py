@@ -1,4 +1,4 @@
-"""Where partitions shall go: a plan for ``tidelog partitions reassign --topics … --to …``. Pure functions.
+"""Where partitions shall go: a plan, for ``tidelog partitions reassign`` and the console.
 
 The plan spreads the replicas of each topic evenly over the brokers, and all of them together; keeps what is
 well placed where it is, for every replica that moves is copied over the network; puts no two replicas of a
@@ -9,11 +9,12 @@ leaders, the first replicas.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.cli.failure import WrongUsage
-from tidelog.cli.output import counted
+from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.errors import ClientError
+from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
@@ -31,9 +32,10 @@ def plan_reassignment(
     wanted = {each: replication_factor or len(replicas) for each, replicas in sorted(current.items())}
     for partition, replicas in wanted.items():
         if replicas > len(racks):
-            raise WrongUsage(
-                f"--to names {counted(len(racks), 'broker')}, too few for {replicas} replicas of "
-                f"{partition}: name more, or lower --replication-factor"
+            brokers = f"{len(racks)} broker{'s are' if len(racks) > 1 else ' is'}"
+            raise ClientError(
+                f"{brokers} too few for {replicas} replicas of {partition}: name more of them, or lower the "
+                "replication factor"
             )
     plan = _Plan(racks)
     for partition in wanted:
@@ -43,6 +45,19 @@ def plan_reassignment(
     plan.balance()
     plan.spread_leaders({partition: replicas[0] for partition, replicas in current.items() if replicas})
     return {partition: tuple(replicas) for partition, replicas in plan.replicas.items()}
+
+
+async def current_assignment(admin: AsyncAdmin, topics: Collection[str]) -> Assignment:
+    """Where the partitions of ``topics`` are now; of those that move, where they go."""
+    described = await admin.describe_topics(list(topics))
+    found: Assignment = {}
+    for topic in described.values():
+        if isinstance(topic, KafkaError):
+            raise topic
+        found |= {TopicPartition(topic.name, each.partition): each.replicas for each in topic.partitions}
+    for partition, move in (await admin.list_partition_reassignments(list(found))).items():
+        found[partition] = tuple(each for each in move.replicas if each not in move.removing_replicas)
+    return found
 
 
 class _Move(NamedTuple):

@@ -1,0 +1,239 @@
+"""The route of the endpoint for assistants: who calls, within which bounds.
+
+Where people log in, a call brings a bearer token in its header: a personal one, made in the console, or an
+access token of the login provider for this audience. Cookies count for nothing, so that no page can call in
+somebody's name; requests that a browser sends for another site are refused, as for the rest of the
+console is the name that they were sent to (``web``). No session is kept; so many calls run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tidelog.console.mcp import protocol
+from tidelog.console.mcp.protocol import McpError, Message
+from tidelog.console.mcp.tools import tools_for
+from tidelog.console.people.person import STRANGER, Account, Person
+from tidelog.console.people.sessions import Session
+from tidelog.console.people.tokens import PREFIX
+from tidelog.console.refusal import Refusal, forbidden, refusal_of
+from tidelog.console.requests import body_of, unless_hung_up
+from tidelog.console.service import Console
+from tidelog.console.settings import McpSettings, Way
+
+MCP_PATH = "/mcp"
+BODY_BYTES = 1024 * 1024
+CALL_S = 60.0
+AT_ONCE = 16
+AT_ONCE_EACH = 4
+_METADATA_PATH = "/.well-known/oauth-protected-resource"
+_NO_STORE = {"Cache-Control": "no-store"}
+_UNAUTHORIZED = 401
+_BUSY = 429
+
+
+@dataclass(slots=True)
+class _Caller:
+    """Who calls: the person, and what the audit log says of the way."""
+
+    person: Person
+    through: dict[str, str] = field(default_factory=lambda: {"through": "mcp"})
+
+
+class _Calls:
+    """Counts what runs, so that nobody takes all of the console."""
+
+    def __init__(self) -> None:
+        self._by_name: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, name: str) -> Iterator[None]:
+        """Raises a refusal where there are enough already."""
+        if self._by_name.total() >= AT_ONCE or self._by_name[name] >= AT_ONCE_EACH:
+            raise Refusal(
+                f"{AT_ONCE_EACH} calls of one person and {AT_ONCE} of all run at once: wait for one to end",
+                _BUSY,
+                "BUSY",
+            )
+        self._by_name[name] += 1
+        try:
+            yield
+        finally:
+            self._by_name[name] -= 1
+            if not self._by_name[name]:
+                del self._by_name[name]
+
+
+def mcp_routes(console: Console) -> list[Route]:
+    """The endpoint, and what says to clients where to get tokens for it."""
+    settings = console.settings.mcp
+    assert settings is not None
+    endpoint = _McpEndpoint(console, settings)
+    routes = [Route(MCP_PATH, endpoint.serve, methods=["POST"])]
+    if settings.audience:
+        routes += [
+            Route(path, endpoint.metadata, methods=["GET"])
+            for path in (_METADATA_PATH, f"{_METADATA_PATH}{MCP_PATH}")
+        ]
+    return routes
+
+
+class _McpEndpoint:
+    def __init__(self, console: Console, settings: McpSettings) -> None:
+        self._console = console
+        self._settings = settings
+        self._calls = _Calls()
+
+    async def metadata(self, request: Request) -> Response:
+        """Who gives access tokens for this endpoint (RFC 9728)."""
+        login = self._console.settings.login
+        assert login is not None
+        assert login.oidc is not None
+        told = {
+            "resource": f"{self._origin()}{MCP_PATH}",
+            "authorization_servers": [login.oidc.issuer],
+            "bearer_methods_supported": ["header"],
+        }
+        return JSONResponse(told, headers=_NO_STORE)
+
+    async def serve(self, request: Request) -> Response:
+        """Answer one message."""
+        modern = False
+        message = Message("")
+        try:
+            _require_no_browser_of_others(request)
+            _require_json(request)
+            caller = await self._caller(request)
+            message = protocol.read_message(await body_of(request, BODY_BYTES))
+            modern = protocol.check_version(message, request.headers)
+            if message.is_notification:
+                return Response(status_code=202)
+            with self._calls.one_more(caller.person.name):
+                body = await self._answer(message, caller, request, modern=modern)
+            return _json(protocol.result(message, body, modern=modern))
+        except McpError as error:
+            if error.request_id is None:
+                error.request_id = message.id
+            return _json(protocol.failure(error), protocol.status_of(error, modern=modern))
+        except Exception as error:
+            return self._refused(refusal_of(error), message)
+
+    async def _answer(
+        self, message: Message, caller: _Caller, request: Request, *, modern: bool
+    ) -> dict[str, object]:
+        match message.method:
+            case "server/discover" if modern:
+                return protocol.discovered()
+            case "initialize" if not modern:
+                return protocol.initialized(message.params)
+            case "ping" if not modern:
+                return {}
+            case "tools/list":
+                tools = tools_for(self._console, caller.person).values()
+                return protocol.listed([each.described() for each in tools], modern=modern)
+            case "tools/call":
+                return await self._call(message, caller, request)
+        raise McpError(protocol.METHOD_NOT_FOUND, f"there is no method {message.method[:100]!r} here")
+
+    async def _call(self, message: Message, caller: _Caller, request: Request) -> dict[str, object]:
+        name, given = message.params.get("name"), message.params.get("arguments")
+        tool = tools_for(self._console, caller.person).get(name) if isinstance(name, str) else None
+        if tool is None:
+            raise McpError(protocol.INVALID_PARAMS, f"there is no tool {str(name)[:100]!r} for you here")
+        if not isinstance(given, dict | None):
+            raise McpError(protocol.INVALID_PARAMS, "arguments is no object")
+        address = request.client.host if request.client else ""
+        working = tool.call(self._console, caller.person, address, given or {}, caller.through)
+        try:
+            async with asyncio.timeout(CALL_S):
+                # What changes something is not left half done because somebody hangs up.
+                text = await (working if tool.changes else unless_hung_up(request, working))
+        except TimeoutError:
+            return _content(f"{tool.name} took longer than {CALL_S:.0f} s and was ended: ask for less", True)
+        except Refusal as refusal:
+            # For the assistant to read: it may ask again, and better.
+            return _content(str(refusal), True)
+        return _content(text, False)
+
+    async def _caller(self, request: Request) -> _Caller:
+        console = self._console
+        if not console.has_logins:
+            person = console.person(Session("", "", None, 0.0))
+            return _Caller(person or STRANGER)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise Refusal(
+                "bring a token: Authorization: Bearer …, made on the page Tokens",
+                _UNAUTHORIZED,
+                "LOGIN_NEEDED",
+            )
+        if token.startswith(PREFIX) and console.tokens is not None:
+            found = console.tokens.find(token)
+            if found is None:
+                raise _unknown_token()
+            account = Account(found.user, found.way, frozenset(found.groups))
+            person = console.named(account, read_only=found.read_only)
+            return _Caller(person, {"through": "mcp", "token": found.id})
+        if console.oidc is None or not self._settings.audience:
+            raise _unknown_token()
+        try:
+            identity = await console.oidc.bearer(token, self._settings.audience)
+        except Refusal as refusal:
+            raise _unknown_token() if refusal.status == _UNAUTHORIZED else refusal from None
+        return _Caller(console.named(Account(identity.user, Way.OIDC, identity.groups)))
+
+    def _refused(self, refusal: Refusal, message: Message) -> Response:
+        error = McpError(protocol.REFUSED, str(refusal), {"code": refusal.code}, message.id)
+        response = _json(protocol.failure(error), refusal.status)
+        if refusal.status == _UNAUTHORIZED:
+            where = f' resource_metadata="{self._origin()}{_METADATA_PATH}{MCP_PATH}"'
+            response.headers["WWW-Authenticate"] = f"Bearer{where if self._settings.audience else ''}"
+        if refusal.status == _BUSY:
+            response.headers["Retry-After"] = "1"
+        return response
+
+    def _origin(self) -> str:
+        parts = urlsplit(self._console.settings.oidc_redirect_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+
+def _unknown_token() -> Refusal:
+    return Refusal("this token is not known here, was revoked or has ended", _UNAUTHORIZED, "LOGIN_FAILED")
+
+
+def _require_no_browser_of_others(request: Request) -> None:
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise forbidden("this request comes from a page of another site")
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise forbidden("this request comes from a page of another site")
+
+
+def _require_json(request: Request) -> None:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal("a message is sent as application/json", 415, "NOT_JSON")
+    accepted = request.headers.get("accept", "*/*")
+    if not any(each in accepted for each in ("application/json", "application/*", "*/*")):
+        raise Refusal("answers are application/json: accept it", 406, "NOT_ACCEPTED")
+
+
+def _content(text: str, is_error: bool) -> dict[str, object]:
+    return {
+        "content": [{"type": "text", "text": text}],
+        "isError": is_error,
+        "_meta": {"tidelog/untrusted": True},
+    }
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, _NO_STORE, "application/json")

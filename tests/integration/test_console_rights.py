@@ -1,0 +1,352 @@
+"""Who may do what, on every endpoint of the API: a table, which a new endpoint has to be added to."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+from tests.rigs.console_thread import ConsoleThread, console_settings
+from tests.waiting import wait_until
+
+from tidelog import Consumer, Producer
+from tidelog.console.people.person import Account, person_of
+from tidelog.console.people.sessions import Session
+from tidelog.console.settings import Grant, LoginSettings, MaskRule, Role
+from tidelog.console.web import ENDPOINTS
+from tidelog.testing import LocalBroker, broker
+
+PHONE = "13800138000"
+SEEN, HIDDEN = "seen-1", "hidden-1"
+GRANTS = (
+    Grant("some-viewer", Role.VIEWER, topics=("seen-*",)),
+    Grant("some-operator", Role.OPERATOR, topics=("seen-*",)),
+    Grant("some-admin", Role.ADMIN, topics=("seen-*",)),
+    Grant("viewer", Role.VIEWER),
+    Grant("operator", Role.OPERATOR),
+    Grant("admin", Role.ADMIN),
+    Grant("elsewhere", Role.ADMIN, clusters=("other",)),
+)
+PEOPLE = ("stranger", "nobody", *(each.user for each in GRANTS))
+
+
+class Rule(NamedTuple):
+    """What an endpoint needs.
+
+    ``about`` is a topic, a group of one, the cluster as far as he sees it, all of it, or whoever asks, if he
+    has logged in; an endpoint without a rule is for everybody. Requests are such that nothing happens where
+    they are allowed: they name what is not there.
+    """
+
+    needs: Role
+    about: str
+    body: Mapping[str, Any] = MappingProxyType({})
+
+
+VIEW, OPERATE, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
+TOPIC = "{topic}"
+RULE = {"principal": "User:x", "operation": "read", "resource": "topic", "name": "x"}
+TABLE: dict[str, Rule | None] = {
+    "session": None,
+    "log_in": None,
+    "log_out": None,
+    "begin_login": None,
+    "tokens": Rule(VIEW, "oneself"),
+    "make_token": Rule(VIEW, "oneself", {"name": ""}),
+    "revoke_token": Rule(VIEW, "oneself"),
+    "overview": Rule(VIEW, "cluster"),
+    "rates": Rule(VIEW, "cluster"),
+    "events": Rule(VIEW, "cluster"),
+    "live": Rule(VIEW, "cluster"),
+    "brokers": Rule(VIEW, "cluster"),
+    "broker_configs": Rule(VIEW, "cluster"),
+    "alter_broker_configs": Rule(ADMIN, "all", {"configs": {}}),
+    "clients": Rule(VIEW, "all"),
+    "requests": Rule(VIEW, "cluster"),
+    "topology": Rule(VIEW, "cluster"),
+    "topics": Rule(VIEW, "cluster"),
+    "topic": Rule(VIEW, "topic"),
+    "topic_rates": Rule(VIEW, "topic"),
+    "topic_configs": Rule(VIEW, "topic"),
+    "alter_topic_configs": Rule(OPERATE, "topic", {"configs": {}}),
+    "create_topic": Rule(OPERATE, "topic", {"name": TOPIC, "dry_run": True}),
+    "delete_topic": Rule(ADMIN, "topic", {"name": "another"}),
+    "add_partitions": Rule(OPERATE, "topic", {"partitions": 1}),
+    "delete_records": Rule(ADMIN, "topic", {"before": {}}),
+    "elect_leaders": Rule(OPERATE, "topic"),
+    "messages": Rule(VIEW, "topic"),
+    "message_stream": Rule(VIEW, "topic"),
+    "export": Rule(VIEW, "topic"),
+    "message": Rule(VIEW, "topic"),
+    "produce": Rule(OPERATE, "topic", {"value": "x", "value_encoding": "base64"}),
+    "resend": Rule(OPERATE, "topic", {"partition": 0, "offset": 99, "topic": TOPIC}),
+    "redrive": Rule(VIEW, "topic", {"offset": 99, "place": "offset"}),
+    "groups": Rule(VIEW, "cluster"),
+    "group": Rule(VIEW, "group"),
+    "group_lag": Rule(VIEW, "cluster"),
+    "reset": Rule(OPERATE, "group", {"to": "latest", "topic": TOPIC, "partitions": [99], "dry_run": False}),
+    "delete_group": Rule(ADMIN, "all", {"name": "another"}),
+    "spark": Rule(VIEW, "all"),
+    "transactions": Rule(VIEW, "all"),
+    "fence_producer": Rule(ADMIN, "all", {"name": "another"}),
+    "acls": Rule(VIEW, "all"),
+    "add_acl": Rule(ADMIN, "all", RULE),
+    "remove_acl": Rule(ADMIN, "all", RULE),
+    "users": Rule(VIEW, "all"),
+    "set_user": Rule(ADMIN, "all", {"name": "", "password": ""}),
+    "remove_user": Rule(ADMIN, "all", {"name": "another"}),
+    "quotas": Rule(VIEW, "all"),
+    "set_quotas": Rule(ADMIN, "all", {"entity": {}, "quotas": {}}),
+    "audit": Rule(VIEW, "all"),
+    "reassign": Rule(ADMIN, "topic"),
+    "reassignments": Rule(VIEW, "topic"),
+    "cancel_reassignment": Rule(ADMIN, "topic"),
+    "unthrottle": Rule(ADMIN, "all"),
+    "group_partition_lag": Rule(VIEW, "topic", {"topic": TOPIC}),
+    "alerts": Rule(VIEW, "cluster"),
+    "explain_access": Rule(VIEW, "all", {"principal": "User:x", "resource": "topic", "name": "x"}),
+    "delegation_tokens": Rule(VIEW, "all"),
+    "create_delegation_token": Rule(ADMIN, "all"),
+    "renew_delegation_token": Rule(ADMIN, "all"),
+    "expire_delegation_token": Rule(ADMIN, "all"),
+    "telemetry": Rule(VIEW, "all"),
+    "client_figures": Rule(VIEW, "all"),
+    "subscriptions": Rule(VIEW, "all"),
+    "set_subscription": Rule(ADMIN, "all", {"metrics": 1}),
+    "remove_subscription": Rule(ADMIN, "all"),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalBroker]:
+    with broker(topics=[SEEN, HIDDEN, "seen-masked", "seen-target"]) as running:
+        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for topic in (SEEN, HIDDEN):
+                producer.send(topic, b"x")
+            value = json.dumps({"phone": PHONE, "id": 1}).encode()
+            headers = [("secret", PHONE.encode()), ("topic", b"seen-target")]
+            producer.send("seen-masked", value, key=PHONE.encode(), headers=headers)
+            producer.send("seen-masked", PHONE.encode())
+        for topic in (SEEN, HIDDEN):
+            with Consumer(
+                bootstrap_servers=running.bootstrap_servers,
+                group_id=f"group-of-{topic}",
+                auto_offset_reset="earliest",
+            ) as consumer:
+                consumer.subscribe([topic])
+                wait_until(lambda: consumer.poll(1.0), "the record")
+                consumer.commit()
+        yield running
+
+
+@pytest.fixture(scope="module", params=["changes", "read-only"])
+def console(
+    request: pytest.FixtureRequest, cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConsoleThread]:
+    settings = console_settings(
+        tmp_path_factory.mktemp("console"),
+        cluster.bootstrap_servers,
+        login=LoginSettings("main"),
+        grants=GRANTS,
+        masks=(MaskRule(topics=("seen-masked",), fields=("phone",), headers=("secret",), key=True),),
+        read_only=request.param == "read-only",
+    )
+    with ConsoleThread(settings) as running:
+        yield running
+
+
+class Browser(NamedTuple):
+    """Somebody's session, as if he had logged in."""
+
+    http: httpx.Client
+    session: Session
+
+    def status(self, method: str, path: str, body: dict[str, Any]) -> int:
+        more = {"params" if method == "GET" else "json": body}
+        headers = {"X-Console-Token": self.session.token}
+        with self.http.stream(method, path, headers=headers, **more) as answer:  # type: ignore[arg-type]
+            if answer.status_code in (401, 403):
+                answer.read()
+                if answer.json()["code"] not in ("FORBIDDEN", "LOGIN_NEEDED"):
+                    return 400  # the cluster refuses it to the console, whoever asks
+            return answer.status_code
+
+
+def browser(console: ConsoleThread, name: str) -> Browser:
+    inner = console.console
+    person = None if name == "stranger" else inner.named(Account(name))
+    session = inner.sessions.begin(person)
+    http = httpx.Client(base_url=f"{console.url}/api", timeout=60.0, cookies={inner.cookie: session.id})
+    return Browser(http, session)
+
+
+def path_of(path: str, topic: str) -> str:
+    named = {"cluster": "main", "topic": topic, "partition": "0", "offset": "0", "broker": "1", "id": "x"}
+    return path.format(**named, group=f"group-of-{topic}")
+
+
+def is_allowed(name: str, rule: Rule, topic: str, *, changes: bool, read_only: bool) -> bool:
+    if rule.about == "oneself":
+        return name != "stranger"
+    if name in ("stranger", "nobody", "elsewhere"):
+        return False
+    role = Role[name.removeprefix("some-").upper()]
+    if read_only and changes:
+        role = min(role, Role.VIEWER)
+    if role < rule.needs:
+        return False
+    return not name.startswith("some-") or rule.about == "cluster" or (rule.about != "all" and topic == SEEN)
+
+
+def test_every_endpoint_is_in_the_table() -> None:
+    assert {each.name for each in ENDPOINTS} == set(TABLE), "say in TABLE who may use a new endpoint"
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_everybody_may_do_what_his_roles_say_and_nothing_else(console: ConsoleThread, name: str) -> None:
+    somebody = browser(console, name)
+    refused: list[str] = []
+    with somebody.http:
+        for endpoint in ENDPOINTS:
+            rule = TABLE[endpoint.name]
+            if rule is None:
+                continue
+            for topic in (SEEN, HIDDEN):
+                body = {key: topic if value == TOPIC else value for key, value in rule.body.items()}
+                status = somebody.status(endpoint.method, path_of(endpoint.path, topic), body)
+                allowed = is_allowed(
+                    name,
+                    rule,
+                    topic,
+                    changes=bool(endpoint.action) and rule.needs > Role.VIEWER,
+                    read_only=console.settings.read_only,
+                )
+                expected = "allowed" if allowed else "refused"
+                found = "refused" if status in (401, 403) else "allowed"
+                assert (endpoint.name, topic, found) == (endpoint.name, topic, expected), status
+                assert status < 500, endpoint.name
+                if endpoint.action and not allowed:
+                    refused.append(endpoint.action)
+    lines = (console.settings.data_dir / "audit.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    noted = [each["action"] for each in entries if each["user"] == name and each["outcome"] != "done"]
+    if name == "stranger":
+        assert noted == []  # who has not logged in could fill the log
+    else:
+        assert set(refused) <= set(noted)
+
+
+def test_nobody_hears_of_groups_of_topics_that_he_may_not_see(console: ConsoleThread) -> None:
+    everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+    with everything.http, some.http:
+        wait_until(
+            lambda: f"group-of-{HIDDEN}" in everything.http.get("/clusters/main/groups").text, "the groups"
+        )
+        assert everything.http.get("/clusters/main/overview").json()["groups"] >= 2
+        assert some.http.get("/clusters/main/overview").json()["groups"] == 1
+        for page in ("overview", "events?limit=200", "topology", "topics", "groups"):
+            assert HIDDEN not in some.http.get(f"/clusters/main/{page}").text, page
+
+
+def test_a_new_group_is_told_to_those_only_who_see_what_it_reads(
+    console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    group = f"late-group-{console.settings.read_only}"
+    everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+    with everything.http, some.http:
+        with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group) as consumer:
+            consumer.subscribe([HIDDEN])
+            wait_until(
+                lambda: consumer.poll(0.1) or group in everything.http.get("/clusters/main/events").text,
+                "the event",
+            )
+        assert group not in some.http.get("/clusters/main/events?limit=200").text
+
+
+def test_a_stream_ends_with_the_session(console: ConsoleThread) -> None:
+    for path in (f"/clusters/main/topics/{SEEN}/messages/stream?place=tail", "/clusters/main/live"):
+        somebody = browser(console, "viewer")
+        with somebody.http, somebody.http.stream("GET", path) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("event: ")
+            console.console.sessions.end(somebody.session)
+            assert len(list(lines)) < 1000
+
+
+def test_what_is_masked_comes_out_nowhere(console: ConsoleThread) -> None:
+    somebody = browser(console, "some-viewer")
+    path = "/clusters/main/topics/seen-masked"
+    with somebody.http:
+        for unmasked in ("", "unmasked=true&"):
+            shown = [
+                somebody.http.get(f"{path}/messages{more}{unmasked}").text
+                for more in ("?", "/0/0?", "/0/1?", "/stream?", "/export?", "/export?format=csv&")
+            ]
+            file = somebody.http.get(f"{path}/messages/export?format=parquet&{unmasked}").content
+            shown += [str(pq.read_table(io.BytesIO(file)).to_pylist()), repr(file)]
+            assert not [each for each in shown if PHONE in each or PHONE[:6] in each]
+            for filter_ in (
+                f'value.phone.startswith("{PHONE[:3]}")',
+                f'"{PHONE[:4]}" in text',
+                f'matches(text, "{PHONE[3:7]}")',
+                f'headers.secret == "{PHONE}"',
+                f'header_list[0][1].find("{PHONE[4:8]}") >= 0',
+                f'key == "{PHONE}"',
+                f"len(value.phone) == {len(PHONE)}",
+                f"size == {2 * len(PHONE) + len(json.dumps({'phone': '', 'id': 1}))}",
+                f"int(text) == {PHONE}",
+            ):
+                query = httpx.QueryParams({"filter": filter_})
+                found = somebody.http.get(f"{path}/messages?{unmasked}{query}").json()
+                assert found["records"] == [], filter_
+    operator = browser(console, "some-operator")
+    with operator.http:
+        assert PHONE in operator.http.get(f"{path}/messages?unmasked=true").text
+
+
+def test_what_is_masked_cannot_be_sent_elsewhere(console: ConsoleThread, cluster: LocalBroker) -> None:
+    mixed = person_of(
+        "mixed",
+        (
+            Grant("mixed", Role.VIEWER, topics=("seen-masked",)),
+            Grant("mixed", Role.OPERATOR, topics=("seen-target",)),
+        ),
+        Role.ADMIN,
+    )
+    session = console.console.sessions.begin(mixed)
+    with httpx.Client(
+        base_url=f"{console.url}/api", timeout=60.0, cookies={console.console.cookie: session.id}
+    ) as http:
+        headers = {"X-Console-Token": session.token}
+        for path, body in (
+            ("messages/resend", {"partition": 0, "offset": 0, "topic": "seen-target"}),
+            ("redrive", {"dry_run": True}),
+            ("redrive", {"dry_run": False}),
+        ):
+            answer = http.post(f"/clusters/main/topics/seen-masked/{path}", json=body, headers=headers)
+            assert answer.status_code == 403
+            assert "masked" in answer.json()["error"]
+        assert http.get("/clusters/main/topics/seen-target/messages").json()["records"] == []
+
+
+def test_nothing_of_a_batch_of_letters_is_sent_where_a_right_is_missing(
+    console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    letters = cluster.create_topic(f"seen-letters-{console.settings.read_only}")
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for target in ("seen-target", HIDDEN):
+            producer.send(letters, b"a letter", headers=[("topic", target.encode())])
+    somebody = browser(console, "some-operator")
+    with somebody.http:
+        answer = somebody.http.post(
+            f"/clusters/main/topics/{letters}/redrive",
+            json={"dry_run": False},
+            headers={"X-Console-Token": somebody.session.token},
+        )
+        assert answer.status_code == 403
+        assert somebody.http.get("/clusters/main/topics/seen-target/messages").json()["records"] == []

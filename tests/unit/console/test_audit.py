@@ -1,0 +1,47 @@
+"""The audit log: entries are short, whole, in order, and outlive a file that is full."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidelog.console.people import audit as audit_module
+from tidelog.console.people.audit import AuditEntry, AuditLog
+
+
+def entry(number: int, target: str = "", **details: object) -> AuditEntry:
+    return AuditEntry(number, "alice", "127.0.0.1", "main", "delete topic", target, "done", details)
+
+
+def test_an_entry_is_one_short_line_whatever_people_name(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1, "first"))
+    deep: list[object] = []
+    for _ in range(100):
+        deep = [deep]
+    log.note(entry(2, "x\n" * 1_000_000, topic="y\r\n" * 1_000_000, many=list(range(100_000)), deep=deep))
+    log.note(entry(3, names={f"{number}" * 1000: "z" * 10_000 for number in range(1000)}, huge=10**100))
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) < 50_000
+    assert [each.at_ms for each in log.newest(10)] == [3, 2, 1]
+    assert "2000000 characters" in json.loads(lines[1])["target"]
+    log.close()
+
+
+def test_files_that_were_full_are_kept_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_module, "_LARGEST_BYTES", 1000)
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for number in range(60):
+        log.note(entry(number, "t" * 100))
+    log.close()
+    found = sorted(
+        json.loads(line)["at_ms"]
+        for path in tmp_path.glob("audit*.jsonl")
+        for line in path.read_text().splitlines()
+    )
+    assert len(list(tmp_path.glob("audit.*.jsonl"))) == 8
+    assert found == list(range(found[0], 60))
+    assert len(found) >= 32

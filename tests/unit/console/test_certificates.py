@@ -1,0 +1,40 @@
+"""Certificates that expire are told once for each bound, also over restarts."""
+
+from __future__ import annotations
+
+from tidelog.console.watching.certificates import CertificateWatch
+
+DAY_MS = 86_400_000
+NOW_MS = 1_800_000_000_000
+
+
+def test_each_bound_is_told_once_and_the_end_itself() -> None:
+    watch = CertificateWatch()
+    expires_ms = NOW_MS + 100 * DAY_MS
+    told = []
+    for day in (0, 69, 71, 72, 94, 95, 99.5, 100.5, 101):
+        events = watch.compare(NOW_MS + int(day * DAY_MS), {1: expires_ms})
+        told += [(day, each.kind, each.args.get("days"), each.level) for each in events]
+    assert told == [
+        (71, "certificate-expires", 30, "warning"),
+        (94, "certificate-expires", 7, "bad"),
+        (99.5, "certificate-expires", 1, "bad"),
+        (100.5, "certificate-expired", None, "bad"),
+    ]
+
+
+def test_a_new_certificate_is_told_and_judged_anew() -> None:
+    watch = CertificateWatch()
+    watch.compare(NOW_MS, {1: NOW_MS + DAY_MS * 20})
+    (event,) = watch.compare(NOW_MS, {1: NOW_MS + DAY_MS * 365})
+    assert (event.kind, event.level) == ("certificate-changed", "good")
+    assert watch.expires_ms == {1: NOW_MS + DAY_MS * 365}
+
+
+def test_what_was_told_before_a_restart_is_not_told_again() -> None:
+    first = CertificateWatch().compare(NOW_MS, {1: NOW_MS + DAY_MS * 20})
+    assert len(first) == 1
+    again = CertificateWatch()
+    again.remember(first)
+    assert again.compare(NOW_MS + DAY_MS, {1: NOW_MS + DAY_MS * 20}) == []
+    assert len(again.compare(NOW_MS + DAY_MS, {2: NOW_MS + DAY_MS * 20})) == 1
