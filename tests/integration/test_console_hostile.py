@@ -129,7 +129,7 @@ def test_partitions_that_are_named_twice_are_read_once(api: ApiClient) -> None:
 def test_searches_that_begin_at_once_are_bounded(console: ConsoleThread) -> None:
     """Also while none of them has got as far as its consumer."""
     watched = console.console.clusters["main"]
-    wait_until(lambda: watched.searches == watched.open_consumers == 0, "other searches to end")
+    wait_until(lambda: watched.searches.total() == watched.open_consumers == 0, "other searches to end")
 
     async def first_event(client: httpx.AsyncClient, begun: asyncio.Event) -> str:
         query = {"place": "tail", "filter": "value.id < 0"}
@@ -155,7 +155,7 @@ def test_searches_that_begin_at_once_are_bounded(console: ConsoleThread) -> None
 
     answers = asyncio.run(asyncio.wait_for(begin_many(), 60.0))
     assert sum("TOO_MANY" in each for each in answers) == 10
-    wait_until(lambda: watched.searches == watched.open_consumers == 0, "the searches to end")
+    wait_until(lambda: watched.searches.total() == watched.open_consumers == 0, "the searches to end")
 
 
 @pytest.mark.parametrize("path", ["messages", "messages/export", "messages/export?format=parquet"])
@@ -169,7 +169,7 @@ def test_whoever_hangs_up_ends_a_search_that_has_not_answered_yet(
         target = f"/api{CLUSTER}/topics/endless/{path}{'&' if '?' in path else '?'}{query}"
         peer.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         wait_until(lambda: watched.open_consumers, "the search to begin")
-    wait_until(lambda: watched.searches == watched.open_consumers == 0, "the search to end")
+    wait_until(lambda: watched.searches.total() == watched.open_consumers == 0, "the search to end")
 
 
 def test_a_peer_that_does_not_read_gives_its_place_back(
@@ -180,8 +180,8 @@ def test_a_peer_that_does_not_read_gives_its_place_back(
     with raw_connection(console) as peer:
         target = f"/api{CLUSTER}/topics/large/messages/export"
         peer.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        wait_until(lambda: watched.searches, "the search to begin")
-        wait_until(lambda: watched.searches == watched.open_consumers == 0, "the search to end")
+        wait_until(lambda: watched.searches.total(), "the search to begin")
+        wait_until(lambda: watched.searches.total() == watched.open_consumers == 0, "the search to end")
         wait_until_cut(peer)
 
 

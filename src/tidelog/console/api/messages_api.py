@@ -217,7 +217,8 @@ async def message(call: Call, asked: OneQuery) -> ShownRecord:
     place = TopicPartition(call.topic, partition)
     choice = _choice(asked)
     async with _decoder(call, choice) as decoder:
-        record = await read_one(call.cluster, place, offset, _mask(call, asked.unmasked), decoder)
+        mask = _mask(call, asked.unmasked)
+        record = await read_one(call.cluster, place, offset, mask, call.person.account, decoder)
     return shown_record(record, WHOLE_BYTES, choice)
 
 
@@ -254,7 +255,8 @@ async def resend(call: Call, asked: ResendRequest) -> Written:
     call.require(Role.OPERATOR, asked.topic)
     call.details |= {"from": f"{call.topic}-{asked.partition}@{asked.offset}", "to": asked.topic}
     mask = _mask(call, unmasked=True)
-    record = await read_one(call.cluster, TopicPartition(call.topic, asked.partition), asked.offset, mask)
+    place = TopicPartition(call.topic, asked.partition)
+    record = await read_one(call.cluster, place, asked.offset, mask, call.person.account)
     if record.masked:
         raise Refusal("fields of this record are masked from you, so you cannot send it on", 403, "FORBIDDEN")
     headers = record.headers
@@ -297,7 +299,8 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     without = 0
     letters: list[Letter] = []
     # Bytes are sent on; what they say is for the filter alone.
-    search = Search(call.cluster, request, mask, _decoder(call, AUTOMATIC if asked.filter else UNDECODED))
+    decoder = _decoder(call, AUTOMATIC if asked.filter else UNDECODED)
+    search = Search(call.cluster, request, mask, decoder, call.person.account)
     async with contextlib.aclosing(search.run()) as steps:
         async for found in steps:
             strays: list[tuple[str, RawRecord]] = []
@@ -400,8 +403,9 @@ def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
         # A file looks whole, and so nothing may be missing from it; a page says what is.
         without_leaders=isinstance(asked, MessageQuery),
     )
+    mask, decoder = _mask(call, asked.unmasked), _decoder(call, _choice(asked))
     try:
-        return Search(call.cluster, request, _mask(call, asked.unmasked), _decoder(call, _choice(asked)))
+        return Search(call.cluster, request, mask, decoder, call.person.account)
     except FilterError as error:
         raise Refusal(str(error), 400, "BAD_FILTER") from None
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.resources import IsolationLevel, OffsetSpec
+from tidelog.console.people.person import Account
 from tidelog.console.records.decoding.record_decoder import RecordDecoder
 from tidelog.console.records.filter_process import FilterProcess
 from tidelog.console.records.masking import Mask
@@ -96,8 +97,14 @@ class Search:
     """One search in one topic."""
 
     def __init__(
-        self, cluster: WatchedCluster, request: SearchRequest, mask: Mask, decoder: RecordDecoder
+        self,
+        cluster: WatchedCluster,
+        request: SearchRequest,
+        mask: Mask,
+        decoder: RecordDecoder,
+        account: Account | None,
     ) -> None:
+        self._account = account
         self._decoder = decoder
         self._cluster = cluster
         self._request = request
@@ -108,7 +115,7 @@ class Search:
 
     async def run(self) -> AsyncGenerator[Found, None]:
         """The batches; the last one's progress says why it ended."""
-        with self._cluster.room():
+        with self._cluster.room(self._account):
             steps = self._run()
             async with contextlib.aclosing(steps):
                 async for found in steps:
@@ -316,11 +323,12 @@ async def read_one(
     partition: TopicPartition,
     offset: int,
     mask: Mask,
+    account: Account | None,
     decoder: RecordDecoder | None = None,
 ) -> RawRecord:
     """The record at an offset; raises a refusal if there is none."""
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(cluster.room())
+        stack.enter_context(cluster.room(account))
         consumer = await stack.enter_async_context(
             cluster.consumer(max_partition_fetch_bytes=_PARTITION_BYTES, fetch_max_wait_ms=100)
         )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,7 @@ from tidelog.client.admin.replication_throttle import remove_throttle
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.options import PRODUCER
 from tidelog.client.producer.async_producer import AsyncProducer
+from tidelog.console.people.person import Account
 from tidelog.console.refusal import Refusal, sentence
 from tidelog.console.settings import ClusterSettings
 from tidelog.console.watching.certificates import KINDS as CERTIFICATE_KINDS
@@ -47,6 +49,8 @@ _TIMES_READ = 5
 _RECORD_S = 2.0
 _LAST_WORDS_S = 2.0
 _SEARCHES = 20
+_SEARCHES_OF_ONE = 10
+"""Of somebody who has logged in: the others have the rest."""
 _REMEMBERED = 10_000
 _UNWATCHED = 4
 """So many times longer is the time between looks while no page is open."""
@@ -117,8 +121,8 @@ class WatchedCluster:
         self.producer_clients = ProducerClients()
         self._refresh_s = refresh_s
         self._history_s = min(_HISTORY_S, _HISTORY_LOOKS * refresh_s)
-        self.searches = 0
-        """How many searches run now."""
+        self.searches: Counter[Account | None] = Counter()
+        """How many searches run now, by whoever began them."""
         self.open_consumers = 0
         """How many consumers read for pages now."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -208,22 +212,21 @@ class WatchedCluster:
         return self.ends.lag(partition, committed, self.snapshot.at_s)
 
     @contextlib.contextmanager
-    def room(self) -> Iterator[None]:
-        """Room for one search; raises a refusal while as many run as may at once.
+    def room(self, account: Account | None) -> Iterator[None]:
+        """Room for one search; raises a refusal while as many run as may at once, of all or of one person.
 
         Each has a consumer with buffers of its own, and may have a process that filters.
         """
-        if self.searches >= _SEARCHES:
-            raise Refusal(
-                f"{_SEARCHES} searches of this cluster run already: stop one, or try again later",
-                429,
-                "TOO_MANY",
-            )
-        self.searches += 1
+        if account is not None and self.searches[account] >= _SEARCHES_OF_ONE:
+            raise _too_many(f"{_SEARCHES_OF_ONE} searches of yours run in this cluster already")
+        if self.searches.total() >= _SEARCHES:
+            raise _too_many(f"{_SEARCHES} searches of this cluster run already")
+        self.searches[account] += 1
         try:
             yield
         finally:
-            self.searches -= 1
+            self.searches[account] -= 1
+            self.searches += Counter()  # who has none is forgotten
 
     @contextlib.asynccontextmanager
     async def consumer(self, **options: object) -> AsyncIterator[AsyncConsumer]:
@@ -473,3 +476,7 @@ class WatchedCluster:
             return self._refresh_s
         wait_s = self._refresh_s if self._pages else self._refresh_s * _UNWATCHED
         return max(wait_s, min(took_s / _SHARE_OF_TIME, _LONGEST_S))
+
+
+def _too_many(what: str) -> Refusal:
+    return Refusal(f"{what}: stop one, or try again later", 429, "TOO_MANY")

@@ -85,6 +85,8 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    from pyspark import StorageLevel
+
     from tidelog.pipelines.framework.dead_letter import write_missing
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.framework.source import read_range
@@ -92,7 +94,9 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
 
     _prepare(settings)
     phones = PhonesOfSettings(settings).now()
-    found = in_range(rows(read_range(session, settings, PIPELINE.inputs, time_range)), time_range).persist()
+    raw = read_range(session, settings, PIPELINE.inputs, time_range)
+    # A range may be many times the memory: its rows, which several passes read, wait on disk.
+    found = in_range(rows(raw), time_range).persist(StorageLevel.DISK_ONLY)
     try:
         return BackfillReport(
             read=found.count(),
