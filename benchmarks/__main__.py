@@ -1,7 +1,8 @@
 """`python -m benchmarks`: choose benchmarks, run them in rounds, show and write what came out.
 
-Two are no races: `python -m benchmarks soak` watches one broker for a while (`benchmarks/soak.py`), and
-`python -m benchmarks day` holds a day that was streamed against that day backfilled (`benchmarks/day.py`).
+Three are no races: `python -m benchmarks soak` watches one broker for a while (`benchmarks/soak.py`), `day`
+holds a day that was streamed against that day backfilled (`benchmarks/day.py`), and `state` looks at the
+memory of pipelines while their state grows (`benchmarks/state.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from foreign.toolchain import CACHE, ROOT
 from rich.console import Console
 
-from benchmarks import contestants, day, quiet, report, soak
+from benchmarks import contestants, day, quiet, report, soak, state
 from benchmarks.figures import Figures
 from benchmarks.page import MIN_ROUNDS, Results, Run
 from benchmarks.registry import BENCHMARKS, Benchmark
@@ -152,6 +153,8 @@ def main() -> int:
         return soak.main(sys.argv[2:])
     if sys.argv[1:2] == ["day"]:
         return day.main(sys.argv[2:])
+    if sys.argv[1:2] == ["state"]:
+        return state.main(sys.argv[2:])
     arguments = parse()
     console = Console()
     console.width = max(console.width, 180)  # a table in a file or a pipe need not be narrow
