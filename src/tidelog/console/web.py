@@ -25,20 +25,24 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidelog.console.api import (
-    access_api,
+    acls_api,
     alerts_api,
+    audit_api,
     delegation_tokens_api,
     explain_api,
     groups_api,
     messages_api,
     overview_api,
     partitions_api,
+    quotas_api,
     session_api,
     spark_api,
     telemetry_api,
     tokens_api,
     topics_api,
     topology_api,
+    transactions_api,
+    users_api,
 )
 from tidelog.console.api.calling import note, perform, require_right
 from tidelog.console.api.endpoint import Call, Endpoint
@@ -65,7 +69,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *spark_api.ENDPOINTS,
     *topology_api.ENDPOINTS,
     *alerts_api.ENDPOINTS,
-    *access_api.ENDPOINTS,
+    *transactions_api.ENDPOINTS,
+    *acls_api.ENDPOINTS,
+    *users_api.ENDPOINTS,
+    *quotas_api.ENDPOINTS,
+    *audit_api.ENDPOINTS,
     *explain_api.ENDPOINTS,
     *delegation_tokens_api.ENDPOINTS,
     *tokens_api.ENDPOINTS,

@@ -1,0 +1,28 @@
+"""What was done in the console."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidelog.console.api.endpoint import Call, reads, require_whole_cluster
+from tidelog.console.people.audit import AuditEntry
+
+_ENTRIES = 500
+
+
+class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How many entries."""
+
+    limit: int = 200
+
+
+@reads("/clusters/{cluster}/audit", "What was changed through this console, the newest first.", AuditQuery)
+async def audit(call: Call, asked: AuditQuery) -> list[AuditEntry]:
+    """Of this cluster."""
+    require_whole_cluster(call)
+    found = call.console.audit.newest(_ENTRIES)
+    of_cluster = [each for each in found if each.cluster in (call.cluster.name, "")]
+    return of_cluster[: max(1, min(asked.limit, _ENTRIES))]
+
+
+ENDPOINTS = (audit,)
