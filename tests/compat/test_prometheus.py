@@ -29,6 +29,7 @@ from tidelog.client.admin.admin import Admin
 from tidelog.client.resources import NewTopic
 from tidelog.metrics import dashboards
 from tidelog.metrics.alerts import ALERTS, rules
+from tidelog.pipelines.framework.quality import Quality
 from tidelog.pipelines.framework.query_figures import QueryFigures
 from tidelog.pipelines.metrics_export import MetricsExport
 
@@ -222,13 +223,22 @@ class Pipeline:
             phases_s={"addBatch": 0.4},
             batch_at_s=now_s,
             watermark_s=now_s,
+            batch_quality=Quality(10, 1, 1, {"missing:ip": 1}, {"ip": 1}, {"ip": 10}),
         )
         self.up = True
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
         def look() -> Any:
             self._looks = looks = self._looks + 1
-            shown = replace(self._whole, up=self.up, batches=looks, rows=10 * looks, behind=looks, late=looks)
+            shown = replace(
+                self._whole,
+                up=self.up,
+                batches=looks,
+                rows=10 * looks,
+                behind=looks,
+                late=looks,
+                quality=Quality(10 * looks, looks, looks, {"missing:ip": looks}),
+            )
             self._export.update([shown], {"earnings": 2000 + looks}, {"earnings": looks})
             return condition()
 

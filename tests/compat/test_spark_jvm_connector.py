@@ -22,10 +22,11 @@ from tests.integration.spark_topics import without_ids
 from tidelog import Consumer, Producer
 from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.phone_keys import FILE_NAME, ensure_keys
 from tidelog.pipelines.framework.sinks import open_lake
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.collect.schema import table_of
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.pipeline import PhoneSettings, PipelineSettings
 from tidelog.pipelines.session import spark_session
 from tidelog.spark.progress import source_metrics
 from tidelog.spark.topic_batches import topic_batches
@@ -309,12 +310,15 @@ def test_a_sink_takes_over_a_checkpoint_of_the_other_only_when_told_to(
 
 def pipelines_once(spark: Any, name: str, directory: Path) -> dict[str, Counter[Any]]:
     """Run all pipelines over the same generated events on a broker of their own; what came out."""
+    keys = directory / FILE_NAME
+    ensure_keys(keys)  # the same for both: tokens and seals are made of them
     with local_broker() as server:
         settings = PipelineSettings(
             bootstrap_servers=server.bootstrap_servers,
             directory=directory / name,
             trigger="available-now",
             format=name,
+            phones=PhoneSettings(keys=keys),
         )
         ensure_topics(settings, partitions=2)
         generate = (

@@ -131,7 +131,7 @@ def retention_by_size(side: Side) -> object:
     """Whole segments go while what is left is still as large as the limit."""
     topic = side.topic(retention_bytes="200", segment_ms="1000")
     write(side, topic, HISTORY)
-    return wait_for(side, topic, lambda batches: offsets(batches) <= {6, 7, 8, 9, 10})
+    return wait_for(side, topic, lambda batches: offsets(batches) == {6, 7, 8, 9, 10})
 
 
 @case()
