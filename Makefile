@@ -49,8 +49,8 @@ cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 
 	@$(BIN)/python scripts/run_cassandra.py
 
 test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(LAST_RESORT) -m 'not spark and not long' $(TESTS)
-	$(BIN)/python -m pytest -m 'spark and not long' $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(LAST_RESORT) -m 'not spark and not long' --durations=20 --durations-min=5 $(TESTS)
+	$(BIN)/python -m pytest -m 'spark and not long' --durations=20 --durations-min=5 $(TESTS)
 
 chaos: $(STAMP) ## the crash tests in full, of which `make test` runs a sample
 	TIDELOG_CHAOS=whole TIDELOG_LOOP_LIMIT_MS=20 $(BIN)/python -m pytest tests/chaos
