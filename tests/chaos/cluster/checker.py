@@ -71,6 +71,8 @@ class Checker:
         self._values_at: dict[tuple[Place, int], set[str]] = defaultdict(set)
         self._places_of: dict[str, set[tuple[Place, int]]] = defaultdict(set)
         self._final: dict[str, tuple[Place, int]] = {}
+        self.repeated: dict[str, set[tuple[Place, int]]] = {}
+        """Values that are at several offsets; each is a finding."""
         for event in events:
             self._take(event)
         self._visible = self._visible_offsets()
@@ -97,6 +99,11 @@ class Checker:
         for value, found in copies.items():
             if len(found) > 1:
                 self._find("duplicate", f"{value} was copied {len(found)} times: {found}")
+
+    def forgive_repeats(self, values: Collection[str]) -> None:
+        """Strike values at several offsets from the findings; ``own_repeats`` says which."""
+        gone = {_repeat(value, self.repeated[value]) for value in values}
+        self.findings["duplicate"] = [each for each in self.findings["duplicate"] if each not in gone]
 
     # Taking in
 
@@ -167,7 +174,8 @@ class Checker:
                 self._find("inconsistent offset", f"{place} {offset}: {sorted(values)}")
         for value, places in self._places_of.items():
             if len(places) > 1:
-                self._find("duplicate", f"{value} is at {sorted(places)}")
+                self.repeated[value] = places
+                self._find("duplicate", _repeat(value, places))
             if value not in self._sent:
                 self._find("phantom", f"{value} at {sorted(places)}")
 
@@ -247,3 +255,7 @@ class Checker:
 def total(findings: Findings) -> int:
     """How many anomalies there are."""
     return sum(map(len, findings.values()))
+
+
+def _repeat(value: str, places: Collection[tuple[Place, int]]) -> str:
+    return f"{value} is at {sorted(places)}"

@@ -37,7 +37,12 @@ class Client:
 
     @property
     def said(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
+        return self.trace[-3000:]
+
+    @property
+    def trace(self) -> str:
+        """All that it has said."""
+        return self._log.read_text(errors="replace")
 
     def kill(self) -> None:
         self._process.kill()

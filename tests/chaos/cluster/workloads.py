@@ -21,6 +21,7 @@ from pathlib import Path
 
 import confluent_kafka
 from tests.chaos.cluster.history import ASSIGN, FAIL, INFO, INVOKE, OK, POLL, SEND, HistoryFile
+from tests.chaos.cluster.own_repeats import TRACE
 
 import tidelog
 from tidelog import RebalanceListener, TopicPartition
@@ -115,7 +116,13 @@ class ConfluentSender:
         self._history = history
         self._topic = work.topic
         self._producer = confluent_kafka.Producer(
-            {**work.connection(), "linger.ms": 5, "enable.idempotence": True, "delivery.timeout.ms": 120_000}
+            {
+                **TRACE,
+                **work.connection(),
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "delivery.timeout.ms": 120_000,
+            }
         )
 
     def send(self, value: str, partition: int) -> None:
