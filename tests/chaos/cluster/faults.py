@@ -84,11 +84,12 @@ def all_killed(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopped(scene: Scene) -> Iterator[None]:
-    """SIGTERM; back when the block ends."""
+    """SIGTERM; back when the block ends. One that has only begun to start may die of it, as any process may."""
     broker = scene.cluster.brokers[scene.victim]
+    expected = {0} if broker.is_ready else {0, -signal.SIGTERM}
     broker.send_signal(signal.SIGTERM)
     code = broker.wait(STOP_S)
-    assert code == 0, f"{scene.victims_name} ended with {code}:\n{broker.log[-3000:]}"
+    assert code in expected, f"{scene.victims_name} ended with {code}:\n{broker.log[-3000:]}"
     yield
     scene.cluster.launch(scene.victim)
 
