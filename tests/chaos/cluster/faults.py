@@ -84,7 +84,7 @@ def all_killed(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopped(scene: Scene) -> Iterator[None]:
-    """SIGTERM; back when the block ends. One that has only begun to start may die of it, as any process may."""
+    """SIGTERM; back when the block ends. One that has only begun to start may die of it."""
     broker = scene.cluster.brokers[scene.victim]
     expected = {0} if broker.is_ready else {0, -signal.SIGTERM}
     broker.send_signal(signal.SIGTERM)
