@@ -24,6 +24,7 @@ from tests.pipelines_session import pipelines_session
 
 from tidelog.pipelines.framework.sinks import iceberg
 from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
+from tidelog.pipelines.framework.sinks.lake import each_once
 from tidelog.pipelines.framework.sinks.lake_files import LakeDirectory, StagedFile
 from tidelog.pipelines.framework.sinks.parquet import ParquetLake
 from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
@@ -214,3 +215,12 @@ class TestParquetLake(AppendedTables):
         undated = TableSpec("undated", (ColumnSpec("a", "string"),), ("a",), append_only=True)
         with pytest.raises(TableError, match="no column date"):
             lake.ensure(undated)
+
+
+def test_a_large_range_is_sorted_in_bounded_parts(spark: SparkSession) -> None:
+    """Ten million rows in two parts did not fit into Spark's default heap."""
+    twice = frame(spark, [FULL, FULL, SPARSE])
+    few, many = each_once(APPENDED, twice, 3), each_once(APPENDED, twice, 10_000_000)
+    assert few.count() == many.count() == 2
+    assert few.rdd.getNumPartitions() == int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
+    assert many.rdd.getNumPartitions() == 41

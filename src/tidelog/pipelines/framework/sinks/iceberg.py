@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.sinks.lake import Lake, LakeWrite, read_files, written
+from tidelog.pipelines.framework.sinks.lake import Lake, LakeWrite, each_once, read_files, written
 from tidelog.pipelines.framework.sinks.table import Batch, Row, TableError, TableSpec
 from tidelog.pipelines.lake.batches import APPLICATION, append_batch
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
@@ -102,17 +102,18 @@ class IcebergLake(Lake):
     def merge(self, table: TableSpec, rows: DataFrame, batch: Batch) -> int:
         self.ensure(table)
         day = F.date_from_unix_date(F.floor(F.unix_seconds(EVENT_TIME) / SECONDS_PER_DAY).cast("int"))
-        days: list[date] = [row[0] for row in rows.select(day).distinct().collect()]
-        if not days:
+        found: dict[date, int] = dict(rows.groupBy(day).count().collect())
+        if not found:
             return 0
         for attempt in range(MERGE_ATTEMPTS):
             stored = self._catalog.table(table.name)
-            present = files_of_days(stored, days)
-            wanted = rows.select(*table.names)
+            present = files_of_days(stored, found)
+            wanted, count = rows.select(*table.names), sum(found.values())
             if present:
-                wanted = wanted.unionByName(read_files(rows.sparkSession, table, _paths(present)))
+                old = read_files(rows.sparkSession, table, _paths(present))
+                wanted, count = wanted.unionByName(old), count + old.count()
             write = self.begin([table])
-            files = _decoded(written(write, wanted.dropDuplicates(list(table.primary_key))))
+            files = _decoded(written(write, each_once(table, wanted, count)))
             try:
                 replace_files(stored, present, files, "overwrite", {APPLICATION: batch.application})
             except FilesGoneError:

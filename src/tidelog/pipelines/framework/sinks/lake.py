@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TABLE = "_table"
+_ROWS_OF_A_PART = 250_000
+"""Spark sorts each part of a shuffle as a whole, in pieces that a small heap does not always have."""
 _SPARK_TYPES: dict[ColumnType, str] = {
     "string": "string",
     "long": "bigint",
@@ -104,6 +106,15 @@ def written(write: LakeWrite, rows: DataFrame, by: str | None = None) -> list[st
     types = {column.name: _SPARK_TYPES[column.type] for table in write.tables for column in table.columns}
     columns = [F.col(name).cast(type_).alias(name) for name, type_ in types.items() if name != by]
     return work_on_partitions(rows.select(by, *columns), _writing(write, by))
+
+
+def each_once(table: TableSpec, rows: DataFrame, count: int) -> DataFrame:
+    """The rows, ``count`` or so, with each key once; a task has a bounded part of them, however many."""
+    session = rows.sparkSession
+    least = int(session.conf.get("spark.sql.shuffle.partitions", "1") or 1)
+    parts = max(least, count // _ROWS_OF_A_PART + 1)
+    keys = list(table.primary_key)
+    return rows.repartition(parts, *keys).dropDuplicates(keys)
 
 
 def read_files(session: SparkSession, table: TableSpec, files: Sequence[str], base: str = "") -> DataFrame:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.pipelines.framework.sinks.lake import Lake, LakeWrite, read_files, written
+from tidelog.pipelines.framework.sinks.lake import Lake, LakeWrite, each_once, read_files, written
 from tidelog.pipelines.framework.sinks.lake_files import DATE, LakeDirectory, StagedWrite, staged_files
 from tidelog.pipelines.framework.sinks.table import Batch, Row, TableError, TableSpec
 
@@ -65,16 +65,17 @@ class ParquetLake(Lake):
 
     def merge(self, table: TableSpec, rows: DataFrame, batch: Batch) -> int:
         self.ensure(table)
-        dates = [row[0] for row in rows.select(DATE).distinct().collect()]
-        if not dates:
+        found: dict[str, int] = dict(rows.groupBy(DATE).count().collect())
+        if not found:
             return 0
-        present = self._directory.files(table.name, dates)
-        wanted = rows.select(*table.names)
+        present = self._directory.files(table.name, found)
+        wanted, count = rows.select(*table.names), sum(found.values())
         if present:
-            wanted = wanted.unionByName(self._read(rows.sparkSession, table, present))
+            old = self._read(rows.sparkSession, table, present)
+            wanted, count = wanted.unionByName(old), count + old.count()
         write = self.begin([table])
         try:
-            answers = written(write, wanted.dropDuplicates(list(table.primary_key)))
+            answers = written(write, each_once(table, wanted, count))
             return self.commit(write, answers, batch, replaces=present)[table.name]
         finally:
             self.discard(write)
