@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelog.pipelines.framework.phone_tokens import PhonesWritten
+
 
 NAME = "collect"
 
@@ -90,7 +92,7 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
     from tidelog.pipelines.framework.dead_letter import write_missing
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.framework.source import read_range
-    from tidelog.pipelines.jobs.collect.transform import in_range, letters_of, rows, with_tokens
+    from tidelog.pipelines.jobs.collect.transform import in_range, letters_of, rows
 
     _prepare(settings)
     phones = PhonesOfSettings(settings).now()
@@ -100,30 +102,32 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
     try:
         return BackfillReport(
             read=found.count(),
-            written=_load(with_tokens(found, phones), settings),
+            written=_load(found, phones, settings),
             dead_letters=write_missing(letters_of(found, NAME, phones), settings, PIPELINE.group),
         )
     finally:
         found.unpersist()
 
 
-def _load(found: DataFrame, settings: PipelineSettings) -> dict[str, int]:
+def _load(found: DataFrame, phones: PhonesWritten, settings: PipelineSettings) -> dict[str, int]:
     """Bring the events of a range into the lake and the tables; rows by output."""
     from tidelog.pipelines.framework.sinks import Batch, open_event_tables, open_lake
     from tidelog.pipelines.jobs.collect.schema import TABLES
-    from tidelog.pipelines.jobs.collect.transform import events_of
+    from tidelog.pipelines.jobs.collect.transform import events_of, with_tokens
 
     batch = Batch(f"{PIPELINE.group}-backfill-{uuid.uuid4().hex}", 0)
     wanted = events_of(found)
     lake = open_lake(settings)
-    written = {
-        f"lake {table.name}": lake.merge(table, wanted.where(wanted.kind == table.name), batch)
-        for table in TABLES
-    }
+    written = {}
+    for table in TABLES:
+        of_table = wanted.where(wanted.kind == table.name)
+        # Only what has numbers goes to Python for them: that costs more than all else.
+        rows = with_tokens(of_table, phones) if "phone" in table.names else of_table
+        written[f"lake {table.name}"] = lake.merge(table, rows, batch)
     tables = open_event_tables(settings)
     if tables is not None:
         with tables:
-            counts = tables.upsert_each(TABLES, wanted, "kind", batch)
+            counts = tables.upsert_each(TABLES, with_tokens(wanted, phones), "kind", batch)
         written |= {f"table {name}": count for name, count in counts.items()}
     return written
 
