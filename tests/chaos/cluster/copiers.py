@@ -140,6 +140,8 @@ class ConfluentClients:
         self.changed = False
         self._producer = confluent_kafka.Producer(
             {
+                # Why one of its calls does not come back is in its trace alone.
+                "debug": "eos,protocol",
                 **work.connection(),
                 "transactional.id": work.name,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
