@@ -9,7 +9,7 @@ import pytest
 
 from tidelog.console.people.person import Account
 from tidelog.console.refusal import Refusal
-from tidelog.console.settings import ClusterSettings
+from tidelog.console.settings import ClusterSettings, Way
 from tidelog.console.watching.history import History
 from tidelog.console.watching.watched_cluster import WatchedCluster
 
@@ -35,6 +35,10 @@ def test_one_person_leaves_room_for_another(cluster: WatchedCluster) -> None:
     with begin(cluster, ann, OF_ONE):
         with pytest.raises(Refusal, match="10 searches of yours"), cluster.room(ann):
             pass
+        with pytest.raises(Refusal), cluster.room(Account("ann", groups=frozenset({"staff"}))):
+            pass  # with a token from before she left the group, say
+        with cluster.room(Account("ann", Way.OIDC)):
+            pass  # somebody else, by another way
         with begin(cluster, bob, OF_ONE):
             with pytest.raises(Refusal, match="20 searches of this cluster"), cluster.room(Account("eve")):
                 pass

@@ -6,7 +6,7 @@ Without logins everybody is the same person, with the role that the console give
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tidelog.console.refusal import forbidden
@@ -19,7 +19,8 @@ class Account:
 
     user: str
     way: Way = Way.SCRAM
-    groups: frozenset[str] = frozenset()
+    groups: frozenset[str] = field(default=frozenset(), compare=False)
+    """A token has those of when it was made: the person is the same."""
 
 
 @dataclass(frozen=True, slots=True)
