@@ -71,7 +71,7 @@ def is_own(epochs: Collection[Epoch | None], gone: frozenset[Epoch]) -> bool:
 def own_repeats(
     repeated: Mapping[str, Iterable[tuple[tuple[str, int], int]]],
     traces: Mapping[str, str],
-    log_dirs: Iterable[Path],
+    log_dirs: Sequence[Path],
 ) -> set[str]:
     """Those of the values that their producers, which begin them with their name, have repeated themselves.
 
