@@ -96,6 +96,15 @@ def produce_to(*names: str) -> ProduceRequest:
     return ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
 
 
+def produced(broker: GuardedBroker, client: RawClient, name: str, *, by_id: bool) -> int:
+    """The error that a record for a topic is answered with, the topic called by its id or its name."""
+    request = produce_to(name)
+    if by_id:
+        request.topic_data[0].topic_id = broker.thread.call(lambda inner: inner.image.topics[name].id)
+    answer = client.ask(13 if by_id else 9, request, ProduceResponse)
+    return answer.responses[0].partition_responses[0].error_code
+
+
 def outcomes(response: ProduceResponse) -> dict[str, int]:
     return {each.name: each.partition_responses[0].error_code for each in response.responses}
 
@@ -171,12 +180,13 @@ def test_one_denied_topic_of_a_produce_request_does_not_harm_the_others(broker: 
             )
 
 
-def test_rules_act_at_once_on_connections_that_are_open(broker: GuardedBroker) -> None:
+@pytest.mark.parametrize("by_id", [False, True])
+def test_rules_act_at_once_on_connections_that_are_open(broker: GuardedBroker, *, by_id: bool) -> None:
     with broker.connect() as client:
         for allowed in (True, False, True, False):
             broker.allow(*([rule(TOPIC, "orders", Op.WRITE)] if allowed else []))
             for _ in range(3):
-                code = outcomes(client.ask(9, produce_to("orders"), ProduceResponse))["orders"]
+                code = produced(broker, client, "orders", by_id=by_id)
                 assert code == (0 if allowed else E.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -321,13 +331,14 @@ def test_a_denial_is_logged_with_the_rule_that_decided(
     )
 
 
+@pytest.mark.parametrize("by_id", [False, True])
 def test_at_debug_everything_that_is_allowed_is_logged_each_time(
-    broker: GuardedBroker, caplog: pytest.LogCaptureFixture
+    broker: GuardedBroker, caplog: pytest.LogCaptureFixture, *, by_id: bool
 ) -> None:
     broker.allow(rule(TOPIC, "orders", Op.WRITE))
     with caplog.at_level(logging.DEBUG, "kafka.authorizer.logger"), broker.connect() as client:
         for _ in range(2):
-            client.ask(9, produce_to("orders"), ProduceResponse)
+            assert produced(broker, client, "orders", by_id=by_id) == E.NONE
     allowed = [each for each in caplog.records if "is Allowed operation = WRITE" in each.getMessage()]
     assert len(allowed) == 2
 

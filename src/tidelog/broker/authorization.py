@@ -48,7 +48,8 @@ def _decision_code(operation: Operation, kind: ResourceType) -> int:
 
 
 WRITE_TOPIC: Final = _decision_code(Operation.WRITE, ResourceType.TOPIC)
-"""``session.decisions[WRITE_TOPIC, name]``: whether the client may write to a topic, if that was asked."""
+"""``session.decisions[WRITE_TOPIC, name]``: whether the client may write to a topic, if that was asked.
+A topic that it may write to stands there by its id as well, once it has called it so."""
 READ_TOPIC: Final = _decision_code(Operation.READ, ResourceType.TOPIC)
 
 

@@ -227,12 +227,15 @@ class ProduceHandler:
         topics = request.topics
         verified: Verified | None = None
         if self._guard is not None:
+            session = connection.session
             for name, topic_id, _ in topics:
-                if self._is_denied(self._guard, connection.session, name, topic_id):
+                if session.decisions.get((WRITE_TOPIC, topic_id or name)):
+                    continue
+                if self._is_denied(self._guard, session, name, topic_id):
                     denied = call.denied | {name if topic_id is None else topic_id}
                     call = call._replace(denied=denied)
             if transactional_id is not None:
-                refused = self._transaction_refused(self._guard, connection.session, request)
+                refused = self._transaction_refused(self._guard, session, request)
                 if refused is not None:
                     return self._refuse(call, refused)
         if transactional_id is not None:
@@ -269,16 +272,18 @@ class ProduceHandler:
     def _is_denied(
         self, guard: Authorization, session: Session, name: str | None, topic_id: Uuid | None
     ) -> bool:
-        """Whether a client may not write to a topic; one look-up if it may, and has before."""
-        if topic_id is not None:
-            found = self._topic_by_id.get(topic_id)
-            name = None if found is None else found.name
-        if name is None:
+        """Whether a client may not write to a topic; that it may is kept by what it calls the topic, too."""
+        if topic_id is None:
+            return name is not None and not guard.allows_topic(session, _WRITE, name)
+        found = self._topic_by_id.get(topic_id)
+        if found is None:
             # What does not exist is refused for that.
             return False
-        return not session.decisions.get((WRITE_TOPIC, name)) and not guard.allows_topic(
-            session, _WRITE, name
-        )
+        if not guard.allows_topic(session, _WRITE, found.name):
+            return True
+        if session.decisions.get((WRITE_TOPIC, found.name)):
+            session.decisions[WRITE_TOPIC, topic_id] = True
+        return False
 
     def _denied_in_slices(
         self, guard: Authorization, session: Session, topics: Sequence[TopicRecords]
