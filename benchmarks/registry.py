@@ -73,6 +73,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "spark-source": Benchmark(spark_source, labels=SPARK_LABELS),
     "spark-partitions": Benchmark(spark_partitions, labels=SPARK_LABELS),
     "spark-pipelines": Benchmark(spark_pipelines, labels=SPARK_LABELS),
-    "spark-alone": Benchmark(spark_alone, (OURS,), labels=SPARK_LABELS, on_request=True),
-    "spark-executors": Benchmark(spark_executors, (OURS,), labels=SPARK_LABELS, on_request=True),
+    "spark-alone": Benchmark(spark_alone, (OURS,), labels=SPARK_LABELS, show=report.matrix),
+    "spark-executors": Benchmark(spark_executors, (OURS,), labels=SPARK_LABELS, show=report.matrix),
 }

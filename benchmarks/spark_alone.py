@@ -3,7 +3,7 @@
 A log of generated events is worked off twice, by the same session and into another directory each time; the
 second time counts, when the JVM and the Python workers are warm. Events are those that the pipeline reads.
 CPU time is told apart: the JVM's, that of the driver's Python, and that of the Python workers, which fetch
-records, parse them and do the pipeline's work. "one core" is the same with `local[1]` in place of `local[2]`.
+records, parse them and do the pipeline's work. "1 core" is the same with `local[1]` in place of `local[2]`.
 
 The first time is in micro-batches of 50,000 records, and its later half shows where the time of one goes:
 "plan" is what Spark does on the driver before it runs anything (asking the source for its end, planning the
@@ -38,15 +38,15 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
     count = 200_000 if quick else 1_000_000
     for each in work_off(contestant, root, "local[2]", count):
         name, events = each["name"], each["events"]
-        figures.add(NAME, contestant, name, events / each["seconds"], "events/s", "higher")
+        figures.add(NAME, contestant, f"{name}: 2 cores", events / each["seconds"], "events/s", "higher")
         for part in spark_driver.CPU_PARTS:
             used = each[part] / events * 1e6
-            figures.add(NAME, contestant, f"{name}, CPU: {part}", used, "µs/event", "lower")
+            figures.add(NAME, contestant, f"{name}: CPU of {part}", used, "µs/event", "lower")
         for stage in STAGES:
-            figures.add(NAME, contestant, f"{name}, a batch: {stage}", each[stage], "ms", "lower")
+            figures.add(NAME, contestant, f"{name}: {stage}", each[stage], "ms", "lower")
     for each in work_off(contestant, root, "local[1]", count):
         rate = each["events"] / each["seconds"]
-        figures.add(NAME, contestant, f"{each['name']}, one core", rate, "events/s", "higher")
+        figures.add(NAME, contestant, f"{each['name']}: 1 core", rate, "events/s", "higher")
 
 
 def work_off(contestant: str, root: Path, master: str, count: int) -> list[dict[str, Any]]:

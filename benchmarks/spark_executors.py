@@ -21,5 +21,5 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
     count = 200_000 if quick else 1_000_000
     for executors in EXECUTORS:
         for each in work_off(contestant, root, f"local-cluster[{executors},1,{MEMORY_MB}]", count):
-            name = f"{each['name']}, {executors} executor{'s' if executors > 1 else ''}"
+            name = f"{each['name']}: {executors} executor{'s' if executors > 1 else ''}"
             figures.add(NAME, contestant, name, each["events"] / each["seconds"], "events/s", "higher")
