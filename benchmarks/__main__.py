@@ -1,8 +1,9 @@
 """`python -m benchmarks`: choose benchmarks, run them in rounds, show and write what came out.
 
-Three are no races: `python -m benchmarks soak` watches one broker for a while (`benchmarks/soak.py`), `day`
-holds a day that was streamed against that day backfilled (`benchmarks/day.py`), and `state` looks at the
-memory of pipelines while their state grows (`benchmarks/state.py`).
+Four are no races: `python -m benchmarks soak` watches one broker for a while (`benchmarks/soak.py`), `day`
+holds a day that was streamed against that day backfilled (`benchmarks/day.py`), `state` looks at the memory
+of pipelines while their state grows (`benchmarks/state.py`), and `console` at what the console costs beside a
+large cluster (`benchmarks/console_cost.py`).
 """
 
 from __future__ import annotations
@@ -10,18 +11,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from foreign.toolchain import CACHE, ROOT
 from rich.console import Console
 
-from benchmarks import contestants, day, quiet, report, soak, state
+from benchmarks import console_cost, contestants, day, quiet, report, soak, state
 from benchmarks.figures import Figures
 from benchmarks.page import MIN_ROUNDS, Results, Run
 from benchmarks.registry import BENCHMARKS, Benchmark
 
 PAGE = ROOT / "docs" / "benchmarks.md"
+NO_RACES: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "soak": soak.main,
+    "day": day.main,
+    "state": state.main,
+    "console": console_cost.main,
+}
 
 
 def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -149,12 +156,8 @@ class Session:
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["soak"]:
-        return soak.main(sys.argv[2:])
-    if sys.argv[1:2] == ["day"]:
-        return day.main(sys.argv[2:])
-    if sys.argv[1:2] == ["state"]:
-        return state.main(sys.argv[2:])
+    if sys.argv[1:] and sys.argv[1] in NO_RACES:
+        return NO_RACES[sys.argv[1]](sys.argv[2:])
     arguments = parse()
     console = Console()
     console.width = max(console.width, 180)  # a table in a file or a pipe need not be narrow

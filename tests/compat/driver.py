@@ -106,11 +106,11 @@ class Driver:
             self._process.wait()
 
 
+_NAMES = {int(each): each.name for each in ErrorCode}
+
+
 def _name_of(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"CLIENT_ERROR_{code}"
+    return _NAMES.get(code, f"CLIENT_ERROR_{code}")
 
 
 def b64(data: bytes | None) -> str | None:

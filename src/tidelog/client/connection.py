@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.client.address import Address
-from tidelog.client.errors import ConnectionLostError, RequestTimeoutError, error_code
+from tidelog.client.errors import ConnectionLostError, RequestTimeoutError
 from tidelog.client.receiver import MAX_RESPONSE_BYTES, FrameReceiver
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, WireError
@@ -223,7 +223,7 @@ class Connection:
             fallback = known.get(key, (0, 0))[1]
             version = fallback if fallback < version else 0
         if response.error_code:
-            raise KafkaError(error_code(response.error_code), f"{self.address} refused the handshake")
+            raise KafkaError(ErrorCode(response.error_code), f"{self.address} refused the handshake")
         self._versions = known
         self.finalized_features_epoch = response.finalized_features_epoch
         self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}

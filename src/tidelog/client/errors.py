@@ -60,14 +60,6 @@ def is_retriable(error: BaseException) -> bool:
     )
 
 
-def error_code(code: int) -> ErrorCode:
-    """The error with this number; a newer broker's unknown one reads as ``UNKNOWN_SERVER_ERROR``."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
 def error_from(code: int, message: str | None, subject: str) -> KafkaError | None:
     """The error that a broker answered with, None for 0.
 
@@ -75,7 +67,7 @@ def error_from(code: int, message: str | None, subject: str) -> KafkaError | Non
     """
     if code == ErrorCode.NONE:
         return None
-    known = error_code(code)
+    known = ErrorCode(code)
     if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return KafkaError(known, f"{subject} does not exist")
     if message:

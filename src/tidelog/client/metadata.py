@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.client.errors import error_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -91,7 +90,7 @@ class LeaderHint(NamedTuple):
 def parse_metadata(response: MetadataResponse) -> ClusterMetadata:
     """An answer as metadata; an error of the whole answer is raised, errors of topics are in the result."""
     if response.error_code:
-        raise KafkaError(error_code(response.error_code), "the broker cannot answer with metadata now")
+        raise KafkaError(ErrorCode(response.error_code), "the broker cannot answer with metadata now")
     nodes = {
         broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
         for broker in response.brokers
@@ -177,8 +176,8 @@ def _parse_topic(name: str, topic: MetadataResponseTopic) -> TopicMetadata:
             tuple(partition.replica_nodes),
             tuple(partition.isr_nodes),
             tuple(partition.offline_replicas),
-            error_code(partition.error_code),
+            ErrorCode(partition.error_code),
         )
         for partition in sorted(topic.partitions, key=lambda each: each.partition_index)
     }
-    return TopicMetadata(name, topic.topic_id, topic.is_internal, partitions, error_code(topic.error_code))
+    return TopicMetadata(name, topic.topic_id, topic.is_internal, partitions, ErrorCode(topic.error_code))

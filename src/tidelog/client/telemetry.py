@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
-from tidelog.client.errors import ClientClosedError, ClientError, RequestTimeoutError, error_code
+from tidelog.client.errors import ClientClosedError, ClientError, RequestTimeoutError
 from tidelog.client.retry import Deadline
 from tidelog.client.telemetry_subscription import Subscription
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -159,7 +159,7 @@ class ClientTelemetry:
             deadline,
         )
         if response.error_code:
-            return self._refused(error_code(response.error_code))
+            return self._refused(ErrorCode(response.error_code))
         found = _subscription_in(response)
         if known is not None and known.delta != found.delta and self._payloads is not None:
             self._payloads.forget()
@@ -192,7 +192,7 @@ class ClientTelemetry:
         )
         if response.error_code:
             self._push_needed = False
-            return self._refused(error_code(response.error_code))
+            return self._refused(ErrorCode(response.error_code))
         self._asked_at_once = False
         return wanted.interval_ms
 

@@ -21,16 +21,9 @@ class RequestErrors:
         """Those of a response and of the items in it."""
         code = getattr(response, "error_code", 0)
         if code:
-            self.count(request, _name_of(code))
+            self.count(request, ErrorCode(code).name)
         for field in getattr(response, "__struct_fields__", ()):
             items = getattr(response, field)
             if isinstance(items, list) and items and hasattr(items[0], "__struct_fields__"):
                 for item in items:
                     self.count_in(request, item)
-
-
-def _name_of(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tidelog.client.consumer.fetch_request import LOWEST_VERSION, NAMES_UNTIL, encode_fetch_request
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk
-from tidelog.client.errors import RequestTimeoutError, error_code, is_retriable
+from tidelog.client.errors import RequestTimeoutError, is_retriable
 from tidelog.client.metadata import LeaderHint, Node, PartitionMetadata
 from tidelog.client.offsets import list_offsets
 from tidelog.client.resources import OffsetSpec
@@ -192,7 +192,7 @@ class RangeFetcher:
         result = decode_fetch_response(version, memoryview(answer))
         self._cluster.throttle(node, result.throttle_time_ms)
         if result.error_code:
-            raise KafkaError(error_code(result.error_code), f"broker {node.id} refuses to answer fetches")
+            raise KafkaError(ErrorCode(result.error_code), f"broker {node.id} refuses to answer fetches")
         chunks: list[Chunk] = []
         problem: Exception | None = None
         for name, topic_id, fetched in result.topics:
@@ -238,7 +238,7 @@ class RangeFetcher:
     ) -> Chunk | None:
         """Take what came of a partition; ``is_first`` is the one that an answer has a whole batch of."""
         if fetched.error_code:
-            await self._failed(progress, error_code(fetched.error_code))
+            await self._failed(progress, ErrorCode(fetched.error_code))
             return None
         progress.unknown_until = None
         data = fetched.records

@@ -2,20 +2,24 @@
 
 Reads a topic as a member of a group, writes each value into the same partition of another one, marked with
 the transaction that wrote it (``value|copier.life.number``), and commits the offsets in the same transaction.
-Some transactions are aborted on purpose. A loop whose producer is lost ends with ``LOST``; whoever started it
-starts it again under the same transactional id. See ``tests/exactly_once`` for the same with one broker.
+Some transactions are aborted on purpose. A loop whose producer is lost ends with ``LOST``, and with ``STUCK``
+if librdkafka does not come back; whoever started it starts it again under the same transactional id. See
+``tests/exactly_once`` for the same with one broker.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Collection
 from typing import Protocol
 
 import confluent_kafka
 from tests.chaos.cluster.history import COMMIT, FAIL, INFO, INVOKE, OK, TXN, HistoryFile
+from tests.chaos.cluster.unasked_coordinator import STUCK, TRACE
 from tests.chaos.cluster.workloads import CONFLUENT, FAILURES, GROUP, POLL_S, Records, Stop, Work, place_of
 
 import tidelog
@@ -24,6 +28,7 @@ from tidelog.errors import TidelogError
 
 LOST = 3
 CALL_S = 60.0
+LATE_S = 1.5 * CALL_S
 GATHER_S = 1.0
 TRANSACTION_TIMEOUT_MS = 10_000
 
@@ -140,8 +145,7 @@ class ConfluentClients:
         self.changed = False
         self._producer = confluent_kafka.Producer(
             {
-                # Why one of its calls does not come back is in its trace alone.
-                "debug": "eos,protocol",
+                **TRACE,
                 **work.connection(),
                 "transactional.id": work.name,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -188,11 +192,17 @@ class ConfluentClients:
 
     def send_offsets(self, positions: Positions) -> None:
         offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in positions.items()]
-        self._patiently(
-            lambda: self._producer.send_offsets_to_transaction(
-                offsets, self._consumer.consumer_group_metadata(), CALL_S
+        watchdog = threading.Timer(LATE_S, _end_as_stuck)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            self._patiently(
+                lambda: self._producer.send_offsets_to_transaction(
+                    offsets, self._consumer.consumer_group_metadata(), CALL_S
+                )
             )
-        )
+        finally:
+            watchdog.cancel()
 
     def commit(self) -> None:
         self._patiently(lambda: self._producer.commit_transaction(CALL_S))
@@ -224,6 +234,11 @@ class ConfluentClients:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _end_as_stuck() -> None:
+    print(f"send_offsets_to_transaction did not come back within {LATE_S:.0f} s", file=sys.stderr, flush=True)
+    os._exit(STUCK)
 
 
 def copy(work: Work, history: HistoryFile, stop: Stop) -> None:

@@ -86,6 +86,9 @@ class BrokerLinks:
             except (TidelogError, OSError, TimeoutError) as error:
                 logger.info("Another broker does not answer for a transaction: %s", error)
                 codes = otherwise
+            except Exception as error:  # whoever waits for the promise has to hear of anything
+                logger.error("Unexpected error in asking another broker for a transaction", exc_info=error)
+                codes = otherwise
             written.resolve({name: codes.get(name, code) for name, code in otherwise.items()})
 
         self._in_background(asked())

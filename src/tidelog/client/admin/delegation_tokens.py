@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import error_code, error_from
+from tidelog.client.errors import error_from
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.security.principal import Principal, parse_principal
 from tidelog.wire.messages.create_delegation_token import (
@@ -192,6 +192,6 @@ def _positive(period_ms: int, name: str) -> int:
 
 
 def _check(code: int, subject: str) -> None:
-    error = error_from(code, _SENTENCES.get(error_code(code)), subject)
+    error = error_from(code, _SENTENCES.get(ErrorCode(code)), subject)
     if error is not None:
         raise error

@@ -23,7 +23,7 @@ from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk
 from tidelog.client.consumer.metrics import FetchStats, FetchTally
 from tidelog.client.consumer.partition_state import PartitionState
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.errors import ClientError, error_code
+from tidelog.client.errors import ClientError
 from tidelog.client.metadata import LeaderHint, Node
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
@@ -103,7 +103,7 @@ class FetchAnswers:
         if position.offset != ask.fetch_offset or position.leader.epoch != ask.leader_epoch:
             return  # the application has moved on since: a seek, or another leader
         if fetched.error_code:
-            self._partition_failed(partition, state, ask, error_code(fetched.error_code))
+            self._partition_failed(partition, state, ask, ErrorCode(fetched.error_code))
             return
         state.succeeded()
         if fetched.high_watermark >= 0:
@@ -164,8 +164,8 @@ class FetchAnswers:
 
     def refused(self, node: int, session: FetchSession, code: int) -> None:
         """The whole request was refused; the next one is a full one."""
-        logger.debug("broker %s refused a fetch session request: %s", node, error_code(code).name)
-        error = KafkaError(error_code(code), f"broker {node} refuses to answer fetches")
+        logger.debug("broker %s refused a fetch session request: %s", node, ErrorCode(code).name)
+        error = KafkaError(ErrorCode(code), f"broker {node} refuses to answer fetches")
         if not error.code.retriable and error.code is not ErrorCode.UNKNOWN_SERVER_ERROR:
             self._collector.tell(error)
         if error.code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):

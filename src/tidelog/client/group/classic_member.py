@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from tidelog.client.errors import error_code, error_from, is_retriable
+from tidelog.client.errors import error_from, is_retriable
 from tidelog.client.group.consumer_protocol import PROTOCOL_TYPE
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.errors import fenced
@@ -223,7 +223,7 @@ class ClassicMember:
     def _check(self, code: int, sent: Generation, api: str) -> None:
         """Act on the error of an answer, if any, and raise it."""
         self._link.note(code)
-        known = error_code(code)
+        known = ErrorCode(code)
         if known in THROWN_OUT and self.generation == sent:
             keep = known is ErrorCode.ILLEGAL_GENERATION
             self.reset(f"{known.name} from {api}", keep_member_id=keep)
@@ -268,7 +268,7 @@ class ClassicMember:
             return
         codes = [response.error_code, *(member.error_code for member in response.members)]
         for code in filter(None, codes):
-            logger.info("leaving group %s: %s", self._link.group_id, error_code(code).name)
+            logger.info("leaving group %s: %s", self._link.group_id, ErrorCode(code).name)
 
     # Heartbeats
 

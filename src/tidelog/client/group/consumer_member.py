@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.errors import error_code, error_from, is_retriable
+from tidelog.client.errors import error_from, is_retriable
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.group.metrics import GroupMetrics
@@ -163,7 +163,7 @@ class ConsumerMember:
             logger.warning("group %s could not be left: %s", self._link.group_id, error)
             return
         if response.error_code:
-            logger.info("leaving group %s: %s", self._link.group_id, error_code(response.error_code).name)
+            logger.info("leaving group %s: %s", self._link.group_id, ErrorCode(response.error_code).name)
 
     # Heartbeats
 
@@ -288,7 +288,7 @@ class ConsumerMember:
             }
 
     def _refused(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        code = error_code(response.error_code)
+        code = ErrorCode(response.error_code)
         self._link.note(code)
         logger.debug("heartbeat of group %s: %s %s", self._link.group_id, code.name, response.error_message)
         if code in _FENCED:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
-from tidelog.client.errors import error_code, error_from, is_retriable
+from tidelog.client.errors import error_from, is_retriable
 from tidelog.client.group.coordinator_link import CoordinatorLink
 from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.leaders import by_topic
@@ -98,7 +98,7 @@ class GroupOffsets:
         denied: list[str] = []
         for topic in response.topics:
             for each in topic.partitions:
-                code = error_code(each.error_code)
+                code = ErrorCode(each.error_code)
                 if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     denied.append(topic.name)
                 elif code:
@@ -141,7 +141,7 @@ class GroupOffsets:
             for each in topic.partitions:
                 partition = TopicPartition(topic.name, each.partition_index)
                 if each.error_code:
-                    raise _unreadable(error_code(each.error_code), partition)
+                    raise _unreadable(ErrorCode(each.error_code), partition)
                 if each.committed_offset != NO_OFFSET:
                     found[partition] = OffsetAndMetadata(
                         each.committed_offset, each.committed_leader_epoch, each.metadata or ""

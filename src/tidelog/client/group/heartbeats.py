@@ -128,11 +128,4 @@ class Heartbeats:
             self._listener.heartbeat_failed(error)
             return False
         self._link.note(response.error_code)
-        return self._listener.heartbeat_answered(_known(response.error_code), sent)
-
-
-def _known(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+        return self._listener.heartbeat_answered(ErrorCode(response.error_code), sent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from tidelog.client.errors import RequestTimeoutError, error_code, error_from
+from tidelog.client.errors import RequestTimeoutError, error_from
 from tidelog.client.producer.produce_messages import PartitionResult
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.producer_metrics import ProducerStats
@@ -61,7 +61,7 @@ class BatchOutcomes:
 
     def settle(self, batch: ProducerBatch, result: PartitionResult) -> ErrorCode:
         """Act on what a broker says of ``batch``; the error that it means."""
-        code = error_code(result.error_code)
+        code = ErrorCode(result.error_code)
         if batch.done:
             # It expired while it was under way; sequences still want to know whether it was written.
             if not code and self._transactions is not None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import CoordinatorType, find_coordinators
-from tidelog.client.errors import error_code, is_retriable
+from tidelog.client.errors import is_retriable
 from tidelog.client.metadata import Node
 from tidelog.client.producer.errors import ProducerFencedError
 from tidelog.client.producer.transaction_manager import TransactionManager
@@ -81,7 +81,7 @@ class TransactionCoordinators:
                 logger.debug("%s: %s; trying again", response_type.__name__, error)
                 await pause(backoff)
                 continue
-            code = error_code(code_of(response))
+            code = ErrorCode(code_of(response))
             if code in MOVED:
                 self._nodes.pop(where, None)
             elif not code.retriable:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tidelog.client.coordinators import CoordinatorType
-from tidelog.client.errors import error_code
 from tidelog.client.producer.transaction_coordinators import MOVED, TransactionCoordinators, pause, words
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.errors import ErrorCode, KafkaError
@@ -100,7 +99,7 @@ class TransactionalOffsets:
         response = await self._coordinators.ask(
             lambda version: request, AddOffsetsToTxnResponse, lambda answer: answer.error_code
         )
-        code = error_code(response.error_code)
+        code = ErrorCode(response.error_code)
         if code is _E.GROUP_AUTHORIZATION_FAILED:
             error = KafkaError(code, f"group {group_id!r} may not be used")
             self._manager.fail_transaction(error)
@@ -150,7 +149,7 @@ class TransactionalOffsets:
             coordinator=(CoordinatorType.GROUP, group.group_id),
         )
         return {
-            TopicPartition(topic.name, each.partition_index): error_code(each.error_code)
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
             for topic in response.topics
             for each in topic.partitions
         }

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import error_code, is_retriable
+from tidelog.client.errors import is_retriable
 from tidelog.client.producer.errors import TransactionAbortableError
 from tidelog.client.producer.sequences import ProducerIdentity
 from tidelog.client.producer.transaction_coordinators import FENCED, TransactionCoordinators, pause, words
@@ -68,7 +68,7 @@ class TransactionalRequests:
                     raise
                 await pause(backoff)
                 continue
-            code = error_code(response.error_code)
+            code = ErrorCode(response.error_code)
             if not code:
                 self._manager.initialized(ProducerIdentity(response.producer_id, response.producer_epoch))
                 return
@@ -94,7 +94,7 @@ class TransactionalRequests:
         response = await self._coordinators.ask(
             build, InitProducerIdResponse, lambda answer: answer.error_code, max_version=_INIT_MAX_VERSION
         )
-        code = error_code(response.error_code)
+        code = ErrorCode(response.error_code)
         if not code:
             self._manager.initialized(ProducerIdentity(response.producer_id, response.producer_epoch))
             return
@@ -129,7 +129,7 @@ class TransactionalRequests:
             backoff=backoff,
         )
         errors = {
-            TopicPartition(topic.name, each.partition_index): error_code(each.partition_error_code)
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
             for topic in response.results_by_topic_v3_and_below
             for each in topic.results_by_partition
             if each.partition_error_code
@@ -164,7 +164,7 @@ class TransactionalRequests:
             lambda answer: answer.error_code,
             max_version=None if manager.is_version_2 else _VERSION_1_END_TXN,
         )
-        code = error_code(response.error_code)
+        code = ErrorCode(response.error_code)
         if code is _E.TRANSACTION_ABORTABLE and not commit:
             # An abort that must be aborted would never end.
             error = KafkaError(code, "the transaction cannot even be aborted; close this producer")
@@ -204,6 +204,6 @@ def _first_partition_error(response: AddPartitionsToTxnResponse) -> int:
         for each in topic.results_by_partition
     ]
     for code in codes:
-        if error_code(code).retriable:
+        if ErrorCode(code).retriable:
             return code
     return 0

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.client.errors import AuthenticationError, RequestTimeoutError, error_code
+from tidelog.client.errors import AuthenticationError, RequestTimeoutError
 from tidelog.client.retry import Deadline
 from tidelog.client.security.mechanisms import Dialogue, oauthbearer
 from tidelog.errors import ErrorCode
@@ -73,13 +73,13 @@ class SaslLogin:
                 f"{connection.address} does not take sasl.mechanism={self.mechanism}; it takes {offered}"
             )
         if response.error_code:
-            code = error_code(response.error_code).name
+            code = ErrorCode(response.error_code).name
             raise AuthenticationError(
                 f"{connection.address} refused to begin a login ({code}); is it a SASL listener?"
             )
 
     def _refused(self, connection: Connection, response: SaslAuthenticateResponse) -> AuthenticationError:
-        why = response.error_message or error_code(response.error_code).name
+        why = response.error_message or ErrorCode(response.error_code).name
         return AuthenticationError(f"{connection.address} refused the login by {self.mechanism}: {why}")
 
 

@@ -26,6 +26,8 @@ from tidelog.ids import TopicPartition
 from tidelog.spark.epoch_record import EPOCH_TOPIC
 
 _TOPOLOGY_TOPICS = 40
+_TOPOLOGY_GROUPS = 60
+_TOPOLOGY_PRODUCERS = 60
 _PRODUCER_PARTITIONS = 400
 _ACTIVE_MS = 10 * 60_000
 _SPARK_TASK = re.compile(
@@ -63,11 +65,15 @@ class TopologyEdge(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """The busiest topics of a cluster with who writes and reads them; ``hidden`` topics are left out."""
+    """The busiest topics of a cluster with the busiest of those who write and read them."""
 
     nodes: list[TopologyNode]
     edges: list[TopologyEdge]
     hidden: int
+    """So many topics are left out."""
+    hidden_groups: int
+    """So many groups of the topics that are shown."""
+    hidden_producers: int
 
 
 class _Picture:
@@ -82,7 +88,10 @@ class _Picture:
         return node.id
 
     def edge(self, source: str, target: str, records_per_second: float, lag: int | None = None) -> None:
-        self.edges[source, target] = TopologyEdge(source, target, records_per_second, lag)
+        self.add(TopologyEdge(source, target, records_per_second, lag))
+
+    def add(self, edge: TopologyEdge) -> None:
+        self.edges[edge.source, edge.target] = edge
 
 
 @reads("/clusters/{cluster}/topology", "Who writes and reads the busiest topics.", Nothing)
@@ -100,17 +109,23 @@ async def topology(call: Call, asked: Nothing) -> Topology:
     names = {each.name for each in shown}
     pipelines, queries = await _spark(call, seen)
     picture = _Picture()
-    await _draw_producers(call, shown, queries, picture)
+    hidden_producers = await _draw_producers(call, shown, queries, picture)
     for each in shown:
         rate = watched.rates.records.get(each.name, 0.0)
         picture.node(_topic(each.name, "topic", rate))
     own_groups = {each.group for each in pipelines} | {each.commit_group for each in queries}
-    _draw_groups(call, seen, names, own_groups, picture)
+    hidden_groups = _draw_groups(call, seen, names, own_groups, picture)
     for pipeline in pipelines:
         _draw_pipeline(call, seen, names, pipeline, picture)
     for query in queries:
         _draw_query(call, names, query, picture)
-    return Topology([*picture.nodes.values()], [*picture.edges.values()], len(visible) - len(shown))
+    return Topology(
+        [*picture.nodes.values()],
+        [*picture.edges.values()],
+        len(visible) - len(shown),
+        hidden_groups,
+        hidden_producers,
+    )
 
 
 def _interest(
@@ -125,18 +140,38 @@ def _topic(name: str, kind: str, rate: float = 0.0) -> TopologyNode:
 
 def _draw_groups(
     call: Call, seen: Snapshot, topics: Iterable[str], own: set[str | None], picture: _Picture
-) -> None:
-    """Groups that are no more than the progress of a query or pipeline are left out."""
-    lags: dict[str, int] = {}
+) -> int:
+    """Those that read most, or are furthest behind; gives how many are left out.
+
+    Groups that are no more than the progress of a query or pipeline are drawn as those.
+    """
+    found: dict[str, list[TopologyEdge]] = {}
     for name in topics:
         for group, lag in seen.groups_by_topic.get(name, {}).items():
             if group not in own and group in seen.groups:
-                lags[group] = lags.get(group, 0) + lag
                 rate = call.cluster.rates.committed.get((group, name), 0.0)
-                picture.edge(f"topic {name}", f"group {group}", rate, lag)
-    for group, lag in lags.items():
+                found.setdefault(group, []).append(TopologyEdge(f"topic {name}", f"group {group}", rate, lag))
+    shown = _busiest(found, _TOPOLOGY_GROUPS)
+    for group in shown:
+        for edge in found[group]:
+            picture.add(edge)
         state = seen.groups[group].state.value
+        lag = sum(edge.lag or 0 for edge in found[group])
         picture.node(TopologyNode(f"group {group}", "group", group, ["groups", group], lag=lag, state=state))
+    return len(found) - len(shown)
+
+
+def _busiest(edges: Mapping[str, list[TopologyEdge]], most: int) -> list[str]:
+    """The names with the most records a second, or else the greatest lag, each in its own order again."""
+
+    def interest(name: str) -> tuple[float, int]:
+        return (
+            sum(each.records_per_second for each in edges[name]),
+            sum(each.lag or 0 for each in edges[name]),
+        )
+
+    kept = set(sorted(edges, key=interest, reverse=True)[:most])
+    return [name for name in edges if name in kept]
 
 
 # Spark
@@ -211,8 +246,11 @@ class _Writer(NamedTuple):
 
 async def _draw_producers(
     call: Call, topics: list[TopicDescription], queries: Iterable[QueryRow], picture: _Picture
-) -> None:
-    """Producers that have written to the topics within minutes, of brokers that know them (Kafka 2.8)."""
+) -> int:
+    """Producers that have written to the topics within minutes, of brokers that know them (Kafka 2.8).
+
+    Gives how many are left out.
+    """
     partitions = [
         TopicPartition(topic.name, each.partition)
         for topic in topics
@@ -224,7 +262,7 @@ async def _draw_producers(
         found = await watched.admin.describe_producers(partitions) if partitions else {}
         listed = await watched.admin.list_transactions()
     except KafkaError:
-        return  # an older broker, or no right to ask: the picture has topics and groups
+        return 0  # an older broker, or no right to ask: the picture has topics and groups
     if watched.telling is not None and call.person.sees_all_topics(watched.name):
         pages, _ = await watched.telling.page("/clients")
         watched.producer_clients.note(pages)
@@ -237,12 +275,20 @@ async def _draw_producers(
             if each.last_timestamp_ms >= since_ms:
                 writer = _writer(call, each.producer_id, transactional.get(each.producer_id), names)
                 writers.setdefault(partition.topic, set()).add(writer)
+    nodes: dict[str, TopologyNode] = {}
+    edges: dict[str, list[TopologyEdge]] = {}
     for topic, wrote in writers.items():
         rate = watched.rates.records.get(topic, 0.0) / len(wrote)
         for writer in sorted(wrote):
             node_id = f"producer {writer.name} {writer.detail}"
-            picture.node(TopologyNode(node_id, "producer", writer.name, list(writer.page), writer.detail))
-            picture.edge(node_id, f"topic {topic}", rate)
+            nodes[node_id] = TopologyNode(node_id, "producer", writer.name, list(writer.page), writer.detail)
+            edges.setdefault(node_id, []).append(TopologyEdge(node_id, f"topic {topic}", rate))
+    shown = _busiest(edges, _TOPOLOGY_PRODUCERS)
+    for node_id in shown:
+        picture.node(nodes[node_id])
+        for edge in edges[node_id]:
+            picture.add(edge)
+    return len(edges) - len(shown)
 
 
 def _writer(

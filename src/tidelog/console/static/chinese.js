@@ -535,6 +535,8 @@ export const CHINESE = {
   "{n} offline, {m} in all": "{n} 个离线，共 {m} 个",
   "{n} partitions": "{n} 个分区",
   "{n} quieter topics are left out.": "另有 {n} 个较安静的主题未显示。",
+  "{n} quieter groups are left out.": "另有 {n} 个较安静的消费组未显示。",
+  "{n} quieter producers are left out.": "另有 {n} 个较安静的生产者未显示。",
   "{n} records": "{n} 条",
   "{n} records behind": "落后 {n} 条",
   "{n} subscribed to other topics ({names})": "{n} 个成员更改了订阅（{names}）",

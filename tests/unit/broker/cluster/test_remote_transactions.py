@@ -193,7 +193,9 @@ def test_markers_go_to_the_leaders_and_their_answers_come_back_as_one(code: Erro
     run(test)
 
 
-@pytest.mark.parametrize("trouble", [ConnectionResetError(), TimeoutError(), WriteTxnMarkersResponse()])
+@pytest.mark.parametrize(
+    "trouble", [ConnectionResetError(), TimeoutError(), WriteTxnMarkersResponse(), AssertionError("a bug")]
+)
 def test_a_leader_that_does_not_answer_is_to_be_asked_again(trouble: object) -> None:
     async def test(links: BrokerLinks, local: Local, other: Other) -> None:
         other.answer = lambda request: trouble
@@ -241,6 +243,9 @@ def verified(code: ErrorCode) -> Callable[[AddPartitionsToTxnRequest], AddPartit
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ),
         ("1", lambda request: ConnectionResetError(), ErrorCode.NOT_COORDINATOR),
+        ("1", lambda request: AssertionError("a bug"), ErrorCode.NOT_COORDINATOR),
+        # What a newer broker says.
+        ("1", verified(cast(ErrorCode, 9999)), ErrorCode.UNKNOWN_SERVER_ERROR),
         ("2", None, ErrorCode.NOT_COORDINATOR),
         ("3", None, ErrorCode.NOT_COORDINATOR),
     ],

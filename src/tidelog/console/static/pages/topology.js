@@ -1,7 +1,7 @@
 // A picture of who writes and reads: producers, topics, readers, sinks; width by rate, colour by lag.
 import { h, svg, replace, card, empty, place, visible } from "../dom.js";
 import { get } from "../api.js";
-import { rate, short } from "../format.js";
+import { rate, short, whole } from "../format.js";
 import { t } from "../words.js";
 
 const COLUMNS = [
@@ -23,7 +23,9 @@ export async function show(view) {
     const found = await get(view.path("topology"), {}, view.signal);
     remark.textContent = [
       t("Lines are as thick as records are many; green keeps up, amber is behind, red is behind and does not read."),
-      found.hidden ? t("{n} quieter topics are left out.", { n: found.hidden }) : "",
+      found.hidden ? t("{n} quieter topics are left out.", { n: whole(found.hidden) }) : "",
+      found.hidden_groups ? t("{n} quieter groups are left out.", { n: whole(found.hidden_groups) }) : "",
+      found.hidden_producers ? t("{n} quieter producers are left out.", { n: whole(found.hidden_producers) }) : "",
     ].join(" ");
     replace(picture, found.nodes.length ? draw(view.cluster, found) : empty(t("There are no topics yet.")));
   });
