@@ -1,7 +1,9 @@
 """Each pipeline alone in its Spark session: events per second, and whose CPU time an event takes.
 
 A log of generated events is worked off twice, by the same session and into another directory each time; the
-second time counts, when the JVM and the Python workers are warm. Events are those that the pipeline reads.
+second time counts, when the JVM and the Python workers are warm. Events are those that the pipeline reads; of
+the rarer kinds (logins, invitations) there are as many as a far larger population would send, so that each
+pipeline has some hundred thousand.
 CPU time is told apart: the JVM's, that of the driver's Python, and that of the Python workers, which fetch
 records, parse them and do the pipeline's work. "1 core" is the same with `local[1]` in place of `local[2]`.
 
@@ -14,13 +16,12 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import spark_driver
+from benchmarks import dense_events, spark_driver
 from benchmarks.contestants import scratch
 from benchmarks.figures import Figures
 
@@ -84,11 +85,8 @@ class Program:
     def _generate(self) -> None:
         from tidelog.pipelines.framework.topics import ensure_topics
 
-        bootstrap, count = self._arguments["bootstrap"], self._arguments["count"]
         ensure_topics(self._settings("topics", None), partitions=PARTITIONS)
-        command = [sys.executable, "-m", "tidelog", "events", "generate", "--quiet", "--fast"]
-        command += ["--bootstrap-server", bootstrap, "--count", str(count), "--seed", "5"]
-        subprocess.run(command, check=True, capture_output=True, timeout=600)
+        dense_events.send(self._arguments["bootstrap"], self._arguments["count"])
 
     def _done(self, pipeline: Any, settings: Any) -> Any:
         """Run a pipeline over the whole log."""
