@@ -1,9 +1,9 @@
 """A call of librdkafka that never comes back, because it never asks: told by its trace.
 
 ``send_offsets_to_transaction`` has to find the coordinator of the consumer's group, which it remembers. When
-that broker was gone from the metadata for a while, librdkafka (2.16) ends its thread for it, but goes on to
-wait for that thread to connect, and looks at no timeout meanwhile (its issues 5511 and 5456). The offsets are
-part of the transaction by then, and nothing more is sent: neither they nor a question for the coordinator.
+that broker was gone from the metadata for a while, librdkafka may wait for its thread for it, which has ended,
+and looks at no timeout meanwhile (its issues 5511 and 5456). The offsets are part of the transaction by then,
+and nothing more is sent: neither they nor a question for the coordinator.
 
 Such a producer is started again, as its users have to. A call that was asked of a broker and does not come
 back stays a finding.
