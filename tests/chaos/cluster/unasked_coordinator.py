@@ -1,8 +1,8 @@
 """A call of librdkafka that never comes back, because it never asks: told by its trace.
 
 ``send_offsets_to_transaction`` has to find the coordinator of the consumer's group, which it remembers. When
-that broker was gone from the metadata for a while, librdkafka may wait for its thread for it, which has ended,
-and looks at no timeout meanwhile (its issues 5511 and 5456). The offsets are part of the transaction by then,
+that broker was gone from the metadata for a while, librdkafka may wait for its ended thread, and looks
+at no timeout meanwhile (its issues 5511 and 5456). The offsets are part of the transaction by then,
 and nothing more is sent: neither they nor a question for the coordinator.
 
 Such a producer is started again, as its users have to. A call that was asked of a broker and does not come
