@@ -49,7 +49,7 @@ cassandra: $(STAMP) ## run a real Cassandra for the pipelines (needs Java 11 or 
 	@$(BIN)/python scripts/run_cassandra.py
 
 test: $(STAMP) ## run all tests (unit, contract, simulation, integration with real clients and Spark, crash tests)
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(LAST_RESORT) -m 'not spark and not long' --durations=20 --durations-min=5 $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0 $(LAST_RESORT) -m 'not spark and not long' --durations=20 --durations-min=5 $(TESTS)
 	$(BIN)/python -m pytest -m 'spark and not long' --durations=20 --durations-min=5 $(TESTS)
 
 chaos: $(STAMP) ## the crash tests in full, of which `make test` runs a sample
@@ -63,7 +63,7 @@ lint: $(STAMP) ## format, lint, generated clients, types, import contracts
 	$(BIN)/lint-imports
 
 check: lint ## the two-minute loop: what `make lint` does, and unit tests
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow and not spark' tests/unit tests/contract
+	$(BIN)/python -m pytest -q -n 2 --max-worker-restart 0 -m 'not slow and not spark' tests/unit tests/contract
 
 format: $(STAMP) ## format the code, generate the synchronous clients, mend what the linter can mend
 	$(BIN)/ruff format .
@@ -71,7 +71,7 @@ format: $(STAMP) ## format the code, generate the synchronous clients, mend what
 	$(BIN)/ruff check --fix .
 
 compat: $(STAMP) ## foreign clients and Kafka's own tools (needs Java, Go, Node and their registries)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/compat
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --max-worker-restart 0 tests/compat
 
 bench: $(STAMP) ## measure against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks
