@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from tests.rigs.console_browser import go, heading, needs_chromium, open_page, running_browser
 from tests.rigs.console_thread import ConsoleThread, console_settings
 
@@ -32,9 +32,15 @@ def console(cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> I
         yield running
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as running:
+        yield running
+
+
 @pytest.fixture
-def page() -> Iterator[Page]:
-    with running_browser() as browser, open_page(browser) as opened:
+def page(browser: Browser) -> Iterator[Page]:
+    with open_page(browser) as opened:
         yield opened
 
 
@@ -57,7 +63,7 @@ def test_two_thousand_topics_are_paged_searched_and_starred(page: Page, console:
     search = page.get_by_label("Search topics")
     expect(search).to_be_focused()
     search.fill("name.19")
-    expect(page.get_by_text("1–100 of 100")).to_be_visible()
+    expect(page.get_by_text(f"100 of {TOPICS:,} topics")).to_be_visible()
     search.fill(topic(1999))
     expect(rows).to_have_count(1)
     page.get_by_role("button", name="Favourite").click()
@@ -85,7 +91,8 @@ def test_the_overview_and_the_picture_of_a_large_cluster_stay_readable(
 ) -> None:
     go(page, console, "overview")
     heading(page, "Overview")
-    expect(page.locator(".tile", has_text="Topics")).to_contain_text(f"{TOPICS:,}")
+    # With the internal one that keeps the offsets.
+    expect(page.locator(".tile", has_text="Topics")).to_contain_text(f"{TOPICS + 1:,}")
     expect(page.locator(".tile", has_text="Groups")).to_contain_text(str(GROUPS))
     go(page, console, "topology")
     expect(page.get_by_text(f"{TOPICS - SHOWN_TOPICS:,} quieter topics are left out.")).to_be_visible()

@@ -521,6 +521,7 @@ export const CHINESE = {
   "{n} dead letters were written": "已写入 {n} 条死信",
   "{n} dropped": "丢弃 {n}",
   "{n} groups": "{n} 个消费组",
+  "{n} of {total} groups": "{n} / {total} 个消费组",
   "{n} joined ({names})": "{n} 个成员加入（{names}）",
   "{n} left ({names})": "{n} 个成员离开（{names}）",
   "{n} left and came back ({names})": "{n} 个成员离开后返回（{names}）",

@@ -1,5 +1,6 @@
 // Tables: columns with a name, a cell for each row, and an order that people choose by the headings.
 import { h, empty } from "./dom.js";
+import { whole } from "./format.js";
 import { t } from "./words.js";
 
 /**
@@ -40,7 +41,7 @@ export function sorted(rows, keys, { sort, descending }) {
 export function pager(start, size, total, onStart) {
   if (total <= size) return null;
   const last = Math.min(start + size, total);
-  return h("div", { class: "pager" }, t("{from}–{to} of {total}", { from: start + 1, to: last, total }),
+  return h("div", { class: "pager" }, t("{from}–{to} of {total}", { from: whole(start + 1), to: whole(last), total: whole(total) }),
     h("button", { type: "button", disabled: start === 0, onclick: () => onStart(Math.max(0, start - size)) }, t("Previous")),
     h("button", { type: "button", disabled: last >= total, onclick: () => onStart(start + size) }, t("Next")));
 }

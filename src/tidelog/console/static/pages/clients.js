@@ -2,24 +2,26 @@
 import { h, replace, card, badge, plain, refusal, field } from "../dom.js";
 import { atLeast, change, get, roleOn } from "../api.js";
 import { byteRate, bytes, rate, span, whole } from "../format.js";
-import { table, nothing } from "../table.js";
+import { pager, table, nothing } from "../table.js";
 import { ask } from "../dialog.js";
 import { t } from "../words.js";
 
-const SHOWN = 500;
+const SIZE = 100;
 
 export async function show(view) {
   const rows = h("div", {});
   const count = h("p", { class: "muted small" });
   let text = "";
+  let start = 0;
   let found = [];
   let problems = [];
-  const search = h("input", { type: "search", placeholder: t("Search clients ( / )"), "aria-label": t("Search clients"), oninput: (event) => { text = event.target.value.toLowerCase(); draw(); } });
+  const search = h("input", { type: "search", placeholder: t("Search clients ( / )"), "aria-label": t("Search clients"), oninput: (event) => { text = event.target.value.toLowerCase(); start = 0; draw(); } });
   view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Clients")), count)), card(null, [h("header", {}, search), rows]));
   showTelemetry(view);
   showSubscriptions(view);
   function draw() {
     const shown = found.filter((row) => `${row.client_id} ${row.software} ${row.host} ${row.principal}`.toLowerCase().includes(text));
+    if (start >= shown.length) start = 0;
     count.textContent = t("{n} connections", { n: whole(found.length) });
     replace(rows, table([
       { name: "Client id", class: "name", cell: (row) => plain(row.client_id ?? "–") },
@@ -32,7 +34,8 @@ export async function show(view) {
       { name: "Sent", number: true, cell: (row) => bytes(row.sent_bytes) },
       { name: "Idle", number: true, cell: (row) => span(row.idle_ms / 1000) },
       { name: "", cell: (row) => (row.pause_left_ms ? badge(t("throttled"), "warning") : "") },
-    ], shown.slice(0, SHOWN), { none: nothing(t("No broker tells who is connected."), problems[0] ?? "") }));
+    ], shown.slice(start, start + SIZE), { none: nothing(t("No broker tells who is connected."), problems[0] ?? "") }),
+    pager(start, SIZE, shown.length, (next) => { start = next; draw(); }));
   }
   view.onLook(async () => {
     const page = await get(view.path("clients"), {}, view.signal);
@@ -74,9 +77,11 @@ function told(row) {
 
 function showTelemetry(view) {
   const rows = h("div", {});
+  let start = 0;
+  let page = { clients: [], problems: [] };
   view.root.append(card(t("Telemetry: what clients push of themselves"), rows));
-  view.onLook(async () => {
-    const page = await get(view.path("telemetry"), {}, view.signal).catch((error) => { if (view.signal.aborted) throw error; return { clients: [], problems: [error.message] }; });
+  function draw() {
+    if (start >= page.clients.length) start = 0;
     replace(rows, table([
       { name: "Client id", class: "name", cell: (row) => [plain(row.client_id || "–"), h("div", { class: "muted small" }, plain(about(row)))] },
       { name: "Software", cell: (row) => plain(row.software) },
@@ -84,7 +89,12 @@ function showTelemetry(view) {
       { name: "Figures", class: "name", cell: told },
       { name: "Pushed ago", number: true, cell: (row) => span(row.pushed_ms_ago / 1000) },
       { name: "", class: "still", cell: (row) => h("button", { type: "button", onclick: () => allFigures(view, row) }, t("All {n}", { n: whole(row.series) })) },
-    ], page.clients.slice(0, SHOWN), { label: t("Telemetry: what clients push of themselves"), none: nothing(t("No client has pushed anything of late."), page.problems[0] ?? t("Subscribe to figures below; brokers of Tidelog with a metrics listener show them here.")) }));
+    ], page.clients.slice(start, start + SIZE), { label: t("Telemetry: what clients push of themselves"), none: nothing(t("No client has pushed anything of late."), page.problems[0] ?? t("Subscribe to figures below; brokers of Tidelog with a metrics listener show them here.")) }),
+    pager(start, SIZE, page.clients.length, (next) => { start = next; draw(); }));
+  }
+  view.onLook(async () => {
+    page = await get(view.path("telemetry"), {}, view.signal).catch((error) => { if (view.signal.aborted) throw error; return { clients: [], problems: [error.message] }; });
+    draw();
   });
 }
 

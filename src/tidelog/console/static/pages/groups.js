@@ -2,7 +2,7 @@
 import { h, replace, card, badge, place, plain, field } from "../dom.js";
 import { atLeast, change, get, roleOn, session } from "../api.js";
 import { lately, rate, short, span, whole } from "../format.js";
-import { sorted, table, nothing } from "../table.js";
+import { pager, sorted, table, nothing } from "../table.js";
 import { lineChart } from "../chart.js";
 import { ask, askTyped } from "../dialog.js";
 import { whyText } from "../events.js";
@@ -10,24 +10,27 @@ import { t } from "../words.js";
 
 const LEVELS = { Stable: "good", Empty: "", Dead: "bad" };
 const stateBadge = (state) => badge(t(state), LEVELS[state] ?? "warning");
-const SHOWN = 500;
+const SIZE = 100;
 const HOURLY_GAP_S = 2 * 3600; // after a day the history has one figure an hour of a partition
 
 export async function show(view) {
   if (view.parts.length) return showGroup(view);
-  const order = { sort: "lag", descending: true, onSort: (sort, descending) => { Object.assign(order, { sort, descending }); draw(); } };
+  const order = { sort: "lag", descending: true, onSort: (sort, descending) => { Object.assign(order, { sort, descending }); start = 0; draw(); } };
   let rows = [];
   let text = "";
+  let start = 0;
   let internal = false;
   const body = h("div", {});
   const count = h("p", { class: "muted small" });
-  const search = h("input", { type: "search", placeholder: t("Search groups ( / )"), "aria-label": t("Search groups"), oninput: (event) => { text = event.target.value.toLowerCase(); draw(); } });
+  const search = h("input", { type: "search", placeholder: t("Search groups ( / )"), "aria-label": t("Search groups"), oninput: (event) => { text = event.target.value.toLowerCase(); start = 0; draw(); } });
   view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Groups")), count)), card(null, [h("header", {}, search, h("span", { class: "grow" }),
       h("label", { class: "tick" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; view.look(); } }), t("Internal"))), body]));
   const keys = { name: (row) => row.group, state: (row) => row.state, lag: (row) => row.lag, seconds: (row) => row.lag_seconds, rate: (row) => row.committed_per_second };
   function draw() {
     const shown = sorted(rows.filter((row) => row.group.toLowerCase().includes(text)), keys, order);
-    count.textContent = t("{n} groups", { n: whole(rows.length) });
+    if (start >= shown.length) start = 0;
+    count.textContent = shown.length === rows.length ? t("{n} groups", { n: whole(rows.length) })
+      : t("{n} of {total} groups", { n: whole(shown.length), total: whole(rows.length) });
     replace(body, table([
       { name: "Group", sort: "name", class: "name", cell: (row) => h("a", { href: place(view.cluster, "groups", row.group) }, plain(row.group)) },
       { name: "State", sort: "state", cell: (row) => stateBadge(row.state) },
@@ -37,7 +40,8 @@ export async function show(view) {
       { name: "Lag", sort: "lag", number: true, cell: (row) => whole(row.lag) },
       { name: "Behind by", sort: "seconds", number: true, cell: (row) => (row.lag ? span(row.lag_seconds, row.at_least) : row.lag === 0 ? "0" : "–") },
       { name: "Committed", sort: "rate", number: true, cell: (row) => rate(row.committed_per_second) },
-    ], shown.slice(0, SHOWN), { order, label: t("Groups"), none: nothing(text ? t("No group is like that.") : t("There are no groups yet."), t("A group appears when a consumer joins it or commits an offset.")) }));
+    ], shown.slice(start, start + SIZE), { order, label: t("Groups"), none: nothing(text ? t("No group is like that.") : t("There are no groups yet."), t("A group appears when a consumer joins it or commits an offset.")) }),
+    pager(start, SIZE, shown.length, (next) => { start = next; draw(); }));
   }
   view.onLook(async () => { rows = await get(view.path("groups"), { internal }, view.signal); draw(); });
 }
