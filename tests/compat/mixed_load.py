@@ -94,6 +94,8 @@ class Load:
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
+                # Shown with a failure: why it reads no more is nowhere else.
+                "debug": "broker,cgrp,metadata",
             }
         )
         consumer.subscribe([NUMBERS])

@@ -154,6 +154,15 @@ class ControllerRequests:
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
+    @property
+    def is_informed(self) -> bool:
+        """Whether a controller has told this broker what there is.
+
+        That there are no brokers is nothing to tell clients: librdkafka (2.10 and later) forgets all that it
+        knew of on such an answer, and never asks again.
+        """
+        return self.informed.is_set() and bool(self._feed.image.brokers)
+
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Know what the controller knows."""
         return drained(self.update_metadata_in_turns(request))

@@ -97,7 +97,7 @@ class ClusterMembership:
     @property
     def is_informed(self) -> bool:
         """Whether a controller has told this broker what there is."""
-        return self.controller_requests.informed.is_set()
+        return self.controller_requests.is_informed
 
     @property
     def shared_store(self) -> SharedStore:

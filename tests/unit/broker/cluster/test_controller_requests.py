@@ -35,7 +35,11 @@ from tidelog.wire.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
-from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
+from tidelog.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 
 ME, OTHER = 1, 2
 TOPIC = "t"
@@ -230,6 +234,25 @@ def test_an_older_controller_is_refused_whatever_it_wants(tmp_path: Path) -> Non
         # A newer one is heard, and from then on only that.
         assert scene.become(OTHER, 4, controller_epoch=9) is ErrorCode.NONE
         assert scene.become(ME, 5) is ErrorCode.STALE_CONTROLLER_EPOCH
+
+    run(test, tmp_path)
+
+
+def test_topics_without_brokers_are_told_to_nobody(tmp_path: Path) -> None:
+    def told(*brokers: int) -> UpdateMetadataRequest:
+        return UpdateMetadataRequest(
+            controller_id=OTHER,
+            controller_epoch=CONTROLLER_EPOCH,
+            broker_epoch=BROKER_EPOCH,
+            live_brokers=[UpdateMetadataBroker(id=each) for each in brokers],
+            topic_states=[UpdateMetadataTopicState(topic_name=TOPIC)],
+        )
+
+    async def test(scene: Scene) -> None:
+        requests = scene.controller_requests
+        for brokers in ((), (ME,), (), (ME, OTHER)):
+            requests.update_metadata(told(*brokers))
+            assert requests.is_informed is bool(brokers)
 
     run(test, tmp_path)
 
