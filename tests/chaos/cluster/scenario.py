@@ -28,7 +28,7 @@ from tests.chaos.cluster.history import FAIL, INFO, OK, POLL, SEND, Event, Histo
 from tests.chaos.cluster.own_repeats import own_repeats
 from tests.chaos.cluster.replicas import differences
 from tests.chaos.cluster.report import print_report
-from tests.chaos.cluster.unasked_coordinator import STUCK, never_asked
+from tests.chaos.cluster.unasked_coordinator import STUCK, asks_nobody
 from tests.chaos.cluster.workloads import TIDELOG, Work
 
 from tidelog import Consumer, TopicPartition
@@ -135,8 +135,10 @@ class Scenario:
                 continue
             if client.work.kind == "copy" and client.exit_code in (LOST, -signal.SIGKILL):
                 client.start_again()
-            elif client.exit_code == STUCK and never_asked(client.trace):
-                print(f"{client.work.name}: librdkafka asked no coordinator to take its offsets", flush=True)
+            elif client.exit_code == STUCK and asks_nobody(client.trace):
+                print(
+                    f"{client.work.name}: librdkafka asks nobody to take its offsets", flush=True
+                )
                 client.start_again()
             elif client.exit_code:
                 raise AssertionError(f"{client.work.name} has ended:\n{client.said}")
