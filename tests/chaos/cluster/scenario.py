@@ -136,9 +136,7 @@ class Scenario:
             if client.work.kind == "copy" and client.exit_code in (LOST, -signal.SIGKILL):
                 client.start_again()
             elif client.exit_code == STUCK and asks_nobody(client.trace):
-                print(
-                    f"{client.work.name}: librdkafka asks nobody to take its offsets", flush=True
-                )
+                print(f"{client.work.name}: librdkafka asks nobody to take its offsets", flush=True)
                 client.start_again()
             elif client.exit_code:
                 raise AssertionError(f"{client.work.name} has ended:\n{client.said}")
