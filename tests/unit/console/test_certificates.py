@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidelog.console.watching import certificates
 from tidelog.console.watching.certificates import CertificateWatch
 
 DAY_MS = 86_400_000
@@ -38,3 +46,24 @@ def test_what_was_told_before_a_restart_is_not_told_again() -> None:
     again.remember(first)
     assert again.compare(NOW_MS + DAY_MS, {1: NOW_MS + DAY_MS * 20}) == []
     assert len(again.compare(NOW_MS + DAY_MS, {2: NOW_MS + DAY_MS * 20})) == 1
+
+
+def test_a_broker_that_did_not_answer_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    now: Any = SimpleNamespace(at_s=0.0, at_ms=NOW_MS, cluster=SimpleNamespace(nodes=[SimpleNamespace(id=1)]))
+
+    async def shown(node: object, context: object) -> bytes | None:
+        asked.append(now.at_s)
+        return None if len(asked) == 1 else b"a certificate"
+
+    expires = datetime.fromtimestamp(NOW_MS / 1000 + 400 * 86_400, UTC)
+    monkeypatch.setattr(certificates, "_shown", shown)
+    monkeypatch.setattr(certificates, "read_certificate", lambda _: SimpleNamespace(not_after=expires))
+    security = SimpleNamespace(tls=lambda: None)
+    admin: Any = SimpleNamespace(cluster=SimpleNamespace(settings=SimpleNamespace(security=security)))
+    watch = CertificateWatch()
+    for at_s in (0.0, 2.0, 6.0, 300.0, 607.0):
+        now.at_s = at_s
+        asyncio.run(watch.look(admin, now))
+    assert asked == [0.0, 6.0, 607.0]
+    assert watch.expires_ms == {1: int(expires.timestamp() * 1000)}

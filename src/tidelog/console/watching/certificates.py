@@ -1,8 +1,9 @@
 """When the certificates of brokers expire, as they show them to the console itself: any Kafka's, over TLS.
 
-Every ten minutes there is a handshake with each broker, and nothing else: connections that live for long show
-the certificate that was there when they began. An end is told once for each bound that is passed, and again
-when a broker shows another certificate; what the history has told already is not told again after a restart.
+Every ten minutes there is a handshake with each broker, and nothing else, sooner where one did not answer:
+connections that live for long show the certificate that was there when they began. An end is told once for
+each bound that is passed, and again when a broker shows another certificate; what the history has told
+already is not told again after a restart.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tidelog.security.tls.certificate import read_certificate
 logger = logging.getLogger(__name__)
 
 _EVERY_S = 600.0
+_AGAIN_S = 5.0
+"""Until the next handshake, where a broker did not answer."""
 _HANDSHAKE_S = 5.0
 _DAY_MS = 86_400_000
 _BOUNDS: tuple[tuple[int, Level], ...] = ((1, "bad"), (7, "bad"), (30, "warning"))
@@ -50,7 +53,6 @@ class CertificateWatch:
         security = admin.cluster.settings.security
         if security is None or security.tls is None or now.at_s < self._due_s:
             return []
-        self._due_s = now.at_s + _EVERY_S
         context = security.tls()
         shown = await asyncio.gather(*(_shown(each, context) for each in now.cluster.nodes))
         found = {
@@ -58,6 +60,7 @@ class CertificateWatch:
             for node, each in zip(now.cluster.nodes, shown, strict=True)
             if each is not None
         }
+        self._due_s = now.at_s + (_EVERY_S if len(found) == len(shown) else _AGAIN_S)
         return self.compare(now.at_ms, found)
 
     def compare(self, at_ms: int, found: Mapping[int, int]) -> list[Event]:
