@@ -157,9 +157,9 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
     @classmethod
-    def _missing_(cls, value: object) -> ErrorCode:
-        """A number that only a newer broker knows."""
-        return cls.UNKNOWN_SERVER_ERROR
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A number that only a newer broker knows; anything else is no error code."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
 
     @property
     def retriable(self) -> bool:

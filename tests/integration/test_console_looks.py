@@ -17,7 +17,9 @@ from tidelog.testing import broker
 COSTLY_S = 1.3
 
 
-def test_one_costly_look_does_not_put_off_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_look_may_be_costly_without_putting_off_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[float] = []
 
     async def costly_at_first(admin: AsyncAdmin) -> Snapshot:

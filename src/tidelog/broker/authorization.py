@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import Uuid
 from tidelog.security.acls.model import CLUSTER_NAME, Operation, ResourceType
 from tidelog.security.acls.supported import SUPPORTED_OPERATIONS, bit_field
 from tidelog.security.session import Session
@@ -110,6 +111,13 @@ class Authorization:
             session, operation, ResourceType.TOPIC, name, quiet=quiet
         )
 
+    def allows_writing_to(self, session: Session, name: str, topic_id: Uuid) -> bool:
+        """:meth:`allows_topic` for who calls a topic by its id, by which it is then kept, too."""
+        allowed = self.allows_topic(session, Operation.WRITE, name)
+        if allowed and session.decisions.get((WRITE_TOPIC, name)):
+            _keep(session, (WRITE_TOPIC, topic_id), allowed=True)
+        return allowed
+
     def allows_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
         """Whether a client may do something to any resource of a type at all."""
         if self.authorizer is None:
@@ -156,9 +164,7 @@ class Authorization:
         if not quiet and (decision.allowed or not instead):
             self._note(session, operation, kind, name, decision)
         if self._may_keep(quiet=quiet):
-            if len(session.decisions) >= _MAX_KEPT:
-                session.decisions.clear()
-            session.decisions[_decision_code(operation, kind), name] = decision.allowed
+            _keep(session, (_decision_code(operation, kind), name), allowed=decision.allowed)
         return decision.allowed
 
     def _is_audit_log(self, kind: ResourceType, name: str) -> bool:
@@ -188,6 +194,12 @@ class Authorization:
     def _forget_decisions(self) -> None:
         for session in self.sessions():
             session.decisions.clear()
+
+
+def _keep(session: Session, question: object, *, allowed: bool) -> None:
+    if len(session.decisions) >= _MAX_KEPT:
+        session.decisions.clear()
+    session.decisions[question] = allowed
 
 
 OPEN: Final = Authorization()

@@ -272,18 +272,12 @@ class ProduceHandler:
     def _is_denied(
         self, guard: Authorization, session: Session, name: str | None, topic_id: Uuid | None
     ) -> bool:
-        """Whether a client may not write to a topic; that it may is kept by what it calls the topic, too."""
+        """Whether a client may not write to a topic."""
         if topic_id is None:
             return name is not None and not guard.allows_topic(session, _WRITE, name)
         found = self._topic_by_id.get(topic_id)
-        if found is None:
-            # What does not exist is refused for that.
-            return False
-        if not guard.allows_topic(session, _WRITE, found.name):
-            return True
-        if session.decisions.get((WRITE_TOPIC, found.name)):
-            session.decisions[WRITE_TOPIC, topic_id] = True
-        return False
+        # What does not exist is refused for that.
+        return found is not None and not guard.allows_writing_to(session, found.name, topic_id)
 
     def _denied_in_slices(
         self, guard: Authorization, session: Session, topics: Sequence[TopicRecords]

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _EVERY_S = 600.0
 _AGAIN_S = 5.0
-"""Until the next handshake, where a broker did not answer."""
+"""Until the next handshake, where a broker did not answer; twice as long each time, as looks wait for it."""
 _HANDSHAKE_S = 5.0
 _DAY_MS = 86_400_000
 _BOUNDS: tuple[tuple[int, Level], ...] = ((1, "bad"), (7, "bad"), (30, "warning"))
@@ -40,6 +40,7 @@ class CertificateWatch:
         self.expires_ms: dict[int, int] = {}
         """By broker, in ms since 1970, of those that have shown one."""
         self._due_s = 0.0
+        self._again_s = _AGAIN_S
 
     def remember(self, events: Iterable[Event]) -> None:
         """What was told before the console was started again."""
@@ -60,7 +61,9 @@ class CertificateWatch:
             for node, each in zip(now.cluster.nodes, shown, strict=True)
             if each is not None
         }
-        self._due_s = now.at_s + (_EVERY_S if len(found) == len(shown) else _AGAIN_S)
+        answered = len(found) == len(shown)
+        self._due_s = now.at_s + (_EVERY_S if answered else self._again_s)
+        self._again_s = _AGAIN_S if answered else min(2 * self._again_s, _EVERY_S)
         return self.compare(now.at_ms, found)
 
     def compare(self, at_ms: int, found: Mapping[int, int]) -> list[Event]:

@@ -272,8 +272,8 @@ class WatchedCluster:
     # Watching
 
     async def _watch(self) -> None:
-        last_s = 0.0
         while True:
+            is_first = self.snapshot is None
             began_s = time.thread_time()
             self._begun += 1
             try:
@@ -286,10 +286,8 @@ class WatchedCluster:
                 logger.exception("looking at cluster %s failed by a bug of the console", self.name)
                 self._note_problem(f"a bug of the console: {type(error).__name__}")
             await self._tell()
-            took_s = time.thread_time() - began_s
-            # One look alone may have paid for what is loaded or made once: only two in a row are a burden.
-            await self._pause(min(took_s, last_s))
-            last_s = took_s
+            # The first look pays for what is loaded and made once: what it took says nothing of the next.
+            await self._pause(0.0 if is_first else time.thread_time() - began_s)
 
     async def _look_once(self) -> None:
         # Brokers that are gone are noticed sooner than a whole operation may take.

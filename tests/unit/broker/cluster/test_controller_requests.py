@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -238,34 +238,28 @@ def test_an_older_controller_is_refused_whatever_it_wants(tmp_path: Path) -> Non
     run(test, tmp_path)
 
 
-def test_topics_without_brokers_are_told_to_nobody(tmp_path: Path) -> None:
-    def told(*brokers: int) -> UpdateMetadataRequest:
-        return UpdateMetadataRequest(
-            controller_id=OTHER,
-            controller_epoch=CONTROLLER_EPOCH,
-            broker_epoch=BROKER_EPOCH,
-            live_brokers=[UpdateMetadataBroker(id=each) for each in brokers],
-            topic_states=[UpdateMetadataTopicState(topic_name=TOPIC)],
-        )
+def told(*topics: str, brokers: Iterable[int] = ()) -> UpdateMetadataRequest:
+    """What a controller tells of a cluster."""
+    return UpdateMetadataRequest(
+        controller_id=OTHER,
+        controller_epoch=CONTROLLER_EPOCH,
+        broker_epoch=BROKER_EPOCH,
+        live_brokers=[UpdateMetadataBroker(id=each) for each in brokers],
+        topic_states=[UpdateMetadataTopicState(topic_name=each) for each in topics],
+    )
 
+
+def test_topics_without_brokers_are_told_to_nobody(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         requests = scene.controller_requests
         for brokers in ((), (ME,), (), (ME, OTHER)):
-            requests.update_metadata(told(*brokers))
+            requests.update_metadata(told(TOPIC, brokers=brokers))
             assert requests.is_informed is bool(brokers)
 
     run(test, tmp_path)
 
 
 def test_where_there_are_topics_a_list_of_brokers_alone_informs_nobody(tmp_path: Path) -> None:
-    def told(*topics: str) -> UpdateMetadataRequest:
-        return UpdateMetadataRequest(
-            controller_id=OTHER,
-            controller_epoch=CONTROLLER_EPOCH,
-            broker_epoch=BROKER_EPOCH,
-            topic_states=[UpdateMetadataTopicState(topic_name=each) for each in topics],
-        )
-
     async def test(scene: Scene) -> None:
         scene.controller_requests.expects_topics = True
         scene.controller_requests.update_metadata(told())
