@@ -104,7 +104,7 @@ class BrokerLinks:
                 for topic, indexes in _by_topic(names).items():
                     there = await self._partitions_of(topic)
                     missing.update(TopicPartition(topic, each) for each in indexes if each not in there)
-            except TidelogError as error:
+            except Exception as error:  # as in ask: a znode may hold anything
                 gone.fail(error)
             else:
                 gone.resolve(frozenset(missing))

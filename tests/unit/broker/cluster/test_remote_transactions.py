@@ -134,6 +134,17 @@ def test_what_does_not_exist_any_more_is_looked_up_in_zookeeper() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("raw", [b"no JSON", b"[]", b'{"partitions": 7}', b"\xff"])
+def test_nothing_is_held_to_be_gone_where_a_znode_cannot_be_read(raw: bytes) -> None:
+    async def test(links: BrokerLinks, local: Local, other: Other) -> None:
+        await ensure_path(links.store, znodes.TOPICS)
+        await links.store.create(znodes.topic_path("t"), raw)
+        reply = await settled(links.markers(local).gone(frozenset({HERE})))
+        assert reply.error is not None
+
+    run(test)
+
+
 def test_nothing_is_held_to_be_gone_where_zookeeper_does_not_answer() -> None:
     async def test(links: BrokerLinks, local: Local, other: Other) -> None:
         await links.store.close()
