@@ -15,6 +15,8 @@ import pytest
 from tests.exactly_once.brokers import transaction_broker
 from tests.group_members.brokers import group_broker
 from tests.integration.spark_session import spark as spark
+from tests.rigs.console_browser import browser as browser
+from tests.rigs.console_browser import page as page
 
 from tidelog.testing.broker_process import BrokerProcess
 

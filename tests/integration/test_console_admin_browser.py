@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from tests.rigs.cluster_thread import ClusterThread
-from tests.rigs.console_browser import go, heading, needs_chromium, open_page, running_browser
+from tests.rigs.console_browser import go, heading, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.sasl_broker import port_of, sasl_broker
 from tests.waiting import wait_until
@@ -32,18 +32,6 @@ pytestmark = needs_chromium
 
 def name(stem: str) -> str:
     return f"{stem}-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with open_page(browser) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

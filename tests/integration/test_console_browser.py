@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from tests.integration.sasl_setup import ADMIN, closed_broker
-from tests.rigs.console_browser import go, heading, needs_chromium, open_page, running_browser
+from tests.rigs.console_browser import go, heading, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.waiting import wait_until
 
@@ -35,12 +35,6 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalBroker]:
     with broker(topics={"orders": 2, "hostile": 1}) as running:
         with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
@@ -58,13 +52,6 @@ def console(cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> I
     settings = console_settings(tmp_path_factory.mktemp("console"), cluster.bootstrap_servers)
     with ConsoleThread(settings) as running:
         yield running
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page in a browser profile of its own; errors of scripts fail the test."""
-    with open_page(browser) as opened:
-        yield opened
 
 
 def name(stem: str) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
+from tests.rigs.console_browser import go, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 
 from tidelog import Producer, TopicPartition
 from tidelog.client.admin.admin import Admin
 from tidelog.testing import LocalBroker, broker
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-WAIT_MS = 60_000
+pytestmark = needs_chromium
 OWN = "document.body.dataset.owned = 1"
 GROUPS = (
     f'<img src=x onerror="{OWN}">',
@@ -57,25 +55,6 @@ def console(cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> I
     settings = console_settings(tmp_path_factory.mktemp("console"), cluster.bootstrap_servers)
     with ConsoleThread(settings) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        context.set_default_timeout(WAIT_MS)
-        opened = context.new_page()
-        errors: list[str] = []
-        opened.on("pageerror", lambda error: errors.append(str(error)))
-        yield opened
-        browser.close()
-        assert errors == []
-
-
-def go(page: Page, console: ConsoleThread, place: str) -> None:
-    page.goto(f"{console.url}/static/index.html#/main/{place}")
 
 
 def is_owned(page: Page) -> bool:

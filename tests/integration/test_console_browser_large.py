@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
-from tests.rigs.console_browser import go, heading, needs_chromium, open_page, running_browser
+from playwright.sync_api import Page, expect
+from tests.rigs.console_browser import go, heading, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 
 from tidelog import TopicPartition
@@ -30,18 +30,6 @@ def console(cluster: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> I
     settings = console_settings(tmp_path_factory.mktemp("console"), cluster.bootstrap_servers)
     with ConsoleThread(settings) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with open_page(browser) as opened:
-        yield opened
 
 
 def topic(number: int) -> str:

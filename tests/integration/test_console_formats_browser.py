@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from playwright.sync_api import Page, expect
-from tests.rigs.console_browser import needs_chromium, open_page, running_browser
+from tests.rigs.console_browser import needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.schema_registry import SchemaRegistry
 
@@ -31,12 +31,6 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines that run tests may be busy."""
     monkeypatch.setattr(registry_module, "REQUEST_S", 60.0)
     monkeypatch.setattr(registry_module, "SCHEMA_S", 120.0)
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with running_browser() as browser, open_page(browser) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
-from tests.rigs.console_browser import needs_chromium, open_page, running_browser
+from tests.rigs.console_browser import needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.oidc_browser import settings_for
 from tests.rigs.oidc_provider import OidcProvider
@@ -24,12 +24,6 @@ pytestmark = needs_chromium
 def cluster() -> Iterator[LocalBroker]:
     with broker(topics={"orders": 1}) as running:
         yield running
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with running_browser() as browser, open_page(browser) as opened:
-        yield opened
 
 
 def test_somebody_logs_in_at_the_provider_makes_a_token_and_logs_out(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
-from tests.rigs.console_browser import go, needs_chromium, open_page, running_browser
+from playwright.sync_api import Page, expect
+from tests.rigs.console_browser import go, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.told_queries import running_pipeline, told_query, write_incidents
 
@@ -32,18 +32,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]
         )
         with running_pipeline(directory / "pipelines"), ConsoleThread(settings) as running:
             yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with open_page(browser) as opened:
-        yield opened
 
 
 def test_a_query_is_shown_with_what_it_reads_and_writes(page: Page, console: ConsoleThread) -> None:

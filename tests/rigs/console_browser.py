@@ -55,6 +55,20 @@ def open_page(browser: Browser) -> Iterator[Page]:
     assert errors == []
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for the tests of a module."""
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of its own for each test."""
+    with open_page(browser) as opened:
+        yield opened
+
+
 def go(page: Page, console: ConsoleThread, *parts: str) -> None:
     """Open a page of the cluster ``main``."""
     page.goto(f"{console.url}/static/index.html#/main/{'/'.join(parts)}")
