@@ -15,6 +15,7 @@ from tests.integration.command_line import CommandLine
 import tidelog.client as ours
 from tidelog.client.admin.quota_retry import ThrottlingQuotaExceededError
 from tidelog.client.admin.quotas import ANY_NAME, ClientQuotas, QuotaAlteration
+from tidelog.client.admin.scram_users import ScramDeletion, ScramUpsertion
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -85,6 +86,26 @@ def test_quotas_are_set_listed_and_removed(admin: ours.Admin, topic_name: Names)
     for result in admin.alter_client_quotas(gone):
         result.raise_for_error()
     assert admin.describe_client_quotas({"client-id": client}) == []
+
+
+def test_quotas_and_credentials_of_a_user_are_apart(admin: ours.Admin, topic_name: Names) -> None:
+    user = topic_name()
+    (made,) = admin.alter_user_scram_credentials([ScramUpsertion(user, password="a password")])
+    made.raise_for_error()
+    before = admin.describe_user_scram_credentials([user])
+    assert admin.describe_client_quotas({"user": user}) == []
+
+    change = {"SCRAM-SHA-256": None, "SCRAM-SHA-512": None, "producer_byte_rate": 1e6}
+    (changed,) = admin.alter_client_quotas([QuotaAlteration({"user": user}, change)])
+    changed.raise_for_error()
+    assert admin.describe_user_scram_credentials([user]) == before
+    quotas = [ClientQuotas({"user": user}, {"producer_byte_rate": 1e6})]
+    assert admin.describe_client_quotas({"user": user}) == quotas
+
+    (removed,) = admin.alter_user_scram_credentials([ScramDeletion(user, before[0].credentials[0].mechanism)])
+    removed.raise_for_error()
+    assert admin.describe_client_quotas({"user": user}) == quotas
+    admin.alter_client_quotas([QuotaAlteration({"user": user}, {"producer_byte_rate": None})])
 
 
 def test_our_clients_pause_as_they_are_told_and_report_it(

@@ -18,6 +18,7 @@ from tidelog.metadata.client_quotas import (
     CLIENT_LIMITS,
     IP,
     IP_LIMITS,
+    LIMITS,
     USER,
     QuotaEntity,
     quota_entity,
@@ -73,7 +74,9 @@ def plan_quota_changes(
             if counts[frozenset(names)] > 1 or len({op.key for op in ops}) < len(ops):
                 raise _refusal(f"Ignoring duplicate entity {_shown(names)}")
             limits = _limits_of(names, unknown_hosts)
-            outcomes.append(QuotaEdit(quota_entity(dict(names)), {op.key: _text(limits, op) for op in ops}))
+            # The credentials of a user are kept beside the quotas: only what is a quota can be removed.
+            values = {op.key: _text(limits, op) for op in ops if op.value is not None or op.key in LIMITS}
+            outcomes.append(QuotaEdit(quota_entity(dict(names)), values))
         except KafkaError as error:
             outcomes.append(error)
     return outcomes

@@ -28,6 +28,18 @@ def test_an_edit_changes_quotas_and_leaves_credentials() -> None:
     }
 
 
+def test_a_removal_of_what_is_no_quota_changes_nothing() -> None:
+    entries = {
+        "SCRAM-SHA-256": "salt=…",
+        "some.config": "1",
+        REQUEST: "50.0",
+        "connection_creation_rate": "5",
+    }
+    outcome = _plan(ALICE, *((key, None) for key in entries), ("no.such.key", None))
+    assert isinstance(outcome, QuotaEdit)
+    assert outcome.edit(entries) == {"SCRAM-SHA-256": "salt=…", "some.config": "1"}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [

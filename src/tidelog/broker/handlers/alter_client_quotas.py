@@ -1,9 +1,9 @@
 """AlterClientQuotas 0 to 1: set and remove quotas of users, client ids and IP addresses.
 
 Behaviour as in Kafka 4: entities succeed and fail one by one, each as a whole; values must be above 0, those
-of byte rates and connections whole numbers; what names an IP address may be a host that can be resolved. Any
-broker of a cluster does it, not the controller alone, and the quotas hold on every broker when it has read
-the notice; here they do when the answer leaves.
+of byte rates and connections whole numbers; to remove what is no quota changes nothing; what names an IP
+address may be a host that can be resolved. Any broker of a cluster does it, not the controller alone, and the
+quotas hold on every broker when it has read the notice; here they do when the answer leaves.
 
 Deviations: an entity that a request names twice keeps its quotas, of which Kafka changes the first and
 answers with the same refusal; a value that is no number is refused, where Kafka takes it; answers are in the
