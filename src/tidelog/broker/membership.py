@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.transaction_verification import PartitionAdder
 from tidelog.clock import Clock
-from tidelog.controller.controller import CreatedTopic, Edit, MorePartitions
+from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.features import FeatureUpdate
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.client_quotas import QuotaEntity
-from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.store import MetadataStore, SharedStore
 from tidelog.metadata.znodes import BrokerRegistration

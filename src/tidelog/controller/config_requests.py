@@ -8,20 +8,19 @@ resource. Resources succeed and fail one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from tidelog.controller.config_changes import ConfigResource, ResourceType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.broker_options import option_of
+from tidelog.metadata.dynamic_config import Edit
 from tidelog.metadata.unsupported_options import is_unsupported
 
 _OF_REPLICATION = {
     f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")
 }
 """What a broker alone, which replicates nothing, has no use for."""
-
-Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class ConfigWriter(Protocol):

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from msgspec import Struct
@@ -53,7 +53,7 @@ from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.client_metrics import check_subscription
 from tidelog.metadata.client_quotas import QuotaEntity
-from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, StoreClosed
@@ -62,10 +62,6 @@ logger = logging.getLogger(__name__)
 
 _OPS_AT_ONCE = 250
 """Many topics are written in transactions of about this size, between which others are served."""
-
-
-Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Makes the new entries of a config out of those that there are."""
 
 
 class CreatedTopic(Struct, frozen=True):
@@ -388,11 +384,12 @@ class Controller:
     ) -> None:
         """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
         async with self._turn(None):
-            entries = edit(self._image.broker_config(None if every_broker else self._config.node_id))
-            await self._configs.check_broker(entries, every_broker=every_broker)
+            stored = self._image.broker_config(None if every_broker else self._config.node_id)
+            with _storage_errors():
+                await self._configs.change_broker(
+                    stored, edit, every_broker=every_broker, validate_only=validate_only
+                )
             if not validate_only:
-                with _storage_errors():
-                    await self._configs.set_broker(entries, every_broker=every_broker)
                 await self._feed.caught_up()
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:

@@ -48,6 +48,9 @@ from tidelog.options import BadValueError
 
 logger = logging.getLogger(__name__)
 
+Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Makes the new entries of a config out of those that there are."""
+
 BrokerSubscriber = Callable[[frozenset[str]], None]
 TopicSubscriber = Callable[[str, TopicConfig], None]
 
@@ -229,22 +232,36 @@ class DynamicConfigs:
         check_subscription(name, entries)
         await self._put_or_drop(znodes.client_metrics_path(name), entries)
 
-    async def set_broker(self, entries: Mapping[str, str], *, every_broker: bool) -> None:
-        """Check and keep the complete dynamic entries of this broker, or of every broker."""
+    async def change_broker(
+        self, stored: Mapping[str, str], edit: Edit, *, every_broker: bool, validate_only: bool = False
+    ) -> None:
+        """Check and keep what ``edit`` makes of the dynamic entries of this or of every broker.
+
+        ``stored`` is how they are kept now; ``edit`` has passwords as they were given. One that cannot be
+        decrypted has no effect, and stays as it is kept unless it is changed.
+        """
+        given = self._secrets.shown(stored)
+        edited = edit({name: given.get(name, text) for name, text in stored.items()})
+        unreadable = {
+            name: text for name, text in stored.items() if name not in given and edited.get(name) == text
+        }
+        entries = {name: text for name, text in edited.items() if name not in unreadable}
         await self.check_broker(entries, every_broker=every_broker)
+        if validate_only:
+            return
         use_stores = None if every_broker else await self._prepare_stores(entries)
         idle = sorted(name for name in entries if is_unsupported(name) and option_of(name) is None)
         if idle:
             logger.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
-        which = None if every_broker else self._config.node_id
-        await self._put(znodes.broker_config_path(which), self._hidden(entries, which))
+        path = znodes.broker_config_path(None if every_broker else self._config.node_id)
+        await self._put(path, self._hidden(entries, stored) | unreadable)
         if use_stores is not None:
             # Not left to the image: the same path again, which is no change of options, is to be read again.
             use_stores()
 
-    def _hidden(self, entries: Mapping[str, str], which: int | None) -> dict[str, str]:
+    def _hidden(self, entries: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
         try:
-            return self._secrets.hidden(entries, self._image.broker_config(which))
+            return self._secrets.hidden(entries, stored)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 

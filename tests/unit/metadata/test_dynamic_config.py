@@ -24,6 +24,11 @@ class Rig(NamedTuple):
     config: BrokerConfig
     configs: DynamicConfigs
 
+    async def set_broker(self, entries: dict[str, str], *, every_broker: bool) -> None:
+        """Replace all dynamic entries of this or of every broker."""
+        stored = self.feed.image.broker_config(None if every_broker else self.config.node_id)
+        await self.configs.change_broker(stored, lambda _: entries, every_broker=every_broker)
+
 
 def _run(
     tmp_path: Path, scenario: Callable[[Rig], Awaitable[None]], raw: dict[str, str] | None = None
@@ -70,8 +75,8 @@ def test_a_topics_entries_take_effect_and_outlive_a_restart(tmp_path: Path) -> N
 
 def test_a_brokers_entries_take_effect_and_outlive_a_restart(tmp_path: Path) -> None:
     async def write(rig: Rig) -> None:
-        await rig.configs.set_broker({"message.max.bytes": "111", "max.connections": "5"}, every_broker=True)
-        await rig.configs.set_broker({"message.max.bytes": "222"}, every_broker=False)
+        await rig.set_broker({"message.max.bytes": "111", "max.connections": "5"}, every_broker=True)
+        await rig.set_broker({"message.max.bytes": "222"}, every_broker=False)
         await rig.feed.caught_up()
         assert rig.config.int("message.max.bytes") == 222
         assert rig.config.int("max.connections") == 5
@@ -79,7 +84,7 @@ def test_a_brokers_entries_take_effect_and_outlive_a_restart(tmp_path: Path) -> 
 
     async def read(rig: Rig) -> None:
         assert rig.config.int("message.max.bytes") == 222
-        await rig.configs.set_broker({}, every_broker=False)
+        await rig.set_broker({}, every_broker=False)
         await rig.feed.caught_up()
         assert rig.config.int("message.max.bytes") == 111
 
@@ -100,9 +105,9 @@ def test_a_topics_value_says_where_it_comes_from_at_every_level(tmp_path: Path) 
             return _entry(rig.configs.describe_topic("t"), "max.message.bytes")
 
         assert (await described()).synonyms == (static, default)
-        await rig.configs.set_broker({"message.max.bytes": "20"}, every_broker=True)
+        await rig.set_broker({"message.max.bytes": "20"}, every_broker=True)
         assert (await described()).synonyms == (cluster, static, default)
-        await rig.configs.set_broker({"message.max.bytes": "30"}, every_broker=False)
+        await rig.set_broker({"message.max.bytes": "30"}, every_broker=False)
         assert (await described()).synonyms == (broker, cluster, static, default)
         await rig.configs.set_topic("t", {"max.message.bytes": "40"})
         entry = await described()
@@ -116,7 +121,7 @@ def test_a_value_from_a_coarser_unit_has_no_synonyms_as_in_kafka(tmp_path: Path)
     async def scenario(rig: Rig) -> None:
         entry = _entry(rig.configs.describe_topic("t"), "retention.ms")
         assert (entry.value, entry.source, entry.synonyms) == ("3600000", ConfigSource.DEFAULT_CONFIG, ())
-        await rig.configs.set_broker({"log.retention.ms": "9"}, every_broker=True)
+        await rig.set_broker({"log.retention.ms": "9"}, every_broker=True)
         await rig.feed.caught_up()
         entry = _entry(rig.configs.describe_topic("t"), "retention.ms")
         assert [(each.name, each.value) for each in entry.synonyms] == [
@@ -174,8 +179,8 @@ def test_a_broker_has_every_option_with_type_source_and_whether_it_can_change(tm
 def test_the_default_of_all_brokers_has_only_its_own_entries(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         assert rig.configs.describe_default_broker() == []
-        await rig.configs.set_broker({"message.max.bytes": "20", "my.own": "x"}, every_broker=True)
-        await rig.configs.set_broker({"message.max.bytes": "30"}, every_broker=False)
+        await rig.set_broker({"message.max.bytes": "20", "my.own": "x"}, every_broker=True)
+        await rig.set_broker({"message.max.bytes": "30"}, every_broker=False)
         await rig.feed.caught_up()
         [known, unknown] = rig.configs.describe_default_broker()
         assert (known.name, known.value) == ("message.max.bytes", "20")
@@ -216,7 +221,7 @@ def test_broker_entries_that_cannot_be_are_refused_and_nothing_is_written(
 ) -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(KafkaError) as refusal:
-            await rig.configs.set_broker(entries, every_broker=every_broker)
+            await rig.set_broker(entries, every_broker=every_broker)
         assert refusal.value.code is ErrorCode.INVALID_REQUEST
         assert refusal.value.message == message
         assert not await rig.store.children("/config/brokers")
@@ -226,7 +231,7 @@ def test_broker_entries_that_cannot_be_are_refused_and_nothing_is_written(
 
 def test_a_change_is_checked_together_with_the_other_levels(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        await rig.configs.set_broker({"log.cleaner.min.compaction.lag.ms": "100"}, every_broker=False)
+        await rig.set_broker({"log.cleaner.min.compaction.lag.ms": "100"}, every_broker=False)
         await rig.feed.caught_up()
         with pytest.raises(KafkaError, match=r"log\.cleaner\.min\.compaction\.lag\.ms"):
             await rig.configs.check_broker({"log.cleaner.max.compaction.lag.ms": "50"}, every_broker=True)
@@ -240,7 +245,7 @@ def test_options_without_effect_that_kafka_takes_are_kept_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(rig: Rig) -> None:
-        await rig.configs.set_broker({"num.io.threads": "9", "num.replica.fetchers": "2"}, every_broker=False)
+        await rig.set_broker({"num.io.threads": "9", "num.replica.fetchers": "2"}, every_broker=False)
         await rig.feed.caught_up()
         assert _entry(rig.configs.describe_broker(), "num.io.threads").value == "9"
         assert any("have no effect: num.io.threads, num.replica.fetchers" in m for m in caplog.messages)
@@ -262,11 +267,11 @@ def test_those_concerned_hear_of_changes_once_they_are_in_effect(tmp_path: Path)
         await rig.configs.set_topic("unknown", {"max.message.bytes": "8"})
         await rig.feed.caught_up()
         assert (brokers, topics) == ([], [("t", 7)])
-        await rig.configs.set_broker({"max.connections": "3"}, every_broker=True)
+        await rig.set_broker({"max.connections": "3"}, every_broker=True)
         await rig.feed.caught_up()
         assert (brokers, topics) == ([frozenset({"max.connections"})], [("t", 7)])
         await rig.configs.set_topic("t", {})
-        await rig.configs.set_broker({"message.max.bytes": "9"}, every_broker=False)
+        await rig.set_broker({"message.max.bytes": "9"}, every_broker=False)
         await rig.feed.caught_up()
         assert brokers[1:] == [frozenset({"message.max.bytes"})]
         assert topics[-1] == ("t", 9)
@@ -354,7 +359,7 @@ def test_protection_cannot_be_asked_for_dynamically(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         for name in ("ssl.provider", "listener.name.internal.ssl.provider"):
             with pytest.raises(KafkaError, match="this release cannot honour") as refusal:
-                await rig.configs.set_broker({name: "/x"}, every_broker=False)
+                await rig.set_broker({name: "/x"}, every_broker=False)
             assert refusal.value.code is ErrorCode.INVALID_REQUEST
         assert not await rig.store.children("/config/brokers")
 
@@ -368,7 +373,7 @@ def test_tls_changes_only_for_one_listener_of_one_broker_and_only_its_stores(tmp
     async def scenario(rig: Rig) -> None:
         async def refused(name: str, value: str, words: str, *, every_broker: bool = False) -> None:
             with pytest.raises(KafkaError, match=words) as refusal:
-                await rig.configs.set_broker({name: value}, every_broker=every_broker)
+                await rig.set_broker({name: value}, every_broker=every_broker)
             assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
         await refused("ssl.keystore.location", "/x", "only per-listener using the listener prefix")
@@ -376,13 +381,13 @@ def test_tls_changes_only_for_one_listener_of_one_broker_and_only_its_stores(tmp
         await refused(location, "/x", "at default cluster level", every_broker=True)
         await refused(auth, "required", "cannot be updated dynamically for existing listener PLAINTEXT")
         await refused("ssl.principal.mapping.rules", "DEFAULT", "Cannot update these configs dynamically")
-        await rig.configs.set_broker({location: "/x"}, every_broker=False)
+        await rig.set_broker({location: "/x"}, every_broker=False)
         await rig.feed.caught_up()
         assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.location") == "/x"
         entries = {each.name: each for each in rig.configs.describe_broker()}
         assert entries[location].value == "/x"
         assert not entries[location].read_only
-        await rig.configs.set_broker({"listener.name.plaintext.ssl.key.password": "hush"}, every_broker=False)
+        await rig.set_broker({"listener.name.plaintext.ssl.key.password": "hush"}, every_broker=False)
         await rig.feed.caught_up()
         described = {each.name: each for each in rig.configs.describe_broker()}
         assert described["listener.name.plaintext.ssl.key.password"].value is None
@@ -397,16 +402,14 @@ def test_a_password_is_kept_encrypted_and_known_after_a_restart(tmp_path: Path) 
     raw = {"password.encoder.secret": "of the brokers", "password.encoder.iterations": "1024"}
 
     async def write(rig: Rig) -> None:
-        await rig.configs.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
+        await rig.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
         await rig.feed.caught_up()
         kept, _ = await rig.store.get("/config/brokers/1")
         assert b"hunter2" not in kept
         assert b"encryptedPassword:" in kept
         assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.password") == "hunter2"
         # What has not changed is not encrypted anew, so that others see no change either.
-        await rig.configs.set_broker(
-            {STORE_PASSWORD: "hunter2", "log.cleaner.threads": "2"}, every_broker=False
-        )
+        await rig.set_broker({STORE_PASSWORD: "hunter2", "log.cleaner.threads": "2"}, every_broker=False)
         again, _ = await rig.store.get("/config/brokers/1")
         assert kept.split(b"salt:")[1][:300] in again
         assert _entry(rig.configs.describe_broker(), STORE_PASSWORD).value is None
@@ -426,7 +429,7 @@ def test_a_password_is_kept_encrypted_and_known_after_a_restart(tmp_path: Path) 
 def test_a_password_is_not_put_into_zookeeper_as_it_is(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
         with pytest.raises(KafkaError, match=r"set password\.encoder\.secret on all brokers") as refusal:
-            await rig.configs.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
+            await rig.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
         assert refusal.value.code is ErrorCode.INVALID_REQUEST
         assert "hunter2" not in str(refusal.value)
         assert not await rig.store.children("/config/brokers")
@@ -436,7 +439,7 @@ def test_a_password_is_not_put_into_zookeeper_as_it_is(tmp_path: Path) -> None:
 
 def test_a_broker_alone_keeps_a_password_without_a_secret(tmp_path: Path) -> None:
     async def scenario(rig: Rig) -> None:
-        await rig.configs.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
+        await rig.set_broker({STORE_PASSWORD: "hunter2"}, every_broker=False)
         await rig.feed.caught_up()
         assert rig.config.for_listener("PLAINTEXT").str("ssl.keystore.password") == "hunter2"
 

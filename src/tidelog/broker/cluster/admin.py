@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.controller.auto_topics import auto_topic
 from tidelog.controller.cluster.context import ReplicaAssignment
-from tidelog.controller.controller import CreatedTopic, Edit, MorePartitions
+from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.features import (
     SUPPORTED_FEATURES,
     FeatureRange,
@@ -32,7 +32,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.client_metrics import check_subscription
 from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.cluster_feed import ClusterFeed
-from tidelog.metadata.dynamic_config import DynamicConfigs
+from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
 from tidelog.metadata.empty_configs import drop_empty
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
@@ -277,10 +277,10 @@ class ClusterAdmin:
     ) -> None:
         """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
         path = znodes.broker_config_path(None if every_broker else self._config.node_id)
-        entries = edit(await self._stored(path))
-        await self._configs.check_broker(entries, every_broker=every_broker)
-        if not validate_only:
-            await self._configs.set_broker(entries, every_broker=every_broker)
+        stored = await self._stored(path)
+        await self._configs.change_broker(
+            stored, edit, every_broker=every_broker, validate_only=validate_only
+        )
 
     async def _stored(self, path: str) -> dict[str, str]:
         """What is in ZooKeeper now: another broker may have changed it without this one knowing yet."""

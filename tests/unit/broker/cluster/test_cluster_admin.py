@@ -20,14 +20,15 @@ from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import PartitionImage, TopicImage
 from tidelog.metadata.store import SharedStore, ensure_path, put
+from tidelog.security.password_encoder import PasswordEncoder
 
 TOPIC = "orders"
 
 
 class Scene:
-    def __init__(self, store: SharedStore, feed: ClusterFeed) -> None:
+    def __init__(self, store: SharedStore, feed: ClusterFeed, options: Mapping[str, str]) -> None:
         self.store = store
-        config = BrokerConfig({"broker.id": "1"})
+        config = BrokerConfig({"broker.id": "1", **options})
         configs = DynamicConfigs(store, feed, config, feed.announce)
         self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, None))
         partition = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
@@ -42,13 +43,13 @@ class Scene:
         return znodes.decode_config(path, raw)
 
 
-def run(test: Callable[[Scene], Awaitable[None]]) -> None:
+def run(test: Callable[[Scene], Awaitable[None]], options: Mapping[str, str] | None = None) -> None:
     async def main() -> None:
         store = MemoryZooKeeper().session()
         for path in znodes.PERSISTENT_PATHS:
             await ensure_path(store, path)
         feed = await ClusterFeed.start(store, ManualClock())
-        await test(Scene(store, feed))
+        await test(Scene(store, feed, options or {}))
         await feed.close()
 
     asyncio.run(main())
@@ -67,6 +68,28 @@ def test_what_another_broker_has_set_for_a_topic_stays() -> None:
         assert await scene.read(path) == {"cleanup.policy": "compact", "retention.ms": "1000"}
 
     run(test)
+
+
+def test_a_password_outlives_changes_of_other_options() -> None:
+    secret = {"password.encoder.secret": "of the brokers", "password.encoder.iterations": "1024"}
+    name = "listener.name.plaintext.ssl.keystore.password"
+
+    async def test(scene: Scene) -> None:
+        path = znodes.broker_config_path(1)
+        await scene.admin.change_broker_config(lambda now: {**now, name: "hunter2"}, every_broker=False)
+        kept = (await scene.read(path))[name]
+        assert "encryptedPassword:" in kept
+        # Known or not known yet to this broker's image.
+        for threads in ("2", "3"):
+            await scene.admin.change_broker_config(setting(log_cleaner_threads=threads), every_broker=False)
+            assert await scene.read(path) == {name: kept, "log.cleaner.threads": threads}
+
+        foreign = PasswordEncoder("of another broker", iterations=1024).encode("hunter3")
+        await scene.write(path, {name: foreign})
+        await scene.admin.change_broker_config(setting(log_cleaner_threads="4"), every_broker=False)
+        assert await scene.read(path) == {name: foreign, "log.cleaner.threads": "4"}
+
+    run(test, {"zookeeper.connect": "localhost:1", **secret})
 
 
 def test_what_another_broker_has_set_for_all_brokers_stays() -> None:

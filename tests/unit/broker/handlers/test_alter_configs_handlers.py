@@ -370,3 +370,47 @@ def test_the_answer_says_which_options_are_kept_without_effect(run: Run) -> None
         assert await _edit(broker, BROKER, "", ("num.io.threads", DELETE, None)) == (0, None)
 
     run(scenario)
+
+
+STORE_PASSWORD = "listener.name.plaintext.ssl.keystore.password"
+SECRET = {"password.encoder.secret": "first", "password.encoder.iterations": "1024"}
+ROTATED = {"password.encoder.secret": "second", "password.encoder.old.secret": "first"}
+WRONG = {"password.encoder.secret": "third"}
+
+
+def _password(broker: Any) -> str | None:
+    found: str | None = broker.config.for_listener("PLAINTEXT").optional_str("ssl.keystore.password")
+    return found
+
+
+def _edits(*ops: tuple[str, int, str | None], password: str | None) -> Callable[[Any], Any]:
+    async def body(broker: Any) -> None:
+        assert await _edit(broker, BROKER, "1", *ops) == (0, None)
+        assert _password(broker) == password
+
+    return body
+
+
+def test_a_password_outlives_changes_of_other_options(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        assert await _edit(broker, BROKER, "1", (STORE_PASSWORD, SET, "hunter2")) == (0, None)
+        kept = broker.image.broker_config(1)[STORE_PASSWORD]
+        assert await _edit(broker, BROKER, "1", ("message.max.bytes", SET, "2000")) == (0, None)
+        assert broker.config.int("message.max.bytes") == 2000
+        assert _password(broker) == "hunter2"
+        assert broker.image.broker_config(1)[STORE_PASSWORD] == kept
+
+    run(body, SECRET)
+    run(_edits(("message.max.bytes", SET, "3000"), password="hunter2"), SECRET)
+    run(_edits(("message.max.bytes", SET, "4000"), password="hunter2"), ROTATED)
+
+
+def test_a_password_that_cannot_be_read_stays_until_it_is_changed(run: Run) -> None:
+    run(_edits((STORE_PASSWORD, SET, "hunter2"), password="hunter2"), SECRET)
+    run(_edits(("message.max.bytes", SET, "2000"), password=None), WRONG)
+    run(_edits(("message.max.bytes", SET, "3000"), password=None))
+    run(_edits(("message.max.bytes", SET, "4000"), password="hunter2"), SECRET)
+    run(_edits((STORE_PASSWORD, SET, "hunter3"), password="hunter3"), WRONG)
+    run(_edits(("message.max.bytes", SET, "5000"), password=None), SECRET)
+    run(_edits((STORE_PASSWORD, DELETE, None), password=None), SECRET)
+    run(_edits(("message.max.bytes", SET, "6000"), password=None), WRONG)
