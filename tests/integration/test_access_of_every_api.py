@@ -362,6 +362,18 @@ CASES = [
     ),
     case(
         ApiKey.INIT_PRODUCER_ID,
+        6,
+        ip.InitProducerIdRequest(
+            transactional_id=ID,
+            transaction_timeout_ms=1000,
+            producer_id=-1,
+            producer_epoch=-1,
+            enable2_pc=True,
+        ),
+        {transactional_id(Op.WRITE): X53, transactional_id(Op.TWO_PHASE_COMMIT): X53},
+    ),
+    case(
+        ApiKey.INIT_PRODUCER_ID,
         4,
         ip.InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1),
         {cluster(Op.IDEMPOTENT_WRITE): C31},

@@ -48,6 +48,7 @@ OPTIONS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "transaction.two.phase.commit.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
 }
 

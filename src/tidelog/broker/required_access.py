@@ -128,11 +128,12 @@ REQUIRED: Final[dict[ApiKey, Access]] = {
     ApiKey.INIT_PRODUCER_ID: Access(
         (
             _each(_Op.WRITE, _ID),
+            _each(_Op.TWO_PHASE_COMMIT, _ID),
             _each(_Op.IDEMPOTENT_WRITE, _CLUSTER),
             _each(_Op.WRITE, _TOPIC),
         ),
-        "With a transactional id WRITE on that; without one IDEMPOTENT_WRITE on the cluster or WRITE on any "
-        "topic.",
+        "With a transactional id WRITE on that, and TWO_PHASE_COMMIT for two-phase commit; without one "
+        "IDEMPOTENT_WRITE on the cluster or WRITE on any topic.",
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Access(
         (_each(_Op.CLUSTER_ACTION, _CLUSTER), _each(_Op.DESCRIBE, _TOPIC)),

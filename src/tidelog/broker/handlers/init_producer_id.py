@@ -4,8 +4,8 @@ Without a transactional id every request gets a new id with epoch 0. With one, t
 answers: the same id with the next epoch, so that all earlier producers are fenced; CONCURRENT_TRANSACTIONS
 while an earlier transaction is being ended. Since version 3 a producer may name its id and epoch to go on
 after an error (KIP-360). Before version 4, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED (KIP-588).
-Two-phase commit (KIP-939) is refused unless ``transaction.two.phase.commit.enable``, and prepared
-transactions are never kept, as in Kafka 4.3.
+Two-phase commit (KIP-939) needs TWO_PHASE_COMMIT on the id, too, is refused unless
+``transaction.two.phase.commit.enable``, and prepared transactions are never kept, as in Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _check_access(
 ) -> None:
     session = context.session
     if request.transactional_id is not None:
-        authorization.require(
-            session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
-        )
+        needed = (Operation.WRITE, Operation.TWO_PHASE_COMMIT) if request.enable2_pc else (Operation.WRITE,)
+        for operation in needed:
+            authorization.require(session, operation, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         return
     # Whoever may write to any topic may do it idempotently (KIP-679).
     if not authorization.allows(
