@@ -523,6 +523,16 @@ def test_the_audit_log_may_be_a_topic_that_brokers_alone_write(tmp_path: Path) -
             (deleted,) = alice.ask(6, deletion, DeleteTopicsResponse).responses
             assert deleted.error_code == E.TOPIC_AUTHORIZATION_FAILED
             assert "audit" in {each.name for each in all_topics(broker).topics}, "who may, sees it"
+            # Nor does a rule about the cluster, by which all other topics can be deleted.
+            topic_id = broker.thread.call(lambda inner: inner.image.topics["audit"].id)
+            for rules_of_topics in ([], [rule(TOPIC, "*", Op.ALL)]):
+                broker.allow(rule(CLUSTER, CLUSTER_NAME, Op.DELETE), *rules_of_topics)
+                for named in (DeleteTopicState(name="audit"), DeleteTopicState(topic_id=topic_id, name=None)):
+                    deletion = DeleteTopicsRequest(topics=[named], timeout_ms=10_000)
+                    (deleted,) = alice.ask(6, deletion, DeleteTopicsResponse).responses
+                    assert deleted.error_code == E.TOPIC_AUTHORIZATION_FAILED
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=10_000)
+            assert alice.ask(6, gone, DeleteTopicsResponse).responses[0].error_code == 0
             broker.allow(rule(TOPIC, "*", Op.ALL), rule(CLUSTER, CLUSTER_NAME, Op.CLUSTER_ACTION))
             assert outcomes(alice.ask(9, produce_to("audit"), ProduceResponse)) == {"audit": 0}
             alice.ask(7, CreateTopicsRequest(topics=[CreatableTopic(name="last")]), CreateTopicsResponse)

@@ -137,6 +137,10 @@ class Authorization:
             if self.allows(session, operation, kind, name, quiet=True)
         )
 
+    def is_audit_topic(self, name: str) -> bool:
+        """Whether a topic is the audit log, which rules about the cluster do not let anybody change."""
+        return self.log is not None and name == self.log.audit_topic
+
     async def close(self) -> None:
         """Stop following the rules."""
         if self.acls is not None:
@@ -159,16 +163,18 @@ class Authorization:
         assert self.authorizer is not None
         question = Question(session.principal, session.host, operation)
         decision = self.authorizer.decide(question, kind, name)
-        if decision.allowed and self._is_audit_log(kind, name) and operation in _CHANGES:
+        if (
+            decision.allowed
+            and operation in _CHANGES
+            and kind is ResourceType.TOPIC
+            and self.is_audit_topic(name)
+        ):
             decision = self._as_a_broker(question, decision)
         if not quiet and (decision.allowed or not instead):
             self._note(session, operation, kind, name, decision)
         if self._may_keep(quiet=quiet):
             _keep(session, (_decision_code(operation, kind), name), allowed=decision.allowed)
         return decision.allowed
-
-    def _is_audit_log(self, kind: ResourceType, name: str) -> bool:
-        return kind is ResourceType.TOPIC and self.log is not None and name == self.log.audit_topic
 
     def _as_a_broker(self, question: Question, decision: Decision) -> Decision:
         """What is decided of a change of the audit log itself: rules about topics are not enough."""

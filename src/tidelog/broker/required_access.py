@@ -121,8 +121,8 @@ REQUIRED: Final[dict[ApiKey, Access]] = {
     ),
     ApiKey.DELETE_TOPICS: Access(
         (_each(_Op.DELETE, _TOPIC), _each(_Op.DESCRIBE, _TOPIC), _each(_Op.DELETE, _CLUSTER)),
-        "Each topic is refused by itself, unless DELETE is allowed on the cluster; one named by its id keeps "
-        "its name to itself without DESCRIBE.",
+        "Each topic is refused by itself, unless DELETE is allowed on the cluster, which is not enough for "
+        "the audit log; one named by its id keeps its name to itself without DESCRIBE.",
     ),
     ApiKey.DELETE_RECORDS: Access((_each(_Op.DELETE, _TOPIC),), "Each topic is refused by itself."),
     ApiKey.INIT_PRODUCER_ID: Access(

@@ -68,7 +68,9 @@ async def handle(
         if not count % _AT_ONCE:
             await asyncio.sleep(0)
         result = _resolve(topic, mentions, image)
-        if not all_allowed and result.name is not None and result.error_code != ErrorCode.INVALID_REQUEST:
+        name = result.name
+        is_allowed = all_allowed and not (name and authorization.is_audit_topic(name))
+        if not is_allowed and name is not None and result.error_code != ErrorCode.INVALID_REQUEST:
             _hide(result, context, authorization, by_id=topic.topic_id != ZERO_UUID)
         if result.error_code == ErrorCode.NONE and result.topic_id in chosen:
             chosen.pop(result.topic_id)
