@@ -136,6 +136,39 @@ def test_a_topic_that_may_not_be_described_is_the_same_whether_it_exists_or_not(
         assert each.topic_authorized_operations == NOT_ASKED
 
 
+def test_a_topic_that_is_being_deleted_is_still_guarded_by_its_id(broker: GuardedBroker) -> None:
+    """Its name has gone from the metadata, its logs go one by one."""
+    wanted = CreatableTopic(name="leaving", num_partitions=2, replication_factor=1)
+    with broker.connect(ROOT) as root:
+        root.ask(7, CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
+        topic_id = broker.thread.call(lambda inner: inner.image.topics["leaving"].id)
+        parts = [PartitionProduceData(index=index, records=batch(b"x")) for index in (0, 1)]
+        topics = [TopicProduceData(topic_id=topic_id, partition_data=parts)]
+        write = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
+        asked = [FetchPartition(partition=index, partition_max_bytes=1000) for index in (0, 1)]
+        read = FetchRequest(session_epoch=-1, topics=[FetchTopic(topic_id=topic_id, partitions=asked)])
+
+        def codes(client: RawClient) -> tuple[list[int], list[int]]:
+            written = client.ask(13, write, ProduceResponse).responses[0].partition_responses
+            found = client.ask(13, read, FetchResponse).responses[0].partitions
+            assert all(not each.records for each in found if each.error_code)
+            by_index = sorted(found, key=lambda each: each.partition_index)
+            return [each.error_code for each in written], [each.error_code for each in by_index]
+
+        assert codes(root) == ([0, 0], [0, 0])
+        steps = broker.thread.call(lambda inner: inner.partitions.apply_in_steps(["leaving"]))
+        broker.thread.call(lambda inner: inner.image.drop_topic("leaving"))
+        broker.allow(rule(TOPIC, "leaving", Op.DESCRIBE))
+        with broker.connect() as alice:
+            denied, gone = E.TOPIC_AUTHORIZATION_FAILED, E.UNKNOWN_TOPIC_ID
+            assert codes(alice) == ([denied, denied], [denied, denied])
+            broker.thread.call(lambda inner: next(steps))
+            assert codes(alice) == ([denied, denied], [denied, denied])
+            assert codes(root) == ([gone, 0], [gone, 0])
+            broker.thread.call(lambda inner: list(steps))
+            assert codes(alice) == codes(root) == ([gone, gone], [gone, gone])
+
+
 def test_authorized_operations_are_those_that_rules_allow(broker: GuardedBroker) -> None:
     broker.allow(rule(TOPIC, "orders", Op.READ), rule(TOPIC, "payments", Op.ALL))
     told = {

@@ -90,16 +90,15 @@ class FetchServices:
             is_broker = authorization.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
             return None if is_broker else lambda key: False
         decisions = session.decisions
-        topic_by_id = self.image.topic_by_id
+        topic_name = self._partitions.topic_name
 
         def may_read(key: PartitionKey) -> bool:
             topic = key[0]
             if not isinstance(topic, str):
-                found = topic_by_id.get(Uuid(topic or b""))
-                if found is None:
+                topic = topic_name(topic or b"")
+                if topic is None:
                     # What does not exist is refused for that.
                     return True
-                topic = found.name
             return decisions.get((READ_TOPIC, topic)) or authorization.allows_topic(
                 session, Operation.READ, topic
             )

@@ -50,6 +50,8 @@ class Partitions:
         self.counts = AllTopicCounts()
         """What was done with each topic."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
+        # The names of topics that have partitions in ``by_id``.
+        self._names: dict[bytes, str] = {}
         # Partitions that had a log here once; if they have none now, a failed directory has it.
         self._known: dict[TopicPartition, Uuid] = {}
         self._coming: set[str] = set()
@@ -87,6 +89,18 @@ class Partitions:
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {_text(topic_id)}")
         raise self._missing(found, index)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic that the metadata know, or of which there is a partition here.
+
+        Either may be first to come and last to go, and whatever can be read or written has a name by which
+        access to it is decided.
+        """
+        name = self._names.get(topic_id)
+        if name is None:
+            found = self._image.topic_by_id.get(Uuid(topic_id))
+            name = None if found is None else found.name
+        return name
 
     def apply(self, topics: Iterable[str], *, at_start: bool = False) -> None:
         """Take over what the image says about ``topics``; ``at_start`` they are none that were just made."""
@@ -211,6 +225,7 @@ class Partitions:
         )
         self.by_name[topic_partition] = partition
         self.by_id[topic_id, index] = partition
+        self._names[topic_id] = topic
         self._by_topic.setdefault(topic, {})[index] = partition
         return partition
 
@@ -227,6 +242,8 @@ class Partitions:
         self.by_id.pop((partition.topic_id, index), None)
         siblings = self._by_topic.get(topic, {})
         siblings.pop(index, None)
+        if not any(each.topic_id == partition.topic_id for each in siblings.values()):
+            self._names.pop(partition.topic_id, None)
         partition.close(offline=offline)
         if not siblings:
             self._by_topic.pop(topic, None)

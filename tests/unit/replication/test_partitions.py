@@ -11,7 +11,7 @@ from tests.rigs.clock import ManualClock
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
-from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.image import MetadataImage, PartitionImage
 from tidelog.metadata.znodes import PartitionState, TopicAssignment
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partitions import Partitions
@@ -116,6 +116,31 @@ def test_a_deleted_topic_takes_its_logs_along_and_ends_all_waits(tmp_path: Path)
         assert not (tmp_path / "orders-0").exists()
         refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: scene.partitions.get("orders", 0))
         refused(ErrorCode.UNKNOWN_TOPIC_ID, lambda: scene.partitions.get_by_id(topic_id, 0))
+
+    run(test, tmp_path)
+
+
+def test_a_topic_has_its_name_as_long_as_the_metadata_or_a_log_here_know_it(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        partitions = scene.partitions
+        topic_id, elsewhere = scene.put("t", (ME,), (ME,)), scene.put("u", (OTHER,))
+        assert (partitions.topic_name(topic_id), partitions.topic_name(elsewhere)) == ("t", "u")
+        scene.drop("u")
+        assert partitions.topic_name(elsewhere) is None
+        scene.image.drop_topic("t")
+        for _ in partitions.apply_in_steps(["t"]):
+            assert partitions.topic_name(topic_id) == ("t" if len(partitions) else None)
+        assert partitions.topic_name(topic_id) is None
+
+        # A controller may name a topic before the metadata do, and in the place of one that was deleted.
+        first, second = random_uuid(), random_uuid()
+        state = PartitionImage(replicas=(ME,), leader=ME, leader_epoch=0, isr=(ME,), controller_epoch=1)
+        for index in (0, 1):
+            partitions.assign(TopicPartition("v", index), first, state, is_new=True)
+        partitions.assign(TopicPartition("v", 0), second, state, is_new=True)
+        assert [partitions.topic_name(each) for each in (first, second)] == ["v", "v"]
+        partitions.assign(TopicPartition("v", 1), second, state, is_new=True)
+        assert [partitions.topic_name(each) for each in (first, second)] == [None, "v"]
 
     run(test, tmp_path)
 

@@ -200,7 +200,6 @@ class ProduceHandler:
         self._lane = services.lane
         self._guard = services.authorization if services.authorization.is_on else None
         self.quotas = services.quotas
-        self._topic_by_id = services.image.topic_by_id
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -275,9 +274,9 @@ class ProduceHandler:
         """Whether a client may not write to a topic."""
         if topic_id is None:
             return name is not None and not guard.allows_topic(session, _WRITE, name)
-        found = self._topic_by_id.get(topic_id)
+        found = self.services.partitions.topic_name(topic_id)
         # What does not exist is refused for that.
-        return found is not None and not guard.allows_writing_to(session, found.name, topic_id)
+        return found is not None and not guard.allows_writing_to(session, found, topic_id)
 
     def _denied_in_slices(
         self, guard: Authorization, session: Session, topics: Sequence[TopicRecords]
