@@ -106,11 +106,14 @@ class NodeConnection:
         # Somebody else may have opened it, or begun to, during the back-off.
         if self.connection is not None:
             return self.connection
-        try:
-            async with asyncio.timeout(deadline.remaining):
-                return await asyncio.shield(self._opening or self._begin())
-        except TimeoutError:
+        opening = self._opening or self._begin()
+        # The attempt is everybody's: one who gives up does not end it, and its end cancels nobody.
+        await asyncio.wait([opening], timeout=deadline.remaining)
+        if not opening.done():
             raise self._not_in_time(deadline) from self.last_error
+        if opening.cancelled():
+            raise BrokerUnreachableError(f"the attempt to connect to {self.address} was given up")
+        return opening.result()
 
     async def close(self) -> None:
         """Close the connection and end the attempt to open one."""

@@ -14,6 +14,7 @@ from tidelog.client.errors import (
     RequestTimeoutError,
 )
 from tidelog.client.metadata import Node
+from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode, encode
@@ -309,6 +310,25 @@ def test_metadata_that_never_comes_makes_the_client_start_again(scripted_broker:
         assert not connection.is_open
 
     run(scripted_broker, action, metadata_recovery_rebootstrap_trigger_ms=1)
+
+
+def test_starting_again_cancels_nobody_who_waits_for_a_connection(scripted_broker: Any) -> None:
+    async def action(cluster: Cluster) -> None:
+        connection = await cluster.connection_to(7)
+        connection.abort(ConnectionAbortedError("the test cuts it"))
+        scripted_broker.handlers[ApiKey.API_VERSIONS] = lambda request, version: None
+        asked = len(scripted_broker.requests(ApiKey.API_VERSIONS))
+        bystander = asyncio.create_task(
+            cluster.request_any(DescribeClusterRequest(), DescribeClusterResponse, Deadline(20_000))
+        )
+        await until(lambda: len(scripted_broker.requests(ApiKey.API_VERSIONS)) > asked)
+        scripted_broker.handlers[ApiKey.API_VERSIONS] = lambda request, version: (
+            scripted_broker.api_versions()
+        )
+        await cluster._rebootstrap()
+        assert (await bystander).cluster_id == "scripted"
+
+    run(scripted_broker, action)
 
 
 def test_figures_are_told_by_kafkas_names(scripted_broker: Any) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.producer.errors import TransactionStateError
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.sender import Sender
@@ -200,17 +200,20 @@ class Transactions:
             call = self._call = _Call(name, asyncio.get_running_loop().create_task(run(), name=name))
             call.task.add_done_callback(_heard)
         try:
-            async with asyncio.timeout(self._max_block_s):
-                await asyncio.shield(call.task)
-        except TimeoutError:
-            raise RequestTimeoutError(
-                f"{name} has not ended within max.block.ms={self._max_block_s * 1000:.0f}; it goes on, "
-                "call it again to wait for it"
-            ) from None
+            # Not shielded: closing cancels the call, and that must not look as if the caller was cancelled.
+            await asyncio.wait([call.task], timeout=self._max_block_s)
         finally:
             if call.task.done():
                 self._call = None
                 self._sender.wake()
+        if not call.task.done():
+            raise RequestTimeoutError(
+                f"{name} has not ended within max.block.ms={self._max_block_s * 1000:.0f}; it goes on, "
+                "call it again to wait for it"
+            )
+        if call.task.cancelled():
+            raise ClientClosedError(f"the producer was closed while {name} was under way")
+        call.task.result()
 
 
 def _heard(task: asyncio.Task[None]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.client.producer.idempotent_broker import IdempotentBroker, refuse
 
-from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.producer import (
     AsyncProducer,
     ProducerFencedError,
@@ -425,3 +425,18 @@ def test_a_call_that_takes_too_long_goes_on_and_must_be_called_again(script: Scr
 
     run(script, action, max_block_ms=500, request_timeout_ms=200, delivery_timeout_ms=5000)
     assert set(script.committed()) == {True}
+
+
+def test_closing_tells_whoever_waits_for_a_call_and_cancels_nobody(script: Script) -> None:
+    async def action(producer: AsyncProducer) -> None:
+        await producer.begin_transaction()
+        await producer.send("t", b"x")
+        script.silent.add(ApiKey.END_TXN)
+        committing = asyncio.create_task(producer.commit_transaction())
+        while not script.committed():  # noqa: ASYNC110 (nothing tells of it)
+            await asyncio.sleep(0.001)
+        await producer.close(0)
+        with pytest.raises(ClientClosedError, match="commit_transaction"):
+            await committing
+
+    run(script, action)
