@@ -81,6 +81,20 @@ def test_every_codec_and_acks_round_trip(tidelog: CommandLine, topic: str) -> No
     assert tidelog.consume(topic, "--from-beginning") == lines * 5
 
 
+def test_producing_ends_in_peace_when_the_reader_of_its_report_has_gone(
+    tidelog: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(b"x\n" * 20_000)
+    with tidelog.start("produce", topic, "-v", "-p", "0", "--file", str(lines)) as producer:
+        assert producer.stdout is not None
+        assert producer.stderr is not None
+        assert producer.stdout.readline().decode() == f"{topic}\t0\t0\n"
+        producer.stdout.close()
+        assert producer.stderr.read() == b""
+        assert producer.wait(30) == 0
+
+
 def test_keys_headers_nulls_and_timestamps(tidelog: CommandLine, topic: str) -> None:
     options = ("-k", r"\t", "--null", "NULL", "-H", "h=1", "-H", "h=2", "--timestamp", "1970-01-01T00:00:09Z")
     tidelog.produce(topic, b"a\tone\nb\tNULL\nNULL\tthree\n", "-p", "0", *options)

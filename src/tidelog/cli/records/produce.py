@@ -187,7 +187,10 @@ class RoundRobin:
 
 
 class Sending:
-    """Hands lines to a producer, counts what is acknowledged, and stops at the first record that fails."""
+    """Hands lines to a producer, counts what is acknowledged, and stops at the first record that fails.
+
+    It stops, too, when what is acknowledged can no longer be reported.
+    """
 
     def __init__(
         self, topic: str, fallback: OutgoingRecord, report: Callable[[tuple[object, ...]], None] | None
@@ -197,6 +200,7 @@ class Sending:
         self._fallback = fallback
         self._report = report
         self._failed: tuple[int, BaseException] | None = None
+        self._unprinted: OSError | None = None
 
     async def send_lines(
         self, producer: AsyncProducer, topic: TopicMetadata, fd: int, parse: LineParser, *, skip_blank: bool
@@ -214,7 +218,7 @@ class Sending:
                 if undrained_bytes >= _DRAIN_BYTES:
                     undrained_bytes = 0
                     await producer.drain()
-                if self._failed is not None:
+                if self._failed is not None or self._unprinted is not None:
                     break
         except BadLine as error:
             bad_line = error
@@ -225,6 +229,8 @@ class Sending:
         if self._failed is not None:
             at, why = self._failed
             raise Failure(f"line {at}: {sentence(why)} ({counted(self.acknowledged, 'record')} written)")
+        if self._unprinted is not None:
+            raise self._unprinted
 
     @staticmethod
     def _parsed(number: int, line: bytes, parse: LineParser) -> OutgoingRecord:
@@ -264,9 +270,13 @@ class Sending:
             self._failed = self._failed or (number, error)
             return
         self.acknowledged += 1
-        if self._report is not None:
+        if self._report is not None and self._unprinted is None:
             where = done.result()
-            self._report((where.topic, where.partition, where.offset))
+            try:
+                self._report((where.topic, where.partition, where.offset))
+            except OSError as error:
+                # The reader has gone (`| head`), or the disk is full: `send_lines` ends, not the producer.
+                self._unprinted = error
 
 
 def line_parser(key_separator: str | None, null: str | None) -> LineParser:

@@ -229,8 +229,7 @@ class ProducerBatch:
         with _waiting:
             self.parts = list(zip(bounds, parts, strict=True))
             waiters, self._waiters = self._waiters, []
-        for wake in waiters:
-            wake()
+        self._wake(waiters)
 
     def end(
         self,
@@ -251,11 +250,18 @@ class ProducerBatch:
             waiters, self._waiters = self._waiters, []
         self.builder = None
         self._encoded = None
-        for wake in waiters:
-            wake()
+        self._wake(waiters)
         if self._callbacks:
             self._call_back()
         return True
+
+    def _wake(self, waiters: Sequence[Callable[[], object]]) -> None:
+        # Some run a program's own callback, or wake an event loop that may be closed by now.
+        for wake in waiters:
+            try:
+                wake()
+            except Exception:
+                logger.exception("whoever waited for a record of %s could not be told", self.topic_partition)
 
     def _call_back(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
