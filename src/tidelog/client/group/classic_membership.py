@@ -154,7 +154,12 @@ class ClassicMembership:
         else:
             self._needs_prepare = True
             if self._member.state is MemberState.STABLE:  # else it was thrown out since
-                await self._complete_join(data)
+                try:
+                    await self._complete_join(data)
+                except asyncio.CancelledError:
+                    # The poll was given up, not the rebalance: the next poll does the rest, as in Java.
+                    self._joining = joining
+                    raise
         return True
 
     async def _prepare_join(self) -> bool:
@@ -215,7 +220,10 @@ class ClassicMembership:
             failure = await self._revoke(taken)
             self._member.request_rejoin("need to revoke partitions and re-join")
         self._adopt_matching_topics(assigned)
-        assignor.on_assignment(assignment, self._identity)
+        try:
+            assignor.on_assignment(assignment, self._identity)
+        except Exception as error:
+            failure = failure or error
         self._auto_commit.reset(asyncio.get_running_loop().time() * 1000)
         self._subscription.assign_from_group(sorted(assigned))
         later = await failure_of(self._callbacks.assigned(sorted(assigned - owned)))

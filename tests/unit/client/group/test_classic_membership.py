@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import pytest
 from tests.unit.client.group import virtual_time
-from tests.unit.client.group.scripted_group import Rig, committed
+from tests.unit.client.group.scripted_group import Recorder, Rig, committed
 
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
 from tidelog.client.group.assignor import Assignment, Assignor, RebalanceProtocol, Subscription
+from tidelog.client.group.assignors.range import RangeAssignor
 from tidelog.client.group.consumer_protocol import decode_subscription, encode_assignment, encode_subscription
 from tidelog.client.group.errors import CommitFailedError
 from tidelog.client.metadata import ClusterMetadata
@@ -39,7 +40,7 @@ from tidelog.wire.messages.offset_fetch import (
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 Test = Callable[[Callable[[Rig], Awaitable[None]]], None]
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 @pytest.fixture
@@ -359,6 +360,66 @@ def test_a_cooperative_member_gives_up_what_was_taken_and_rejoins(scene: Scene) 
         assert last.generation_id_or_member_epoch == 2
 
     scene(story, partition_assignment_strategy="cooperative-sticky", enable_auto_commit=True)
+
+
+@pytest.mark.parametrize("at", ["commit", "revoked", "assigned"])
+def test_a_poll_that_is_cancelled_in_a_cooperative_rebalance_leaves_the_rest_to_the_next(
+    scene: Scene, at: str
+) -> None:
+    async def story(rig: Rig) -> None:
+        rig.cluster.set_topics(t=3)
+        rig.cluster.script(SyncGroupRequest, given(T0, T1))
+        await rig.poll()
+        rig.consume(t_0=5, t_1=7)
+        rig.cluster.script(HeartbeatRequest, beat(ErrorCode.REBALANCE_IN_PROGRESS))
+        rig.cluster.script(SyncGroupRequest, given(T0, T2), given(T0, T2))
+        polling = asyncio.ensure_future(rig.poll_for(5))
+
+        def interrupted(what: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:
+            async def told(partitions: Collection[TopicPartition]) -> None:
+                Recorder._note(rig.listener, what, partitions)
+                if at == what and not polling.done():
+                    polling.cancel()
+                    await asyncio.sleep(0)
+
+            return told
+
+        rig.listener.on_partitions_revoked = interrupted("revoked")  # type: ignore[assignment,method-assign]
+        rig.listener.on_partitions_assigned = interrupted("assigned")  # type: ignore[assignment,method-assign]
+        while at == "commit" and not polling.done():
+            await virtual_time.later(0.0005)
+            if len(rig.cluster.requests(OffsetCommitRequest)) == 2:
+                polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        assert rig.membership.needs_poll
+        assert await rig.poll()
+        assert rig.assigned() == ["t-0", "t-2"]
+        assert "revoked t-1" in rig.events
+        assert "assigned t-2" in rig.events
+        assert [each.reason for each in rig.cluster.requests(JoinGroupRequest)][1:] == [
+            "group is already rebalancing",
+            "need to revoke partitions and re-join",
+        ]
+
+    scene(story, partition_assignment_strategy="cooperative-sticky", enable_auto_commit=True)
+
+
+def test_an_assignor_that_fails_on_its_assignment_is_raised_and_the_assignment_holds(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(rig: Rig) -> None:
+        def fail(*ignored: object) -> None:
+            raise RuntimeError("no thanks")
+
+        monkeypatch.setattr(RangeAssignor, "on_assignment", fail)
+        with pytest.raises(RuntimeError, match="no thanks"):
+            await rig.poll()
+        assert rig.assigned() == ["t-0", "t-1"]
+        assert await rig.poll()
+        assert rig.events == ["assigned t-0 t-1"]
+
+    scene(story)
 
 
 def test_an_eager_member_commits_before_it_revokes_and_revokes_before_it_joins(scene: Scene) -> None:
