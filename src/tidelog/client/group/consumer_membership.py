@@ -51,7 +51,10 @@ class ConsumerMembership:
         self._identity = ConsumerGroupMetadata(self._group_id, group_instance_id=self._instance_id)
         self._started = False
         self._subscription_id = -1
+        self._acknowledged: HeartbeatAssignment | None = None
+        """The target that was acknowledged last."""
         self._carried_out: HeartbeatAssignment | None = None
+        """That part of it whose topics had names; the rest follows when they have."""
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
 
@@ -92,7 +95,7 @@ class ConsumerMembership:
         if not self._subscription.is_auto_assigned:
             return False
         member = self._member
-        return member.has_failed or not member.is_member or member.target != self._carried_out
+        return member.has_failed or not member.is_member or not self._is_carried_out
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         return self._member.identity if self._started else self._identity
@@ -113,9 +116,13 @@ class ConsumerMembership:
         elif self._subscription_id != self._subscription.subscription_id:
             self._subscription_id = self._subscription.subscription_id
             member.subscription_changed()
-        if member.target is None or (member.target != self._carried_out and not await self._reconcile()):
+        if member.target is None or (not self._is_carried_out and not await self._reconcile()):
             return await self._not_yet()
         return True
+
+    @property
+    def _is_carried_out(self) -> bool:
+        return self._member.target == self._acknowledged == self._carried_out
 
     @staticmethod
     async def _not_yet() -> bool:
@@ -129,6 +136,9 @@ class ConsumerMembership:
         assert target is not None
         if not self._names.resolve(target):
             return False
+        named = self._names.resolved(target)
+        if (target, named) == (self._acknowledged, self._carried_out):
+            return True
         wanted = self._names.partitions(target)
         owned = self._subscription.assignment
         taken = owned - wanted
@@ -143,12 +153,12 @@ class ConsumerMembership:
         later = await failure_of(self._callbacks.assigned(sorted(wanted - owned)))
         failure = failure or later
         if member.is_member:
-            self._carried_out = target
+            self._acknowledged, self._carried_out = target, named
             self._metrics.rebalance_ended()
-            member.acknowledge(self._names.resolved(target))
+            member.acknowledge(named)
         if failure is not None:
             raise failure
-        return member.target == self._carried_out
+        return member.is_member and member.target == target
 
     def _committed(self, taken: Collection[TopicPartition]) -> bool:
         """Whether what was consumed of ``taken`` is committed, or need not be; starts the commit."""

@@ -1,7 +1,8 @@
 """The names behind topic ids: brokers assign by id (KIP-848), consumers read by name.
 
 Metadata knows the subscribed topics. Others (a pattern that the broker matches) are asked for by id, in the
-background; one that no broker knows was deleted and is left out until the assignment changes.
+background. One that a broker does not know was deleted, or is so new that the broker has not heard of it yet:
+it is asked for again until it has a name or the assignment changes, and what has names is read meanwhile.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ class TopicNames:
         self._retry_s = retry_ms / 1000
         self._on_news = on_news
         self._known: dict[Uuid, str] = {}
-        self._missing: set[Uuid] = set()
+        self._missing: frozenset[Uuid] = frozenset()
+        """What the broker that was asked last did not know."""
         self._task: asyncio.Task[None] | None = None
 
     def resolve(self, target: HeartbeatAssignment) -> bool:
-        """Whether all that can be known of the target's topics is known; begins to ask if not."""
+        """Whether each of the target's topics has a name or has been asked for; asks for those without."""
         self._known.update(
             (topic_id, name)
             for topic_id, name in self._cluster.metadata.topic_names.items()
             if topic_id in target
         )
-        unknown = [each for each in target if each not in self._known and each not in self._missing]
+        unknown = [each for each in target if each not in self._known]
         if unknown and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._ask(unknown), name="find topic names")
             self._task.add_done_callback(lambda _: self._on_news())
-        return not unknown
+        return self._missing.issuperset(unknown)
 
     def partitions(self, target: HeartbeatAssignment) -> frozenset[TopicPartition]:
-        """The target by names, without topics that no broker knows."""
+        """The target by names, without topics that have none."""
         return frozenset(
             TopicPartition(self._known[topic_id], number)
             for topic_id, numbers in target.items()
@@ -76,4 +78,7 @@ class TopicNames:
             return
         found = {each.topic_id: each.name for each in response.topics if each.name and not each.error_code}
         self._known.update(found)
-        self._missing.update(each for each in topic_ids if each not in found)
+        self._missing = frozenset(each for each in topic_ids if each not in found)
+        if self._missing:
+            self._on_news()
+            await asyncio.sleep(self._retry_s)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 from tests.unit.client.group import virtual_time
-from tests.unit.client.group.scripted_group import Rig, committed, topic_id
+from tests.unit.client.group.scripted_group import Recorder, Rig, committed, topic_id
 
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
@@ -265,6 +266,79 @@ def test_a_pattern_is_the_brokers_and_its_topics_are_named_by_their_ids(scene: S
         rig.subscription.subscribe(["t"], rig.listener)
         await rig.poll_for(0.1)
         assert (beats(rig)[-1].subscribed_topic_regex, beats(rig)[-1].subscribed_topic_names) == ("", ["t"])
+
+    scene(story)
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again_and_read_when_it_has_a_name(
+    scene: Scene,
+) -> None:
+    async def story(rig: Rig) -> None:
+        rig.subscription.subscribe(["t", "new"], rig.listener)
+        rig.cluster.target = {topic_id("t"): [0, 1], topic_id("new"): [0]}
+        known = MetadataResponseTopic(name="new", topic_id=topic_id("new"))
+        rig.cluster.script(
+            MetadataRequest, MetadataResponse(), MetadataResponse(), MetadataResponse(topics=[known])
+        )
+        assert await rig.poll()
+        # What has a name is read meanwhile, and the broker hears what this member has.
+        assert rig.events == ["assigned t-0 t-1"]
+        assert rig.membership.needs_poll
+        await virtual_time.later(0.1)
+        assert owned(beats(rig)[-1]) == [[0, 1]]
+        await rig.poll_for(10)
+        assert rig.events == ["assigned t-0 t-1", "assigned new-0"]
+        assert not rig.membership.needs_poll
+        assert len(rig.cluster.requests(MetadataRequest)) == 3
+        assert [each for each in map(owned, beats(rig)) if each is not None] == [[], [[0, 1]], [[0], [0, 1]]]
+
+    scene(story)
+
+
+def test_an_assignment_without_the_topic_that_had_no_name_is_acknowledged(scene: Scene) -> None:
+    async def story(rig: Rig) -> None:
+        rig.cluster.target = {topic_id("t"): [0, 1], topic_id("gone"): [0]}
+        assert await rig.poll()
+        await rig.poll_for(6)
+        rig.cluster.target, rig.cluster.epoch = {topic_id("t"): [0, 1]}, 2
+        await rig.poll_for(10)
+        assert not rig.membership.needs_poll
+        assert rig.assigned() == ["t-0", "t-1"]
+        # Otherwise the broker would wait for it to give up what it never had.
+        assert [each for each in map(owned, beats(rig)) if each is not None] == [[], [[0, 1]], [[0, 1]]]
+        asked = len(rig.cluster.requests(MetadataRequest))
+        await rig.poll_for(10)
+        assert len(rig.cluster.requests(MetadataRequest)) == asked
+
+    scene(story)
+
+
+@pytest.mark.parametrize("at", ["revoked", "assigned"])
+def test_a_poll_that_is_cancelled_in_a_rebalance_leaves_the_rest_to_the_next(scene: Scene, at: str) -> None:
+    async def story(rig: Rig) -> None:
+        rig.cluster.target = {topic_id("t"): [0]}
+        assert await rig.poll()
+        rig.cluster.target, rig.cluster.epoch = {topic_id("t"): [1]}, 2
+        polling = asyncio.ensure_future(rig.poll_for(20))
+
+        def interrupted(what: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:
+            async def told(partitions: Collection[TopicPartition]) -> None:
+                Recorder._note(rig.listener, what, partitions)
+                if at == what and not polling.done():
+                    polling.cancel()
+                    await asyncio.sleep(0)
+
+            return told
+
+        rig.listener.on_partitions_revoked = interrupted("revoked")  # type: ignore[assignment,method-assign]
+        rig.listener.on_partitions_assigned = interrupted("assigned")  # type: ignore[assignment,method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        assert rig.membership.needs_poll
+        assert await rig.poll()
+        assert rig.assigned() == ["t-1"]
+        await virtual_time.later(0.1)
+        assert owned(beats(rig)[-1]) == [[1]]
 
     scene(story)
 
