@@ -63,6 +63,16 @@ class _Waiting(NamedTuple):
     size_bytes: int
     appended: asyncio.Future[Delivery]
 
+    def fail(self, error: Exception) -> None:
+        """It never will be: tell the future, and who asked to be called."""
+        self.appended.set_exception(error)
+        record = self.record
+        if record.on_delivery is not None:
+            try:
+                record.on_delivery(record.unwritten(), error)
+            except Exception:
+                logger.exception("the delivery callback of a record of topic %s failed", record.topic)
+
 
 class AsyncProducer:
     """Sends records from one event loop; options in Kafka's names, as a mapping or as keywords."""
@@ -329,8 +339,8 @@ class AsyncProducer:
                 try:
                     waiting.appended.set_result(await self._append_later(topic, waiting))
                 except Exception as error:
-                    waiting.appended.set_exception(error)
                     self._note_lost_record(error)
+                    waiting.fail(error)
                 line.popleft()
                 self._waiting_bytes -= waiting.size_bytes
         finally:
@@ -344,7 +354,7 @@ class AsyncProducer:
         for waiting in self._waiting.pop(topic):
             self._waiting_bytes -= waiting.size_bytes
             if not waiting.appended.done():
-                waiting.appended.set_exception(reason)
+                waiting.fail(reason)
 
     async def _append_later(self, topic: str, waiting: _Waiting) -> RecordFuture:
         record, deadline = waiting.record, waiting.deadline

@@ -2,7 +2,8 @@
 
 ``ProducerInterceptors`` calls them in order; the record that one returns goes to the next. An interceptor
 that fails is logged and passed over, never the sender's problem: the next one gets what the last good one
-returned. ``on_send`` runs in the thread that sends, ``on_acknowledgement`` in the producer's own.
+returned. ``on_send`` runs in the thread that sends, ``on_acknowledgement`` in the producer's own, or in the
+one that sends where ``send`` raises.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from tidelog.ids import NO_OFFSET
 from tidelog.records.record import RecordHeader
 
+NO_PARTITION = -1
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
@@ -33,12 +35,24 @@ class SerializedRecord(NamedTuple):
     headers: Sequence[RecordHeader] = ()
     on_delivery: DeliveryCallback | None = None
 
+    def unwritten(self) -> RecordMetadata:
+        """What is told of a record that has failed before it came into a batch."""
+        return RecordMetadata(
+            self.topic,
+            NO_PARTITION if self.partition is None else self.partition,
+            NO_OFFSET,
+            self.timestamp_ms,
+            -1 if self.key is None else len(self.key),
+            -1 if self.value is None else len(self.value),
+        )
+
 
 class RecordMetadata(NamedTuple):
     """Where a record went.
 
     ``offset`` is -1 with ``acks=0``, which waits for no answer, and for a duplicate whose place the broker no
-    longer knows. Sizes are those of the serialized key and value, -1 for none.
+    longer knows. ``partition`` is -1 where a record has failed before one was chosen. Sizes are those of the
+    serialized key and value, -1 for none.
     """
 
     topic: str

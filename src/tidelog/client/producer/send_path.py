@@ -25,6 +25,7 @@ from tidelog.client.producer.quick_send import (
     key_partition,
 )
 from tidelog.client.producer.record import (
+    NO_PARTITION,
     DeliveryCallback,
     ProducerRecord,
     RecordMetadata,
@@ -36,6 +37,7 @@ from tidelog.client.producer.settings import ProducerSettings
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.serialization import BytesSerializer
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import NO_OFFSET, NO_TIMESTAMP
 
 Buffer = Callable[[SerializedRecord], Delivery]
 """Appends a record, waiting for metadata and memory in a producer's own way."""
@@ -85,9 +87,17 @@ class SendPath:
 
     def send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
         """The long way from its beginning."""
-        if self.interceptors:
-            record = self.interceptors.on_send(record)
-            on_delivery = self._acknowledging(on_delivery)
+        if not self.interceptors:
+            return self._serialize_and_send(record, on_delivery)
+        record = self.interceptors.on_send(record)
+        try:
+            return self._serialize_and_send(record, self._acknowledging(on_delivery))
+        except Exception as error:
+            # The caller hears of it by the exception, and nobody would tell them.
+            self.interceptors.on_acknowledgement(_refused(record), error)
+            raise
+
+    def _serialize_and_send(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
         key, value = self.serialized(record.topic, record.key, record.value)
         timestamp_ms = int(time() * 1000) if record.timestamp_ms is None else record.timestamp_ms
         return self.send_serialized(
@@ -191,3 +201,12 @@ class SendPath:
                 on_delivery(metadata, error)
 
         return acknowledged
+
+
+def _refused(record: ProducerRecord) -> RecordMetadata:
+    return RecordMetadata(
+        record.topic,
+        NO_PARTITION if record.partition is None else record.partition,
+        NO_OFFSET,
+        NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms,
+    )

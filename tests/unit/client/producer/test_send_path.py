@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.producer import AsyncProducer, Producer
+from tidelog.client.producer import AsyncProducer, Producer, ProducerInterceptor, RecordMetadata
 from tidelog.client.producer.errors import TransactionAbortedError
+from tidelog.client.producer.record_future import Delivery
 from tidelog.client.producer.sequences import ProducerIdentity
 from tidelog.client.producer.transaction_states import TransactionState
+from tidelog.client.serialization import SerializationError
 
 SERVERS = "127.0.0.1:1"
 
@@ -97,3 +99,80 @@ def test_a_topic_whose_waiting_records_were_dropped_takes_others() -> None:
         await producer.close(0)
 
     asyncio.run(main())
+
+
+Told = list[tuple[RecordMetadata, Exception | None]]
+
+
+class Listening(ProducerInterceptor):
+    """Notes every acknowledgement."""
+
+    def __init__(self) -> None:
+        self.told: Told = []
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        self.told.append((metadata, error))
+
+
+@pytest.mark.parametrize("end", ["time is up", "closed"])
+def test_callbacks_and_interceptors_hear_once_of_records_that_were_never_buffered(end: str) -> None:
+    listening = Listening()
+    told: Told = []
+
+    def on_delivery(metadata: RecordMetadata, error: Exception | None) -> None:
+        told.append((metadata, error))
+        raise RuntimeError("a callback that fails keeps no other from being called")
+
+    async def main() -> None:
+        producer = AsyncProducer(
+            bootstrap_servers=SERVERS,
+            max_block_ms=1 if end == "time is up" else 60_000,
+            interceptor_classes=[listening],
+        )
+        sent = [
+            producer.send("orders", b"x", partition=2, timestamp_ms=5, on_delivery=on_delivery),
+            producer.send("orders", b"yy", key=b"k", timestamp_ms=6, on_delivery=on_delivery),
+        ]
+        if end == "time is up":
+            await asyncio.wait_for(producer.drain(), 20)
+        await producer.close(0)
+        errors = [each.exception() for each in sent]
+        assert told == [
+            (RecordMetadata("orders", 2, -1, 5, -1, 1), errors[0]),
+            (RecordMetadata("orders", -1, -1, 6, 1, 2), errors[1]),
+        ]
+        wanted = RequestTimeoutError if end == "time is up" else ClientClosedError
+        assert all(isinstance(each, wanted) for each in errors)
+
+    asyncio.run(main())
+    assert listening.told == told
+
+
+def test_a_callback_may_send_again_what_was_dropped() -> None:
+    async def main() -> None:
+        producer = AsyncProducer(bootstrap_servers=SERVERS, max_block_ms=1)
+        again: list[Delivery] = []
+        first = producer.send(
+            "orders", b"x", on_delivery=lambda metadata, error: again.append(producer.send("orders", b"x"))
+        )
+        with pytest.raises(RequestTimeoutError, match="orders"):
+            await asyncio.wait_for(first, 20)
+        assert len(again) == 1
+        with pytest.raises(RequestTimeoutError, match="orders"):
+            await asyncio.wait_for(again[0], 20)
+        await producer.close(0)
+
+    asyncio.run(main())
+
+
+def test_interceptors_hear_of_records_that_send_refuses() -> None:
+    listening = Listening()
+    with Producer(bootstrap_servers=SERVERS, max_block_ms=1, interceptor_classes=[listening]) as producer:
+        with pytest.raises(RequestTimeoutError) as late:
+            producer.send("orders", b"x", partition=1)
+        with pytest.raises(SerializationError) as odd:
+            producer.send("orders", 7, timestamp_ms=5)
+    assert listening.told == [
+        (RecordMetadata("orders", 1, -1, -1), late.value),
+        (RecordMetadata("orders", -1, -1, 5), odd.value),
+    ]
