@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -126,3 +127,56 @@ def test_a_producer_that_cannot_start_says_why_and_leaves_nothing_behind() -> No
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert "the port must be a number" in done.stderr
     assert "was not closed" not in done.stderr
+
+
+FORKING = """
+import os, sys
+from tidelog import ClientClosedError, Consumer, Producer, TopicPartition
+
+bootstrap, topic = sys.argv[1:]
+
+
+def refused(call):
+    try:
+        return f"no error, but {call()!r}"
+    except ClientClosedError as error:
+        return "was made before this process was forked" in str(error)
+
+
+with (
+    Producer(bootstrap_servers=bootstrap) as producer,
+    Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+):
+    for number in range(100):
+        sent = producer.send(topic, b"%d" % number)
+    sent.result(60)
+    consumer.assign([TopicPartition(topic, 0)])
+    first = consumer.poll(60, max_records=1)
+    child = os.fork()
+    if child == 0:
+        print("send", refused(lambda: producer.send(topic, b"lost")), flush=True)
+        print("header", refused(lambda: producer.send(topic, b"lost", headers={"h": b"x"})), flush=True)
+        print("flush", refused(producer.flush), flush=True)
+        print("poll", refused(lambda: consumer.poll(0, max_records=1)), flush=True)
+        print("poll_arrow", refused(lambda: consumer.poll_arrow(0)), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("parent", producer.send(topic, b"last").result(60).offset, first[0].value, flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_is_refused_by_the_short_ways_too(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    arguments = [sys.executable, "-c", FORKING, bootstrap, topic_name()]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "send True",
+        "header True",
+        "flush True",
+        "poll True",
+        "poll_arrow True",
+        "parent 100 b'0'",
+    ]

@@ -31,6 +31,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 AtExit = Callable[[], Coroutine[Any, Any, None]]
+OnFork = Callable[[str], object]
 
 _STOP_TIMEOUT_S = 5.0
 _AT_EXIT_TIMEOUT_S = 10.0
@@ -41,11 +42,16 @@ _alive: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 class LoopThread:
     """A thread that runs an event loop until it is closed."""
 
-    def __init__(self, name: str, *, at_exit: AtExit | None = None) -> None:
-        """``at_exit`` is what remains to be done if the program ends without closing the client."""
+    def __init__(self, name: str, *, at_exit: AtExit | None = None, on_fork: OnFork | None = None) -> None:
+        """``at_exit`` is what remains to be done if the program ends without closing the client.
+
+        ``on_fork`` is told in a forked child why the client cannot be used there. It must take no lock:
+        a thread that the child does not have may hold it.
+        """
         self.name = name
         self.loop = _new_loop()
         self._at_exit = at_exit
+        self._on_fork = on_fork
         self._gone: str | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -146,6 +152,8 @@ class LoopThread:
             f"{self.name} was made before this process was forked from another and cannot be used here; "
             f"make a client in the child (process {os.getpid()})"
         )
+        if self._on_fork is not None:
+            self._on_fork(self._gone)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

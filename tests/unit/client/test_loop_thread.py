@@ -151,3 +151,24 @@ def test_a_forked_child_gets_an_error_that_says_so_and_the_parent_goes_on() -> N
     assert done.returncode == 0, done.stderr
     assert "child: a producer was made before this process was forked" in done.stdout
     assert done.stdout.endswith("status 3\nparent: 7\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_client_hears_of_a_fork_in_the_child_alone() -> None:
+    done = run_program("""
+        import os
+        from tidelog.client.loop_thread import LoopThread
+
+        heard = []
+        thread = LoopThread("a producer", on_fork=heard.append)
+        child = os.fork()
+        if child == 0:
+            print("child:", *heard, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("parent:", *heard)
+    """)
+    assert done.returncode == 0, done.stderr
+    child, parent = done.stdout.splitlines()
+    assert child.startswith("child: a producer was made before this process was forked")
+    assert parent == "parent:"

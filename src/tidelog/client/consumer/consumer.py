@@ -119,6 +119,7 @@ class Consumer:
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
+        self._thread.check()  # what is buffered is not for a forked child
         port = self._port
         began = time.monotonic()
         try:
@@ -139,6 +140,7 @@ class Consumer:
         from tidelog.records.arrow import load_pyarrow, to_table
 
         load_pyarrow()
+        self._thread.check()
         began = time.monotonic()
         try:
             take = functools.partial(self._port.take_columns, with_headers=with_headers)

@@ -105,6 +105,8 @@ class StreamConsumer:
         """Wait until the streams have ended, whether they have; raises the error that ended them."""
         if self._ended is None:
             raise IllegalStateError("the streams were not started")
+        if self._thread is not None and not self._ended.done():
+            self._thread.check()  # what a forked child waits for would never come
         try:
             self._ended.result(timeout)
         except TimeoutError:

@@ -54,7 +54,10 @@ class Producer:
         if type(self).send is Producer.send:
             # Every record goes through here: callers get the compiled method itself, without a hop.
             self.send = self.send_path.send  # type: ignore[method-assign]
-        self._thread = LoopThread(f"producer {core.config.str('client.id')}", at_exit=core.close)
+        # In a forked child nobody would send what is buffered.
+        self._thread = LoopThread(
+            f"producer {core.config.str('client.id')}", at_exit=core.close, on_fork=path.close
+        )
         try:
             self._thread.call(core.start(), what="the producer's start")
         except BaseException:

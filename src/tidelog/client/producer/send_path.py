@@ -42,6 +42,8 @@ from tidelog.ids import NO_OFFSET, NO_TIMESTAMP
 Buffer = Callable[[SerializedRecord], Delivery]
 """Appends a record, waiting for metadata and memory in a producer's own way."""
 
+_CLOSED = "the producer is closed"
+
 _plain_bytes = BytesSerializer().serialize
 
 
@@ -70,6 +72,7 @@ class SendPath:
         self.note_lost_record = note_lost_record
         """Has the transaction fail because a record could not be buffered."""
         self.closed = False
+        self._why_closed = _CLOSED
         self._waiting = waiting
         """Topics with records that wait for room: nothing may overtake those."""
         self._quick_topics: dict[str, TopicQueues] = {}
@@ -127,13 +130,14 @@ class SendPath:
     def check_usable(self) -> None:
         """Raise unless a record may be sent now."""
         if self.closed:
-            raise ClientClosedError("the producer is closed")
+            raise ClientClosedError(self._why_closed)
         if self.transactions is not None:
             self.transactions.check_send()
 
-    def close(self) -> None:
-        """Take no more records."""
+    def close(self, why: str = _CLOSED) -> None:
+        """Take no more records; takes no lock, and so may be called in a forked child."""
         self.closed = True
+        self._why_closed = why
         self._quick_topics.clear()
 
     def serialized(self, topic: str, key: object, value: object) -> tuple[bytes | None, bytes | None]:
