@@ -200,3 +200,27 @@ def test_a_sticky_group_keeps_what_it_can_when_a_member_leaves() -> None:
             owners[partition] += 1
     assert len(owners) == 12
     assert set(owners.values()) == {1}
+
+
+@pytest.mark.parametrize("other_topics", [[], ["u"]], ids=["equal", "unequal"])
+def test_partitions_that_are_gone_are_given_to_nobody(other_topics: list[str]) -> None:
+    """A topic that was made again with fewer partitions: members still say that they own the others."""
+    case = {
+        "assignor": "cooperative-sticky",
+        "brokers": [[0, None]],
+        "topics": {"t": [[0]] * 2, "u": [[0]]},
+        "members": [
+            {
+                "id": member_id,
+                "topics": topics,
+                "owned": [["t", number] for number in owned],
+                "generation": 1,
+                "rack": None,
+                "user_data": None,
+            }
+            for member_id, topics, owned in (("m0", ["t"], (2, 3)), ("m1", ["t", *other_topics], (1,)))
+        ],
+    }
+    given = assign(case)
+    assert set(given["m0"]) == {("t", 0)}
+    assert set(given["m1"]) == {("t", 1), *((topic, 0) for topic in other_topics)}

@@ -1,7 +1,8 @@
 """What members say they own, made consistent: the starting point of sticky assignment.
 
 A partition that two members claim goes to the later generation's; claimed twice in one generation it is
-nobody's, for neither can be believed. Claims of topics that are gone are dropped.
+nobody's, for neither can be believed. Claims of partitions that are gone (of a topic that was deleted, or
+made again with fewer of them) are dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from tidelog.client.group.assignor import Subscription
 from tidelog.client.group.assignors import java_order
-from tidelog.client.group.assignors.topic_layout import PartitionPlace, Racks, racks_matter
+from tidelog.client.group.assignors.topic_layout import Layout, PartitionPlace, Racks, racks_matter
 from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -42,10 +43,11 @@ class Claims:
     def of(
         cls,
         members: Mapping[str, Subscription],
-        topics: Collection[str],
+        layout: Layout,
         read: Callable[[Subscription], Claim],
     ) -> Claims:
-        """The claims on partitions of ``topics``."""
+        """The claims on partitions of ``layout``."""
+        there = {place.partition for places in layout.values() for place in places}
         order = java_order.member_order(members)
         claims = cls(members, {member_id: read(members[member_id]) for member_id in order})
         owners: dict[TopicPartition, str] = {}
@@ -53,7 +55,7 @@ class Claims:
             claims.newest = max(claims.newest, _generation(claim.generation))
             claims.owned[member_id] = []
             for partition in claim.partitions:
-                if partition.topic in topics:
+                if partition in there:
                     claims._settle(member_id, partition, owners)
         return claims
 
