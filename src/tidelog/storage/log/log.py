@@ -294,8 +294,9 @@ class Log:
         self.appender.forget_staged()
         with offline_on_error(self.directory, "truncating"):
             was_cut = log_shrinking.truncate_to(self.files, self.appender, offset)
-        if was_cut and self.high_watermark > offset:
-            self.update_high_watermark(offset)
+        if was_cut:
+            # Even if it stays: the producers were rebuilt, and hold back transactions below it once more.
+            self.update_high_watermark(min(self.high_watermark, offset))
         return was_cut
 
     def truncation_steps(self, offset: int) -> list[int]:

@@ -11,10 +11,12 @@ from tests.rigs.faulty_disk import FaultyDisk
 
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import uuid_from_text
+from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.files import CLEANED_SUFFIX
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.producers.producer_state import AppendOrigin
 from tidelog.storage.segment.segment import NumberedBatch, Segment
 
 OpenLog = Callable[..., Log]
@@ -185,6 +187,25 @@ def test_truncation_before_the_first_segment_starts_anew(open_log: OpenLog) -> N
     assert log.producers.entries == {}
     with pytest.raises(ValueError, match="-1"):
         log.truncate_to(-1)
+
+
+@pytest.mark.parametrize("high_watermark", [4, 5])
+def test_committed_records_stay_visible_when_what_follows_them_is_cut_off(
+    open_log: OpenLog, high_watermark: int
+) -> None:
+    log = open_log()
+    for sequence in range(2):
+        records = batch(producer_id=8, producer_epoch=0, base_sequence=sequence, transactional=True)
+        log.append_as_leader(records, 0)
+        marker = EndTxnMarker(ControlType.COMMIT, 0)
+        end = encode_end_txn_marker(marker, producer_id=8, producer_epoch=0, timestamp=NOW)
+        log.append_as_leader(end, 0, origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(batch(), 0)
+    log.update_high_watermark(high_watermark)
+    assert log.truncate_to(4)
+    assert (log.high_watermark, log.last_stable_offset) == (4, 4)
+    visible = log.read_bytes(0, 10**6, isolation=Isolation.TXN_COMMITTED)
+    assert len(visible) == log.files.size_bytes > 0
 
 
 def test_starting_anew_at_the_same_offset_empties_the_segment(open_log: OpenLog) -> None:
