@@ -13,6 +13,7 @@ only the last one is known for producers that have written nothing since the new
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
@@ -85,11 +86,12 @@ class ProducerState:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self.snapshot_offset = 0
-        # Both ascend by first offset: transactions begin in the order of the log.
+        # Both ascend by first offset: with the producer, and with the offset of the marker.
         self._ongoing: dict[int, int] = {}
-        self._unreplicated: dict[int, int] = {}
+        self._unreplicated: list[tuple[int, int]] = []
         self._undo: list[tuple[int, ProducerEntry | None]] = []
-        self._undo_transactions: tuple[dict[int, int], dict[int, int]] | None = None
+        # First offset, producer, and the offset of the marker if it was ended and not begun.
+        self._undo_transactions: list[tuple[int, int, int | None]] = []
         self.verifications = Verifications()
         self._later: tuple[int, list[ProducerEntry]] | None = None
 
@@ -161,9 +163,9 @@ class ProducerState:
                 f"in partition {self.partition}",
             )
         if txn_first_offset < 0 and transactional:
-            self._note_transactions()
             txn_first_offset = batch.first_offset
             self._ongoing[txn_first_offset] = producer_id
+            self._undo_transactions.append((txn_first_offset, producer_id, None))
         known_batches = entry.batches[1 - REMEMBERED_BATCHES :] if entry.epoch == epoch else ()
         self._put(
             ProducerEntry(
@@ -206,18 +208,18 @@ class ProducerState:
         first_offset = entry.txn_first_offset
         if first_offset < 0:
             return None
-        self._note_transactions()
         others = (first for first, owner in self._ongoing.items() if owner != producer_id)
         last_stable_offset = next(others, offset + 1)
         self._ongoing.pop(first_offset, None)
-        self._unreplicated[first_offset] = offset
+        insort(self._unreplicated, (first_offset, offset))
+        self._undo_transactions.append((first_offset, producer_id, offset))
         aborted = marker.control_type is ControlType.ABORT
         return CompletedTxn(producer_id, first_offset, offset, aborted, last_stable_offset)
 
     def commit(self, end_offset: int) -> None:
         """Everything staged has been written; the log now ends at ``end_offset``."""
         self._undo.clear()
-        self._undo_transactions = None
+        self._undo_transactions.clear()
         self.end_offset = end_offset
 
     def rollback(self) -> None:
@@ -228,17 +230,22 @@ class ProducerState:
             else:
                 self.entries[producer_id] = entry
         self._undo.clear()
-        if self._undo_transactions is not None:
-            self._ongoing, self._unreplicated = self._undo_transactions
-            self._undo_transactions = None
+        if self._undo_transactions:
+            self._roll_transactions_back()
+
+    def _roll_transactions_back(self) -> None:
+        for first_offset, producer_id, marker_offset in reversed(self._undo_transactions):
+            if marker_offset is None:
+                self._ongoing.pop(first_offset, None)
+            else:
+                self._unreplicated.remove((first_offset, marker_offset))
+                self._ongoing[first_offset] = producer_id
+        self._undo_transactions.clear()
+        self._ongoing = dict(sorted(self._ongoing.items()))
 
     def _put(self, entry: ProducerEntry) -> None:
         self._undo.append((entry.producer_id, self.entries.get(entry.producer_id)))
         self.entries[entry.producer_id] = entry
-
-    def _note_transactions(self) -> None:
-        if self._undo_transactions is None:
-            self._undo_transactions = dict(self._ongoing), dict(self._unreplicated)
 
     def _check_epoch(self, entry: ProducerEntry, epoch: int, offset: int, origin: AppendOrigin) -> None:
         if epoch >= entry.epoch:
@@ -337,10 +344,10 @@ class ProducerState:
     def first_unstable_offset(self) -> int | None:
         """The start of the oldest transaction that is open, or decided but not yet replicated."""
         ongoing = next(iter(self._ongoing), None)
-        unreplicated = next(iter(self._unreplicated), None)
-        if ongoing is None or unreplicated is None:
-            return unreplicated if ongoing is None else ongoing
-        return min(ongoing, unreplicated)
+        if not self._unreplicated:
+            return ongoing
+        unreplicated, _ = self._unreplicated[0]
+        return unreplicated if ongoing is None else min(ongoing, unreplicated)
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -360,7 +367,7 @@ class ProducerState:
     def on_high_watermark(self, offset: int) -> None:
         """Decided transactions whose marker lies before ``offset`` no longer hold readers back."""
         if self._unreplicated:
-            self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= offset}
+            self._unreplicated = [decided for decided in self._unreplicated if decided[1] >= offset]
 
     def on_log_start_offset(self, offset: int) -> None:
         """The log now starts at ``offset``."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,38 @@ def test_a_decided_transaction_stays_unstable_until_the_marker_is_replicated(
     assert not state.has_transactions
 
 
+def test_the_oldest_decided_transaction_is_unstable_though_a_later_one_was_decided_first(
+    writer: Writer, state: ProducerState
+) -> None:
+    writer.write(0, producer_id=2, transactional=True)
+    writer.write(0, producer_id=3, transactional=True)
+    writer.end(COMMIT, producer_id=3)
+    writer.end(COMMIT, producer_id=2)
+    for high_watermark in (2, 3):
+        state.on_high_watermark(high_watermark)
+        assert state.first_unstable_offset == 0
+    state.on_high_watermark(4)
+    assert state.first_unstable_offset is None
+
+
+def test_a_transaction_costs_the_same_however_many_are_not_replicated(
+    writer: Writer, state: ProducerState
+) -> None:
+    transactions = 5000
+    for sequence in range(transactions):
+        writer.write(sequence, transactional=True)
+        writer.end(COMMIT)
+    batch = sequenced(transactions, 0, writer.offset, NOW)
+    tracemalloc.start()
+    try:
+        state.stage_batch(1, 0, batch, True, CLIENT)
+        state.stage_marker(1, 0, COMMIT, writer.offset + 1, NOW, AppendOrigin.COORDINATOR)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * transactions, "the list of them may have grown, but they were not copied"
+
+
 def test_the_end_of_a_transaction_tells_its_bounds_and_the_last_stable_offset(writer: Writer) -> None:
     writer.write(0, producer_id=2, transactional=True)
     writer.write(0, producer_id=3, transactional=True)
@@ -203,6 +236,24 @@ def test_a_rollback_restores_entries_and_transactions(writer: Writer, state: Pro
     state.rollback()
     assert (dict(state.entries), state.first_unstable_offset, state.first_undecided_offset) == before
     assert writer.write(1) is None
+
+
+def test_a_rollback_leaves_transactions_in_the_order_of_the_log(
+    writer: Writer, state: ProducerState
+) -> None:
+    writer.write(0, producer_id=2, transactional=True)
+    writer.write(0, producer_id=3, transactional=True)
+    state.stage_marker(2, 0, COMMIT, 2, NOW, AppendOrigin.COORDINATOR)
+    state.stage_batch(2, 0, sequenced(1, 0, 3, NOW), True, CLIENT)
+    state.stage_marker(2, 0, COMMIT, 4, NOW, AppendOrigin.COORDINATOR)
+    state.rollback()
+    assert state.first_unstable_offset == state.first_undecided_offset == 0
+    writer.end(COMMIT, producer_id=2)
+    state.on_high_watermark(3)
+    assert state.first_unstable_offset == state.first_undecided_offset == 1
+    writer.end(COMMIT, producer_id=3)
+    state.on_high_watermark(4)
+    assert not state.has_transactions
 
 
 def test_silent_producers_expire_but_not_inside_a_transaction(writer: Writer, state: ProducerState) -> None:
