@@ -28,7 +28,7 @@ from tidelog.clock import Clock
 from tidelog.errors import CorruptRecordError, StorageError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
-from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.disk import REAL_DISK, Disk, LogFile
 from tidelog.storage.files import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.segment import batch_scan, batch_search
@@ -80,6 +80,7 @@ class Segment:
     """The batches from ``base_offset`` on, up to the next segment."""
 
     __slots__ = (
+        "_appended",
         "_changes",
         "_damage",
         "_disk",
@@ -115,6 +116,8 @@ class Segment:
         self.bytes_since_index = 0
         self._disk = files.disk
         self._pwrite = files.disk.pwrite
+        # The file that is appended to, held for as long as its descriptor is: appends have no time to ask it.
+        self._appended: LogFile | None = None
         self._fd = -1
         self._reserved_entries = 0
         self._highest = _UNREAD
@@ -366,7 +369,8 @@ class Segment:
         """Open what appends need."""
         if self._highest == _UNREAD:
             self._highest, self._highest_offset = self.time_index.last
-        self._fd = self.files.log_file.fd
+        file = self._appended = self.files.log_file
+        self._fd = file.fd
         return self._fd
 
     def _reserve_entries(self, entries: int) -> None:
@@ -604,8 +608,7 @@ class Segment:
 
     def flush(self) -> None:
         """Bring everything written to the disk; may run in a thread."""
-        file = self.files.log_file
-        self._disk.fsync(file.fd)
+        self.files.sync_log()
         self.files.sync_indexes()
 
     def close(self) -> None:
@@ -624,9 +627,10 @@ class Segment:
     def close_handles(self) -> None:
         """Let go of files and maps without writing, as when the disk has failed."""
         self.close_indexes()
+        self._fd = -1
+        self._appended = None
         self.files.close_handles()
         self._changes += 1
-        self._fd = -1
 
     def close_indexes(self) -> None:
         """Let go of the indexes' maps; what was reserved in them is reserved anew before the next write."""

@@ -92,10 +92,11 @@ class SegmentFiles:
 
     @property
     def log_file(self) -> LogFile:
-        """The ``.log`` file, open."""
-        if self._log_file is None:
-            self._log_file = LogFile(self.disk.open(self.path(), os.O_RDWR), self.disk)
-        return self._log_file
+        """The ``.log`` file, open; on the loop only, lest two open it and one closes what the other uses."""
+        file = self._log_file
+        if file is None:
+            file = self._log_file = LogFile(self.disk.open(self.path(), os.O_RDWR), self.disk)
+        return file
 
     @property
     def has_log_file_open(self) -> bool:
@@ -163,6 +164,14 @@ class SegmentFiles:
         fd = self.log_file.fd
         if os.fstat(fd).st_size > size:
             self.disk.ftruncate(fd, size)
+
+    def sync_log(self) -> None:
+        """Bring the ``.log`` file to the disk; may run in a thread, which opens it for itself if need be."""
+        file = self._log_file
+        if file is None:
+            self.disk.sync_path(self.path())
+        else:
+            self.disk.fsync(file.fd)
 
     def sync_indexes(self) -> None:
         """Bring the indexes to the disk where they have changed; may run in a thread."""

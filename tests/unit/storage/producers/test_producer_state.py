@@ -238,9 +238,7 @@ def test_a_rollback_restores_entries_and_transactions(writer: Writer, state: Pro
     assert writer.write(1) is None
 
 
-def test_a_rollback_leaves_transactions_in_the_order_of_the_log(
-    writer: Writer, state: ProducerState
-) -> None:
+def test_a_rollback_leaves_transactions_in_the_order_of_the_log(writer: Writer, state: ProducerState) -> None:
     writer.write(0, producer_id=2, transactional=True)
     writer.write(0, producer_id=3, transactional=True)
     state.stage_marker(2, 0, COMMIT, 2, NOW, AppendOrigin.COORDINATOR)
