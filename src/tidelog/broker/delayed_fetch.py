@@ -19,6 +19,7 @@ from tidelog.broker.fetch_session import Answers, FetchContext, PartitionKey, re
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.partition_errors import error_code
 from tidelog.broker.quotas.payer import Payer
+from tidelog.broker.slow_lane import emptied
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_LEADER_EPOCH, Uuid
 from tidelog.promise import Promise
@@ -153,7 +154,7 @@ class Fetch:
 
     @property
     def _is_long(self) -> bool:
-        return len(self._context.partitions) > _AT_ONCE
+        return self._context.partition_count > _AT_ONCE
 
     async def _start_slowly(self) -> None:
         lane = self._services.lane
@@ -163,14 +164,16 @@ class Fetch:
             return
         if enough or max_wait_ms <= 0:
             self._answer.resolve(await lane.run(self._respond(answers)))
-            return
-        self._begin_wait(max_wait_ms)
-        await lane.run(self._watch(answers, look=True))
+        else:
+            self._begin_wait(max_wait_ms)
+            await lane.run(self._watch(answers, look=True))
+        await lane.run(emptied(answers))
 
     async def _finish_slowly(self) -> None:
         lane = self._services.lane
         answers, _ = await lane.run(self._read())
         self._answer.resolve(await lane.run(self._respond(answers)))
+        await lane.run(emptied(answers))
 
     @property
     def _min_bytes(self) -> int:
@@ -193,7 +196,8 @@ class Fetch:
         may_read = self._may_read
         size = 0
         readable = enough = False
-        for number, (key, wanted) in enumerate(self._context.partitions, 1):
+        partitions = yield from self._context.partitions()
+        for number, (key, wanted) in enumerate(partitions, 1):
             if not number % _SLICE:
                 yield
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
@@ -338,7 +342,7 @@ class Fetch:
 
     def _respond(self, answers: Answers) -> Generator[None, None, Answer]:
         if self._payer is not None:
-            size, records = _size(answers)
+            size, records = yield from _size(answers)
             pause_ms = self._services.quotas.fetched(self._payer, size, indivisible=records > self._max_bytes)
             if pause_ms:
                 return self._respond_throttled(pause_ms)
@@ -350,7 +354,7 @@ class Fetch:
         endpoints: list[Endpoint] = []
         from_follower = self._request.replica_id >= 0
         if from_follower:
-            self._record_copies(answers, selected)
+            yield from self._record_copies(answers, selected)
         for number, key in enumerate(selected, 1):
             if not number % _SLICE:
                 yield
@@ -412,10 +416,14 @@ class Fetch:
             session_id=session_id,
         )
 
-    def _record_copies(self, answers: Answers, selected: Collection[PartitionKey]) -> None:
+    def _record_copies(
+        self, answers: Answers, selected: Collection[PartitionKey]
+    ) -> Generator[None, None, None]:
         throttle = self._services.throttle
         if throttle is not None and throttle.is_in_use:
-            for key in selected:
+            for number, key in enumerate(selected, 1):
+                if not number % _SLICE:
+                    yield
                 partition = self._lookup.get(key)
                 if partition is not None and throttle.applies_to(partition.topic_partition):
                     throttle.record(records_size(answers[key]))
@@ -432,7 +440,8 @@ class Fetch:
 
     def _watch(self, answers: Answers, *, look: bool) -> Generator[None, None, None]:
         """Be told of changes; ``look`` for those that came since the partition was read."""
-        for number, (key, wanted) in enumerate(self._context.partitions, 1):
+        partitions = yield from self._context.partitions()
+        for number, (key, wanted) in enumerate(partitions, 1):
             if not number % _SLICE:
                 yield
             self._sought[key] = wanted
@@ -542,8 +551,13 @@ class Fetch:
             drained(self._unwatch())
 
 
-def _size(answers: Answers) -> tuple[int, int]:
+def _size(answers: Answers) -> Generator[None, None, tuple[int, int]]:
     """About how many bytes the answer to a consumer has, and how many of them are records."""
-    sizes = [records_size(answer) for answer in answers.values()]
-    records = sum(sizes)
-    return records + _PARTITION_BYTES * sum(size > 0 for size in sizes), records
+    records = partitions = 0
+    for number, answer in enumerate(answers.values(), 1):
+        if not number % _SLICE:
+            yield
+        size = records_size(answer)
+        records += size
+        partitions += size > 0
+    return records + _PARTITION_BYTES * partitions, records

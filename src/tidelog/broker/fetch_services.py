@@ -18,7 +18,7 @@ from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.partition_errors import OnOffline
 from tidelog.broker.quotas.client_quotas import UNLIMITED
-from tidelog.broker.slow_lane import SlowLane
+from tidelog.broker.slow_lane import SlowLane, emptied
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid
@@ -76,7 +76,14 @@ class FetchServices:
                 if not answer.done:
                     answer.fail(NotAnswerable("its fetch could not be answered"))
 
-        task = asyncio.get_running_loop().create_task(watched())
+        self._begin(watched())
+
+    def empty_soon(self, entries: dict[Any, Any]) -> None:
+        """Let go of very many entries in slices."""
+        self._begin(self.lane.run(emptied(entries)))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

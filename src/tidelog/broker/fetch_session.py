@@ -13,7 +13,8 @@ room is served without one.
 ``FetchSessions.open`` is called by ``handlers/fetch`` when a request arrives and gives the context for it;
 the context's ``select`` is called when the answers are known, and says which of them to send. In between
 other requests of the same session may have come: ``select`` then says INVALID_FETCH_SESSION_EPOCH. Sessions
-may have very many partitions, so it works in slices.
+may have very many partitions (``MAX_PARTITIONS`` at most), so all of it works in slices; to a request that
+comes while an earlier one is taken in its session is at another epoch.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode
 from tidelog.wire.fetch import FetchPartition, FetchRequest, FileRange, PartitionAnswer
+from tidelog.wire.fetch_request import MAX_PARTITIONS
 from tidelog.wire.fetch_response import HIGH_WATERMARK_AT, LOG_START_OFFSET_AT, RECORDS_AT
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ _REFUSED_MS = 1_000
 _MAX_EPOCH = 2**31 - 1
 _TOPIC_IDS_SINCE = 13
 _SLICE = 256
+_LONG_SESSION = 4096
 
 # A topic's name or, since version 13, its id; and the partition.
 PartitionKey = tuple[str | bytes | None, int]
@@ -47,6 +50,8 @@ Answers = dict[PartitionKey, PartitionAnswer]
 Selection = tuple[ErrorCode, int, Collection[PartitionKey]]
 Selecting = Generator[None, None, Selection]
 """Yields wherever others may have their turn."""
+Opening = Generator[None, None, "FetchContext"]
+Listed = Collection[tuple[PartitionKey, FetchPartition]]
 TopicNames = Callable[[str | bytes | None], str | None]
 
 
@@ -114,6 +119,7 @@ class FetchSession:
         "created_ms",
         "epoch",
         "id",
+        "is_changing",
         "last_used_ms",
         "partitions",
         "poll",
@@ -137,6 +143,8 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
+        self.is_changing = False
+        """While a request that changes it is taken in."""
         self.poll: Poll | None = None
 
 
@@ -153,18 +161,23 @@ class FetchContext:
     __slots__ = ("_wanted",)
 
     def __init__(self, wanted: Wanted) -> None:
-        self._wanted: Collection[tuple[PartitionKey, FetchPartition]] | None = wanted.items()
+        self._wanted: Listed | None = wanted.items()
 
     @property
-    def partitions(self) -> Collection[tuple[PartitionKey, FetchPartition]]:
-        """What is to be read, in the order in which it is."""
+    def partition_count(self) -> int:
+        """How many partitions are to be read."""
+        return len(self._wanted) if self._wanted is not None else 0
+
+    def partitions(self) -> Generator[None, None, Listed]:
+        """What is to be read, in the order in which it is; always the same."""
         wanted = self._wanted
         if wanted is None:
-            wanted = self._wanted = self._list()
+            wanted = self._wanted = yield from self._list()
         return wanted
 
-    def _list(self) -> Collection[tuple[PartitionKey, FetchPartition]]:
+    def _list(self) -> Generator[None, None, Listed]:
         return ()
+        yield
 
     def select(self, answers: Answers) -> Selecting:
         """Error, session id and the partitions to send."""
@@ -226,8 +239,24 @@ class IncrementalFetch(FetchContext):
         self.session = session
         self._epoch = session.epoch
 
-    def _list(self) -> Collection[tuple[PartitionKey, FetchPartition]]:
-        return [(key, cached.wanted) for key, cached in self.session.partitions.items()]
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are to be read."""
+        return len(self.session.partitions) if self._wanted is None else len(self._wanted)
+
+    def _list(self) -> Generator[None, None, Listed]:
+        # Other requests of the session may change it between two slices.
+        partitions = self.session.partitions
+        keys, cached = list(partitions), list(partitions.values())
+        listed: list[tuple[PartitionKey, FetchPartition]] = []
+        for start in range(0, len(keys), _SLICE):
+            if start:
+                yield
+            end = start + _SLICE
+            listed += [
+                (key, each.wanted) for key, each in zip(keys[start:end], cached[start:end], strict=True)
+            ]
+        return listed
 
     @property
     def is_latest(self) -> bool:
@@ -279,6 +308,8 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
         """How many sessions gave way to others."""
+        self.on_long_ended: Callable[[dict[PartitionKey, _Cached]], None] | None = None
+        """Gets what sessions with very many partitions have remembered, to let go of it in slices."""
         # Who found no room lately; those who ask for less soon after need not be compared with every session.
         self._refused: tuple[float, bool, int] = (0.0, False, -1)
 
@@ -299,7 +330,7 @@ class FetchSessions:
         forgotten: Sequence[PartitionKey],
         *,
         from_follower: bool = False,
-    ) -> FetchContext:
+    ) -> Opening:
         """The context for one fetch request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A full request ends the session that it names.
@@ -313,26 +344,47 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             return SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != epoch:
+        if session.epoch != epoch or session.is_changing:
             return SessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= _TOPIC_IDS_SINCE):
             return SessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        return self._continue(session, wanted, forgotten)
+        session.is_changing = True
+        try:
+            yield from self._change(session, wanted, forgotten)
+        finally:
+            session.is_changing = False
+        return self._continue(session, wanted)
 
-    def _continue(
+    def _change(
         self, session: FetchSession, wanted: Wanted, forgotten: Sequence[PartitionKey]
-    ) -> FetchContext:
+    ) -> Generator[None, None, None]:
         partitions = session.partitions
-        for key, wish in wanted.items():
+        if forgotten and session.poll is not None:
+            # It would look up, between two slices, what is no longer there.
+            session.poll.close()
+        for number, (key, wish) in enumerate(wanted.items(), 1):
             cached = partitions.get(key)
             if cached is None:
                 topic, _ = key
                 partitions[key] = _Cached(wish, self._topic_name(topic))
             else:
                 cached.wanted = wish
-        for key in forgotten:
+            if not number % _SLICE:
+                yield
+        for number, key in enumerate(forgotten, 1):
             partitions.pop(key, None)
-        if not partitions:
+            if not number % _SLICE:
+                yield
+
+    def _continue(self, session: FetchSession, wanted: Wanted) -> FetchContext:
+        if self._sessions.get(session.id) is not session:
+            # It has ended, or given way to another, while it was changed.
+            return SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if len(session.partitions) > MAX_PARTITIONS:
+            # The client lists all of them in its next request, which is refused for that.
+            self._remove(session.id)
+            return SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.partitions:
             self._remove(session.id)
             return FetchContext(wanted)
         session.last_used_ms = self._clock.monotonic_ms()
@@ -376,6 +428,9 @@ class FetchSessions:
             self._refused = (0.0, False, -1)
             if session.poll is not None:
                 session.poll.close()
+            if self.on_long_ended is not None and len(session.partitions) > _LONG_SESSION:
+                partitions, session.partitions = session.partitions, {}
+                self.on_long_ended(partitions)
 
     def _was_refused(self, size: int, privileged: bool, now: float) -> bool:
         until_ms, refused_privilege, refused_size = self._refused

@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Generator
 from functools import cache
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tidelog.clock import Clock
 from tidelog.wire.schema import Message, Payload
@@ -27,6 +27,7 @@ Work = Generator[None, None, T]
 
 _SLICE_MS = 2.0
 _TRIED_MS = 0.5
+_FREED_AT_ONCE = 256
 # A response with fewer elements than this is written at once.
 _LONG_ELEMENTS = 1000
 
@@ -38,6 +39,14 @@ class EncodedResponse(NamedTuple):
     array: str
     length: int
     elements: bytes
+
+
+def emptied(entries: dict[Any, Any]) -> Work[None]:
+    """Let go of what may be very many entries, which takes as long as to make them."""
+    while entries:
+        for _ in range(min(len(entries), _FREED_AT_ONCE)):
+            entries.popitem()
+        yield
 
 
 def is_long(response: Payload) -> bool:

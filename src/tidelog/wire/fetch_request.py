@@ -90,6 +90,9 @@ _SINGLE_V9_TAIL = struct.Struct(">iiiqqii")
 _NO_RACK = b"\0\0"
 
 _new_tuple = tuple.__new__
+MAX_PARTITIONS = 200_000
+"""More topics and partitions than this in one request, or in one session, no client needs: a whole cluster of
+Kafka's with ZooKeeper is advised to have no more."""
 # How much of a long request is read, or of a long response written, before others may have their turn.
 SLICE = 256
 
@@ -228,10 +231,11 @@ def _parse(buf: memoryview, pos: int, version: int) -> Generator[None, None, Fet
     if version >= SESSION_SINCE:
         session_id, session_epoch = _SESSION.unpack_from(buf, pos)
         pos += 8
-    topics, pos = yield from _parse_topics(buf, pos, version)
+    named = _Named(version)
+    topics, pos = yield from _parse_topics(buf, pos, version, named)
     forgotten: list[ForgottenTopic] = []
     if version >= SESSION_SINCE:
-        forgotten, pos = yield from _parse_forgotten(buf, pos, version)
+        forgotten, pos = yield from _parse_forgotten(buf, pos, version, named)
     rack_id = ""
     if version >= 11:
         rack_id, pos = read_string(buf, pos, flexible)
@@ -254,20 +258,40 @@ def _parse(buf: memoryview, pos: int, version: int) -> Generator[None, None, Fet
     )
 
 
+class _Named:
+    """How many topics and partitions a request has named so far."""
+
+    __slots__ = ("_version", "count")
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self.count = 0
+
+    def add_topic(self, partition_count: int) -> None:
+        """Count a topic; raises :class:`WireError` if with its partitions there are too many."""
+        self.count += 1
+        if self.count + partition_count > MAX_PARTITIONS:
+            raise WireError(
+                f"FetchRequest v{self._version} names more than {MAX_PARTITIONS} topics and partitions"
+            )
+
+
 def _parse_topics(
-    buf: memoryview, pos: int, version: int
+    buf: memoryview, pos: int, version: int, named: _Named
 ) -> Generator[None, None, tuple[list[FetchTopic], int]]:
     flexible = version >= FLEXIBLE_SINCE
     count, pos = read_array_count(buf, pos, flexible)
     topics: list[FetchTopic] = []
-    for topic in range(1, count + 1):
+    for _ in range(count):
         name, topic_id, pos = _parse_topic_key(buf, pos, version)
         partition_count, pos = read_array_count(buf, pos, flexible)
+        named.add_topic(partition_count)
         partitions: list[FetchPartition] = []
-        if not topic % SLICE:
+        if not named.count % SLICE:
             yield
-        for read in range(1, partition_count + 1):
-            if not read % SLICE:
+        for _ in range(partition_count):
+            named.count += 1
+            if not named.count % SLICE:
                 yield
             if flexible:
                 partition = FetchPartition(*_PARTITION_V12.unpack_from(buf, pos))
@@ -310,7 +334,7 @@ def _parse_topic_key(buf: memoryview, pos: int, version: int) -> tuple[str | Non
 
 
 def _parse_forgotten(
-    buf: memoryview, pos: int, version: int
+    buf: memoryview, pos: int, version: int, named: _Named
 ) -> Generator[None, None, tuple[list[ForgottenTopic], int]]:
     flexible = version >= FLEXIBLE_SINCE
     count, pos = read_array_count(buf, pos, flexible)
@@ -318,16 +342,19 @@ def _parse_forgotten(
     for _ in range(count):
         name, topic_id, pos = _parse_topic_key(buf, pos, version)
         partition_count, pos = read_array_count(buf, pos, flexible)
-        end = pos + 4 * partition_count
-        if end > len(buf):
-            raise WireError(
-                f"{partition_count} forgotten partitions are announced, more than the request holds"
-            )
-        partitions = [_INT32.unpack_from(buf, at)[0] for at in range(pos, end, 4)]
-        pos = skip_tags(buf, end) if flexible else end
-        forgotten.append((name, topic_id, partitions))
-        if not len(forgotten) % SLICE:
+        named.add_topic(partition_count)
+        if not named.count % SLICE:
             yield
+        partitions: list[int] = []
+        for _ in range(partition_count):
+            partitions += _INT32.unpack_from(buf, pos)
+            pos += 4
+            named.count += 1
+            if not named.count % SLICE:
+                yield
+        if flexible:
+            pos = skip_tags(buf, pos)
+        forgotten.append((name, topic_id, partitions))
     return forgotten, pos
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from tests.rigs.clock import ManualClock
 
+from tidelog.broker import fetch_session
 from tidelog.broker.fetch_session import (
     EVICTION_MS,
     FINAL_EPOCH,
@@ -21,6 +23,7 @@ from tidelog.broker.fetch_session import (
     SessionError,
     next_epoch,
 )
+from tidelog.broker.slow_lane import emptied
 from tidelog.errors import ErrorCode
 from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer, drained
 
@@ -49,8 +52,8 @@ class Sessions:
         self.cache = FetchSessions(slots, self.clock, lambda topic: str(topic), random.Random(1))
 
     def create(self, *keys: PartitionKey, version: int = BY_NAME, follower: bool = False) -> int:
-        context = self.cache.open(
-            version, NO_SESSION, INITIAL_EPOCH, wanted(*keys), (), from_follower=follower
+        context = drained(
+            self.cache.open(version, NO_SESSION, INITIAL_EPOCH, wanted(*keys), (), from_follower=follower)
         )
         assert isinstance(context, FullFetch)
         error, session_id, selected = drained(context.select({key: answer() for key in keys}))
@@ -67,7 +70,7 @@ class Sessions:
         version: int = BY_NAME,
         offset: int = 0,
     ) -> FetchContext:
-        return self.cache.open(version, session_id, epoch, wanted(*changed, offset=offset), forget)
+        return drained(self.cache.open(version, session_id, epoch, wanted(*changed, offset=offset), forget))
 
 
 def test_a_full_fetch_creates_a_session_with_all_its_partitions() -> None:
@@ -77,7 +80,7 @@ def test_a_full_fetch_creates_a_session_with_all_its_partitions() -> None:
     assert len(sessions.cache) == 1
     context = sessions.resume(session_id, 1)
     assert isinstance(context, IncrementalFetch)
-    assert [key for key, _ in context.partitions] == [A, B]
+    assert [key for key, _ in drained(context.partitions())] == [A, B]
 
 
 def test_a_final_fetch_is_sessionless_and_ends_the_session_it_names() -> None:
@@ -113,7 +116,7 @@ def test_a_session_that_does_not_fit_is_an_error_without_partitions(
     session_id = sessions.create(A)
     context = sessions.resume(session_id + session_offset, epoch, version=version)
     assert isinstance(context, SessionError)
-    assert list(context.partitions) == []
+    assert list(drained(context.partitions())) == []
     assert drained(context.select({})) == (error, NO_SESSION, ())
 
 
@@ -147,14 +150,14 @@ def test_partitions_with_records_move_behind_the_others() -> None:
     sessions = Sessions()
     session_id = sessions.create(A, B, C)
     drained(sessions.resume(session_id, 1).select({A: answer(size=1), B: answer(), C: answer()}))
-    assert [key for key, _ in sessions.resume(session_id, 2).partitions] == [B, C, A]
+    assert [key for key, _ in drained(sessions.resume(session_id, 2).partitions())] == [B, C, A]
 
 
 def test_partitions_are_changed_added_and_forgotten() -> None:
     sessions = Sessions()
     session_id = sessions.create(A, B)
     context = sessions.resume(session_id, 1, B, C, forget=(A,), offset=7)
-    assert [(key, want.fetch_offset) for key, want in context.partitions] == [(B, 7), (C, 7)]
+    assert [(key, want.fetch_offset) for key, want in drained(context.partitions())] == [(B, 7), (C, 7)]
     assert sessions.cache.cached_partitions == 2
 
 
@@ -176,6 +179,84 @@ def test_an_answer_that_comes_after_the_next_request_is_refused() -> None:
         session_id,
         (),
     )
+
+
+# -- very many partitions ------------------------------------------------------------------------------
+
+MANY: list[PartitionKey] = [("many", index) for index in range(5000)]
+
+
+def slices(work: Generator[None, None, object]) -> int:
+    """In how many slices the work is done, between which others have their turn."""
+    return 1 + sum(1 for _ in work)
+
+
+def test_a_long_session_is_listed_and_changed_in_slices() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(*MANY)
+    assert slices(sessions.cache.open(BY_NAME, session_id, 1, wanted(*MANY), ())) >= len(MANY) // 256
+    context = sessions.resume(session_id, 2)
+    assert context.partition_count == len(MANY)
+    assert slices(context.partitions()) >= len(MANY) // 256
+    assert [key for key, _ in drained(context.partitions())] == MANY
+    assert slices(sessions.cache.open(BY_NAME, session_id, 3, {}, MANY)) >= len(MANY) // 256
+    assert len(sessions.cache) == 0
+
+
+def test_a_session_that_is_changed_meanwhile_is_listed_as_it_was() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(*MANY)
+    listing = sessions.resume(session_id, 1).partitions()
+    next(listing)
+    sessions.resume(session_id, 2, A, forget=tuple(MANY[100:]))
+    assert len(drained(listing)) == len(MANY)
+
+
+def test_a_request_that_comes_while_another_is_taken_in_does_not_fit_the_session() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(*MANY)
+    changing = sessions.cache.open(BY_NAME, session_id, 1, wanted(A, B), MANY)
+    next(changing)
+    for epoch in (1, 2):
+        error, _, _ = drained(sessions.resume(session_id, epoch, C).select({}))
+        assert error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    context = drained(changing)
+    assert [key for key, _ in drained(context.partitions())] == [A, B]
+    assert isinstance(sessions.resume(session_id, 2), IncrementalFetch)
+
+
+def test_a_session_that_ends_while_it_is_changed_is_not_found() -> None:
+    sessions = Sessions()
+    session_id = sessions.create(*MANY)
+    changing = sessions.cache.open(BY_NAME, session_id, 1, wanted(A), MANY)
+    next(changing)
+    sessions.resume(session_id, FINAL_EPOCH)
+    error, _, _ = drained(drained(changing).select({}))
+    assert error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions.cache) == 0
+
+
+def test_a_long_session_that_has_ended_is_let_go_of_in_slices() -> None:
+    sessions = Sessions()
+    ended: list[dict[PartitionKey, Any]] = []
+    sessions.cache.on_long_ended = ended.append
+    for keys in ([A], MANY):
+        sessions.resume(sessions.create(*keys), FINAL_EPOCH)
+    assert [list(each) for each in ended] == [MANY]
+    assert slices(emptied(ended[0])) >= len(MANY) // 256
+    assert ended == [{}]
+
+
+def test_a_session_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "MAX_PARTITIONS", 2)
+    sessions = Sessions()
+    session_id = sessions.create(A, B)
+    assert isinstance(sessions.resume(session_id, 1, B, C, forget=(A,)), IncrementalFetch)
+    error, _, _ = drained(sessions.resume(session_id, 2, A).select({}))
+    assert error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, (
+        "the client then lists all, which says what is wrong"
+    )
+    assert len(sessions.cache) == 0
 
 
 def test_the_session_remembers_topic_names() -> None:

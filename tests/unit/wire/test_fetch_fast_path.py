@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.wire import fetch_request
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.fetch import (
@@ -25,6 +26,7 @@ from tidelog.wire.fetch import (
     decode_fetch_response,
     encode_fetch_response,
     parse_fetch_request,
+    parse_in_slices,
 )
 from tidelog.wire.fetch import FetchRequest as ParsedFetch
 from tidelog.wire.follower_fetch import encode_follower_fetch
@@ -240,6 +242,35 @@ def test_a_request_for_one_partition_is_parsed(version: int, rack: str, oracle: 
     assert as_request(parse_fetch_request(memoryview(data), 0, version), version) == message
     theirs = oracle.encode(oracle.decode(FetchRequest, version, data))
     assert as_request(parse_fetch_request(memoryview(theirs), 0, version), version) == message
+
+
+def long_request(topics: int = 0, forgotten: int = 0) -> memoryview:
+    """A request of version 12 for ``topics`` of 100 partitions each, which forgets so many of one topic."""
+    partitions = [FetchPartition(partition=index) for index in range(100)]
+    request = FetchRequest(
+        topics=[FetchTopic(topic=f"t{topic}", partitions=partitions) for topic in range(topics)]
+    )
+    if forgotten:
+        request.forgotten_topics_data = [ForgottenTopic(topic="gone", partitions=list(range(forgotten)))]
+    return memoryview(encode(request, 12))
+
+
+@pytest.mark.parametrize("named", [{"topics": 50}, {"forgotten": 5000}])
+def test_a_long_request_is_parsed_in_slices(named: dict[str, int]) -> None:
+    slices = 1 + sum(1 for _ in parse_in_slices(long_request(**named), 0, 12))
+    assert slices >= 5000 // 256
+
+
+def test_a_request_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_request, "MAX_PARTITIONS", 200)
+    assert len(parse_fetch_request(long_request(topics=1, forgotten=98), 0, 12).topics) == 1
+    for too_many in (
+        long_request(topics=2),
+        long_request(forgotten=200),
+        long_request(topics=1, forgotten=99),
+    ):
+        with pytest.raises(WireError, match="more than 200 topics and partitions"):
+            parse_fetch_request(too_many, 0, 12)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -35,6 +35,7 @@ from tidelog.broker.fetch_session import (
     FetchContext,
     FetchSessions,
     IncrementalFetch,
+    Opening,
     PartitionKey,
     Wanted,
 )
@@ -78,6 +79,7 @@ class FetchHandler:
         self._by_id = services.by_id
         self._is_guarded = services.authorization.is_on
         self._quotas = services.quotas
+        sessions.on_long_ended = services.empty_soon
 
     def handle_frame(
         self, connection: Connection, frame: memoryview, pos: int, version: int, correlation_id: int
@@ -108,7 +110,7 @@ class FetchHandler:
                 FetchContext(wanted),
                 payer=payer,
             ).start()
-        context = self._open(request, version, wanted, forgotten)
+        context = drained(self._open(request, version, wanted, forgotten))
         if (
             request.replica_id >= 0
             and version >= TOPIC_IDS_SINCE
@@ -134,7 +136,7 @@ class FetchHandler:
 
     def _open(
         self, request: FetchRequest, version: int, wanted: Wanted, forgotten: list[PartitionKey]
-    ) -> FetchContext:
+    ) -> Opening:
         return self._sessions.open(
             version,
             request.session_id,
@@ -166,7 +168,7 @@ class FetchHandler:
         wanted, forgotten = await self._services.lane.run(_keys(request))
         if connection.closed:
             return
-        context = self._open(request, version, wanted, forgotten)
+        context = await self._services.lane.run(self._open(request, version, wanted, forgotten))
         answer = Fetch(
             self._services, connection, version, correlation_id, request, context, payer=payer
         ).start(promise)
@@ -220,15 +222,21 @@ class FetchHandler:
 def _keys(request: FetchRequest) -> Generator[None, None, tuple[Wanted, list[PartitionKey]]]:
     """What a request wants and what it forgets, by topic and partition."""
     wanted: Wanted = {}
+    # Counted, because the same partition may be named many times.
+    seen = 0
     for name, topic_id, partitions in request.topics:
         topic = name if topic_id is None else topic_id
+        seen += 1
         for partition in partitions:
             wanted[topic, partition.partition] = partition
-            if not len(wanted) % _SLICE:
+            seen += 1
+            if not seen % _SLICE:
                 yield
     forgotten: list[PartitionKey] = []
     for name, topic_id, indexes in request.forgotten_topics:
-        forgotten += [(name if topic_id is None else topic_id, index) for index in indexes]
-        if not len(forgotten) % _SLICE:
-            yield
+        topic = name if topic_id is None else topic_id
+        for index in indexes:
+            forgotten.append((topic, index))
+            if not len(forgotten) % _SLICE:
+                yield
     return wanted, forgotten

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,11 @@ from tests.rigs.raw_topic import RawTopic, batch, values
 from tests.waiting import wait_until
 
 from tidelog.broker.app import Broker
+from tidelog.broker.handlers import fetch
 from tidelog.errors import ErrorCode
 from tidelog.ids import ZERO_UUID, random_uuid
 from tidelog.testing.broker_thread import BrokerThread
+from tidelog.wire import fetch as wire_fetch
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.fetch import (
     FetchPartition,
@@ -279,3 +281,18 @@ def test_a_topic_made_anew_does_not_fit_the_session_of_the_old_one(
     request.session_epoch = 2
     replaced = client.ask(13, request, FetchResponse)
     assert replaced.responses[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_what_is_named_many_times_or_forgotten_is_sorted_in_slices() -> None:
+    wanted = wire_fetch.FetchPartition(7, -1, 0, -1, -1, 1000)
+    request = parsed_request(topics=[("a", None, [wanted] * 5000)])
+    assert 1 + sum(1 for _ in fetch._keys(request)) >= 5000 // 256
+    request = parsed_request(forgotten_topics=[("a", None, list(range(5000)))])
+    assert 1 + sum(1 for _ in fetch._keys(request)) >= 5000 // 256
+    assert wire_fetch.drained(fetch._keys(request)) == ({}, [("a", index) for index in range(5000)])
+
+
+def parsed_request(
+    topics: Sequence[wire_fetch.FetchTopic] = (), forgotten_topics: Sequence[wire_fetch.ForgottenTopic] = ()
+) -> wire_fetch.FetchRequest:
+    return wire_fetch.FetchRequest(-1, -1, 0, 0, 0, 0, 0, 0, list(topics), list(forgotten_topics), "", None)
