@@ -27,7 +27,7 @@ from typing import Final
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
-from tidelog.records.batch import iter_batches, leading_batches
+from tidelog.records.batch import leading_batches
 from tidelog.replication.leader_endpoint import (
     Answers,
     FetchedPartition,
@@ -37,7 +37,6 @@ from tidelog.replication.leader_endpoint import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.replication.throttle import ReplicationThrottle
-from tidelog.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -363,8 +362,7 @@ class FetchLoop:
         partition = followed.partition
         log = partition.log
         if records:
-            if log.log_end_offset == log.log_start_offset:
-                _begin_with_whole_batch(log, records)
+            log.begin_with_whole_batch(records)
             log.append_as_follower(records)
             partition.counts.replication_bytes_in += len(records)
             if partition.broker_id in partition.adding:
@@ -449,14 +447,6 @@ class FetchLoop:
 
     def _delay(self, followed: Followed) -> None:
         followed.until_ms = self._clock.monotonic_ms() + self._backoff_ms()
-
-
-def _begin_with_whole_batch(log: Log, records: memoryview) -> None:
-    """An empty log that starts within the leader's first batch, as after DeleteRecords, begins where that
-    batch does."""
-    first = next((header for _, header in iter_batches(records)), None)
-    if first is not None and first.base_offset < log.log_end_offset <= first.last_offset:
-        log.truncate_fully_and_start_at(first.base_offset, log.log_start_offset)
 
 
 class FetchLoops:

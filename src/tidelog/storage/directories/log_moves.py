@@ -189,6 +189,9 @@ class LogMoves:
         loop = asyncio.get_running_loop()
         if future.log_end_offset < log.log_start_offset:
             future.truncate_fully_and_start_at(log.log_start_offset)
+        if future.log_end_offset >= log.log_end_offset:
+            # All that was missing has been deleted.
+            return 0
         cuts = log.files.truncations
         records = await self._read(log, future.log_end_offset)
         copied = 0
@@ -197,6 +200,7 @@ class LogMoves:
             return copied
         for piece in _pieces(records):
             started = loop.time()
+            future.begin_with_whole_batch(piece)
             if future.append_as_follower(piece) is None:
                 break
             copied += len(piece)
@@ -214,6 +218,8 @@ class LogMoves:
         moved.
         """
         while future.log_end_offset < log.log_end_offset:
+            if future.log_end_offset < log.log_start_offset:
+                return False
             try:
                 found = log.read(future.log_end_offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
                 if found.length > _APPENDED_BYTES:
@@ -222,7 +228,10 @@ class LogMoves:
             except (OSError, LogDirOfflineError) as error:
                 self._dirs.mark_offline(log.files.log_dir, error)
                 raise _SourceLost from error
-            if len(pieces) != 1 or future.append_as_follower(pieces[0]) is None:
+            if len(pieces) != 1:
+                return False
+            future.begin_with_whole_batch(pieces[0])
+            if future.append_as_follower(pieces[0]) is None:
                 return False
         return True
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_TIMESTAMP, Uuid, uuid_to_text
+from tidelog.records.batch import Buffer, iter_batches
 from tidelog.storage.disk import offline_on_error
 from tidelog.storage.log import log_shrinking
 from tidelog.storage.log.leader_epochs import EpochEnd
@@ -312,6 +313,19 @@ class Log:
         with offline_on_error(self.directory, "truncating"):
             log_shrinking.truncate_fully(self.files, self.appender, offset, log_start_offset)
         self.update_high_watermark(offset)
+
+    def begin_with_whole_batch(self, records: Buffer) -> None:
+        """Let an empty log that starts within the first batch of ``records`` begin where that batch does.
+
+        Called before they are appended as a follower: after DeleteRecords the log that they come from starts
+        within a batch.
+        """
+        end_offset = self.files.log_end_offset
+        if end_offset != self.files.log_start_offset:
+            return
+        first = next((header for _, header in iter_batches(records)), None)
+        if first is not None and first.base_offset < end_offset <= first.last_offset:
+            self.truncate_fully_and_start_at(first.base_offset, end_offset)
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
         """Put cleaned segments, named ``.cleaned``, in the place of ``old``; a crash leaves either."""

@@ -25,6 +25,7 @@ from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log.log_files import LogFiles
 
 T0 = TopicPartition("t", 0)
 
@@ -92,6 +93,61 @@ def test_a_partition_is_moved_with_everything_that_belongs_to_it(tmp_path: Path)
         again = loaded(tmp_path)
         assert values_in(again.logs[T0]) == [b"1", b"2", b"3", b"4"]
         await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_starts_within_a_batch_is_moved(tmp_path: Path) -> None:
+    """As after DeleteRecords: the start of a log need not be the start of a batch."""
+
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+        append(log, b"0", b"1", b"2", b"3")
+        append(log, b"4")
+        log.increment_log_start_offset(2)
+        dirs.start()
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: T0 not in dirs.future_logs)
+        new = dirs.logs[T0]
+        assert new.directory == tmp_path / "b" / "t-0"
+        assert (new.log_start_offset, new.high_watermark, new.log_end_offset) == (2, 5, 5)
+        assert values_in(new) == [b"2", b"3", b"4"]
+        await dirs.close()
+        again = loaded(tmp_path)
+        assert again.logs[T0].log_start_offset == 2
+        assert values_in(again.logs[T0]) == [b"2", b"3", b"4"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("start", [2, 4])
+def test_what_a_move_has_not_copied_yet_may_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """The copy falls behind the start of the log just before its last batch would be taken over."""
+
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+        append(log, b"0")
+        dirs.start()
+        sync = LogFiles.flush
+
+        def append_and_delete(files: LogFiles) -> None:
+            sync(files)
+            append(log, b"1", b"2", b"3")
+            log.increment_log_start_offset(start)
+
+        monkeypatch.setattr(LogFiles, "flush", append_and_delete)
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: T0 not in dirs.future_logs)
+        monkeypatch.undo()
+        assert dirs.logs[T0].directory == tmp_path / "b" / "t-0"
+        assert (dirs.logs[T0].log_start_offset, dirs.logs[T0].log_end_offset) == (start, 4)
+        assert values_in(dirs.logs[T0]) == [b"2", b"3"][start - 2 :]
+        await dirs.close()
 
     asyncio.run(scenario())
 
