@@ -120,6 +120,23 @@ def test_a_list_of_all_topics_has_those_that_may_be_described(broker: GuardedBro
     assert "orders-eu" not in {each.name for each in all_topics(broker).topics}
 
 
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize(
+    "names", [("absent-1", "payments", "absent-2"), ("payments", "absent-1", "absent-2")]
+)
+def test_the_order_of_metadata_does_not_tell_which_hidden_topics_there_are(
+    broker: GuardedBroker, names: tuple[str, ...], create: bool
+) -> None:
+    broker.allow(rule(TOPIC, "orders", Op.DESCRIBE), rule(TOPIC, "nothing", Op.DESCRIBE))
+    topics = [MetadataRequestTopic(name=name) for name in (names[0], "nothing", *names[1:], "orders")]
+    asked = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+    with broker.connect() as client:
+        answered = client.ask(12, asked, MetadataResponse).topics
+    # As in Kafka: what there is, what there is not, what may not be known of.
+    assert [each.name for each in answered] == ["orders", "nothing", *names]
+    assert {each.error_code for each in answered[2:]} == {E.TOPIC_AUTHORIZATION_FAILED}
+
+
 def test_a_topic_that_may_not_be_described_is_the_same_whether_it_exists_or_not(
     broker: GuardedBroker,
 ) -> None:

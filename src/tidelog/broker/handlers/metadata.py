@@ -3,7 +3,8 @@
 Behaviour as in Kafka: null topics mean all of them (in version 0 an empty list does), topics by id since
 version 12 (10 and 11 carry ids only in answers), unknown names are created when the client (since version
 4) and ``auto.create.topics.enable`` allow it, names that no topic can have are INVALID_TOPIC_EXCEPTION;
-topics that are there come first in the answer.
+topics that are there come first in the answer, then those that are not, those that the client may not create,
+and those that it may not describe: of these it is not even looked whether they are there.
 Endpoints are those of the listener that the request came in by; a leader without such a listener is
 LISTENER_NOT_FOUND since version 6, LEADER_NOT_AVAILABLE before. Authorized operations are all operations,
 as without an authorizer.
@@ -16,7 +17,8 @@ Difference: a topic that cannot be created says why in the same answer, where Ka
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.authorization import Authorization
@@ -67,26 +69,29 @@ def handle(
         visible = (yield from _visible_topics(call)) if authorization.is_on else None
         return (yield from _response(call, visible))
     ids: dict[Uuid, None] = {}
-    known: dict[str, None] = {}
-    missing: dict[str, None] = {}
+    names: dict[str, None] = {}
     for count, topic in enumerate(request.topics, 1):
         _check_name_and_id(context, topic)
         if topic.topic_id != ZERO_UUID:
             ids[topic.topic_id] = None
         if topic.name is not None:
-            (known if topic.name in image.topics else missing)[topic.name] = None
+            names[topic.name] = None
         if not count % _ASKED_AT_ONCE:
             yield
     if ids:
         return (yield from _response(call, (_topic_by_id(call, topic_id) for topic_id in ids)))
+    known, missing, denied = yield from _sorted(call, names)
+    # One by one, when they are written: they may be very many.
+    refused: Iterable[MetadataResponseTopic] = (_denied(name) for name in denied)
     if missing and request.allow_auto_topic_creation and config.bool("auto.create.topics.enable"):
-        creatable, refused = yield from _creatable(call, missing)
-        if creatable:
+        missing, not_creatable = yield from _creatable(call, missing)
+        uncreated = (_denied(name, is_internal=name in INTERNAL_TOPICS) for name in not_creatable)
+        refused = chain(uncreated, refused)
+        if missing:
             mutations = quotas.changes_partitions(context.payer, strict=False)
-            return _create_and_describe(call, [*known, *missing], creatable, refused, admin, mutations)
-        by_name = (refused.get(name) or _topic_by_name(call, name) for name in (*known, *missing))
-        return (yield from _response(call, by_name))
-    return (yield from _response(call, (_topic_by_name(call, name) for name in (*known, *missing))))
+            return _create_and_describe(call, known, missing, refused, admin, mutations)
+    found = (_topic_by_name(call, name) for name in (*known, *missing))
+    return (yield from _response(call, chain(found, refused)))
 
 
 class _Call(NamedTuple):
@@ -113,31 +118,40 @@ def _visible_topics(call: _Call) -> Work[list[TopicImage]]:
     return visible
 
 
-def _creatable(
-    call: _Call, missing: Iterable[str]
-) -> Work[tuple[list[str], dict[str, MetadataResponseTopic]]]:
-    """The topics that are to be created for this client, and the answers for those that it may not create."""
-    session, authorization = call.context.session, call.authorization
-    all_allowed = authorization.allows(session, Operation.CREATE, ResourceType.CLUSTER, instead=True)
-    creatable: list[str] = []
-    refused: dict[str, MetadataResponseTopic] = {}
-    for count, name in enumerate(missing, 1):
+def _sorted(call: _Call, names: Iterable[str]) -> Work[tuple[list[str], list[str], list[str]]]:
+    """The topics that are there, those that are not, and those that the client may not know of."""
+    known: list[str] = []
+    missing: list[str] = []
+    denied: list[str] = []
+    for count, name in enumerate(names, 1):
         if not count % _ASKED_AT_ONCE:
             yield
         if not call.may_describe(name):
-            refused[name] = _denied(name)
-        elif all_allowed or authorization.allows_topic(session, Operation.CREATE, name):
-            creatable.append(name)
+            denied.append(name)
         else:
-            refused[name] = _denied(name, is_internal=name in INTERNAL_TOPICS)
+            (known if name in call.image.topics else missing).append(name)
+    return known, missing, denied
+
+
+def _creatable(call: _Call, missing: Iterable[str]) -> Work[tuple[list[str], list[str]]]:
+    """The topics that are to be created for this client, and those that it may not create."""
+    session, authorization = call.context.session, call.authorization
+    all_allowed = authorization.allows(session, Operation.CREATE, ResourceType.CLUSTER, instead=True)
+    creatable: list[str] = []
+    refused: list[str] = []
+    for count, name in enumerate(missing, 1):
+        if not count % _ASKED_AT_ONCE:
+            yield
+        allowed = all_allowed or authorization.allows_topic(session, Operation.CREATE, name)
+        (creatable if allowed else refused).append(name)
     return creatable, refused
 
 
 async def _create_and_describe(
     call: _Call,
-    names: list[str],
+    known: list[str],
     creatable: list[str],
-    refused: Mapping[str, MetadataResponseTopic],
+    refused: Iterable[MetadataResponseTopic],
     admin: Admin,
     mutations: Mutations | None,
 ) -> Work[EncodedResponse]:
@@ -146,12 +160,11 @@ async def _create_and_describe(
         made = (call.image.topics.get(name) for name, error in errors.items() if error is None)
         mutations.record(sum(len(topic.partitions) for topic in made if topic is not None))
         call.context.pause_ms = mutations.pause_ms
-    topics = (
-        refused.get(name)
-        or (_unknown(name, errors.get(name)) if name in errors else _topic_by_name(call, name))
-        for name in names
+    found = (
+        _unknown(name, errors.get(name)) if name in errors else _topic_by_name(call, name)
+        for name in (*known, *creatable)
     )
-    return _response(call, topics)
+    return _response(call, chain(found, refused))
 
 
 def _response(
@@ -222,8 +235,6 @@ def _denied(name: str, *, is_internal: bool = False) -> MetadataResponseTopic:
 
 
 def _topic_by_name(call: _Call, name: str) -> TopicImage | MetadataResponseTopic:
-    if not call.may_describe(name):
-        return _denied(name)
     topic = call.image.topics.get(name)
     return _unknown(name) if topic is None else topic
 
