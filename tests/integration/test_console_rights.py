@@ -241,6 +241,25 @@ def test_everybody_may_do_what_his_roles_say_and_nothing_else(console: ConsoleTh
         assert set(refused) <= set(noted)
 
 
+def test_what_is_refused_to_strangers_leaves_nothing_behind(console: ConsoleThread) -> None:
+    log = console.settings.data_dir / "audit.jsonl"
+    before, sessions = log.read_bytes(), len(console.console.sessions._by_id)
+    somebody = browser(console, "stranger")
+    headers = {"X-Console-Token": somebody.session.token}
+    with somebody.http, httpx.Client(base_url=f"{console.url}/api") as nobody:
+        for http in (nobody, somebody.http):
+            for method in ("POST", "DELETE"):
+                assert http.request(method, "/session", json={}).status_code == 403
+        assert somebody.http.post("/session", content=b"{", headers=headers).status_code == 400
+        assert somebody.http.request("DELETE", "/session", json={}, headers=headers).status_code == 200
+        # A link on another site must not take the place of the session that somebody has here.
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        refused = nobody.get("/session", headers=link)
+        assert (refused.status_code, refused.headers.get("set-cookie")) == (403, None)
+    assert log.read_bytes() == before
+    assert len(console.console.sessions._by_id) == sessions
+
+
 def test_nobody_hears_of_groups_of_topics_that_he_may_not_see(console: ConsoleThread) -> None:
     everything, some = browser(console, "viewer"), browser(console, "some-viewer")
     with everything.http, some.http:

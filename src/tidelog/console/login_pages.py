@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tidelog.console.people.audit import AuditEntry, now_ms
+from tidelog.console.people.audit import LOGIN, AuditEntry, now_ms
 from tidelog.console.people.oidc import Answer, Finished, OidcLogin
 from tidelog.console.people.person import Account
 from tidelog.console.refusal import Refusal, refusal_of
@@ -33,8 +33,8 @@ _WORDS = {
     "en": ("The login failed", "Back to the console"),
     "zh": ("登录失败", "返回控制台"),
 }
-_NOT_OURS = 400
-"""The status of what belongs to no login of ours; the audit log is not for whoever likes to write to it."""
+_NOT_OURS = (400, 403)
+"""The statuses of what belongs to no login of ours; the audit log is not for whoever likes to write to it."""
 _ONCE = ("state", "code", "iss", "error")
 
 
@@ -55,14 +55,14 @@ async def _come_back(console: Console, oidc: OidcLogin, request: Request) -> Res
         finished = await _finished(console, oidc, request)
     except Exception as error:
         refusal = refusal_of(error)
-        if refusal.status != _NOT_OURS:
-            _note(console, request, "", str(refusal))
+        if refusal.status not in _NOT_OURS:
+            console.audit.note_failed_login(_entry(request, "", str(refusal)))
         return _page(request, refusal)
     identity = finished.identity
     person = console.named(Account(identity.user, Way.OIDC, identity.groups))
     console.sessions.end_by_id(finished.session_id)
     session = console.sessions.begin(person, oidc.logout_url())
-    _note(console, request, person.name, "done")
+    console.audit.note(_entry(request, person.name, "done"))
     response: Response = RedirectResponse(
         f"/static/index.html{finished.place}", 303, headers={"Cache-Control": "no-store"}
     )
@@ -88,9 +88,9 @@ def _shown_error(word: str) -> str:
     return word if not word or word.replace("_", "").isalnum() else "an error that is no word"
 
 
-def _note(console: Console, request: Request, user: str, outcome: str) -> None:
+def _entry(request: Request, user: str, outcome: str) -> AuditEntry:
     address = request.client.host if request.client else ""
-    console.audit.note(AuditEntry(now_ms(), user, address, "", "login", "", outcome, {"login": "oidc"}))
+    return AuditEntry(now_ms(), user, address, "", LOGIN, "", outcome, {"login": "oidc"})
 
 
 def _page(request: Request, refusal: Refusal) -> HTMLResponse:

@@ -211,9 +211,8 @@ def _route(endpoint: Endpoint) -> Route:
 async def _serve(endpoint: Endpoint, request: Request) -> Response:
     console: Console = request.app.state.console
     session = console.sessions.find(request.cookies.get(console.cookie))
-    is_new, is_kept = session is None, endpoint.path == "/session" and endpoint.method == "GET"
     if session is None:
-        session = console.sessions.begin(None) if is_kept else console.sessions.passing_by()
+        session = console.sessions.passing_by()
     call = Call(
         console,
         session,
@@ -233,8 +232,6 @@ async def _serve(endpoint: Endpoint, request: Request) -> Response:
         set_session_cookie(response, answer.session, console)
     elif isinstance(answer, LoginBegun):
         set_login_cookie(response, answer.login_id, console)
-    elif is_new and is_kept:
-        set_session_cookie(response, session, console)
     if isinstance(response, EventStream) and console.has_logins:
         response.body_iterator = _while_logged_in(response.body_iterator, console, session)
     return response
@@ -257,7 +254,7 @@ async def _while_logged_in(
 
 
 async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
-    """What an endpoint gives; a change that does not even reach it is noted, too."""
+    """What an endpoint gives; a change that does not even reach it is noted, too, of those whom we know."""
     try:
         # Browsers say where a request comes from: pages of others must not even make us read.
         if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
@@ -268,7 +265,10 @@ async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
         require_right(endpoint, call)
         asked = await _asked(endpoint, request)
     except Refusal as refusal:
-        note(endpoint, call, str(refusal))
+        # Whoever shows no session of ours, or has not logged in, has changed nothing and has no name.
+        is_known = call.console.sessions.find(call.session.id) is not None
+        if is_known and call.person is not STRANGER:
+            note(endpoint, call, str(refusal))
         raise
     return await perform(endpoint, call, asked)
 

@@ -45,3 +45,21 @@ def test_files_that_were_full_are_kept_for_long(tmp_path: Path, monkeypatch: pyt
     assert len(list(tmp_path.glob("audit.*.jsonl"))) == 8
     assert found == list(range(found[0], 60))
     assert len(found) >= 32
+
+
+def test_failed_logins_are_bounded_and_those_left_out_are_counted(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1))
+    for _ in range(1000):
+        log.note_failed_login(AuditEntry(2, "", "10.0.0.9", "", "login", "", "no such user", {"user": "x"}))
+    found = log.newest(2000)
+    assert len(found) == 101
+    assert found[-1] == entry(1)
+    log.note(entry(3))  # what people do is always there
+    hour_later = AuditEntry(3_600_002, "", "10.0.0.9", "", "login", "", "no such user", {"user": "y"})
+    log.note_failed_login(hour_later)
+    log.note_failed_login(hour_later)
+    last, told, done = log.newest(3)
+    assert (told.details, last.details) == ({"user": "y", "not_noted": 900}, {"user": "y"})
+    assert done == entry(3)
+    log.close()

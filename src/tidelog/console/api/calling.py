@@ -10,7 +10,8 @@ import asyncio
 import msgspec
 
 from tidelog.console.api.endpoint import Call, Endpoint
-from tidelog.console.people.audit import AuditEntry, now_ms
+from tidelog.console.people.audit import LOGIN, AuditEntry, now_ms
+from tidelog.console.people.person import STRANGER
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.settings import Role
 
@@ -45,22 +46,25 @@ def require_right(endpoint: Endpoint, call: Call) -> None:
 def note(endpoint: Endpoint, call: Call, outcome: str) -> None:
     """Write to the audit log what a change came to; of strangers only that they tried to log in.
 
-    Whatever else strangers ask for is refused anyway, and they could fill the log with it.
+    Whatever else strangers ask for changes nothing, and they could fill the log with it.
     """
     if not endpoint.action or not endpoint.is_noted:
         return
-    if call.console.person(call.session) is None and endpoint.role > Role.NONE:
+    is_stranger = call.person is STRANGER
+    if is_stranger and endpoint.action != LOGIN:
         return
     target = next((call.path[each] for each in ("topic", "group", "broker", "id") if each in call.path), "")
-    call.console.audit.note(
-        AuditEntry(
-            now_ms(),
-            call.person.name,
-            call.address,
-            call.path.get("cluster", ""),
-            endpoint.action,
-            target or str(call.details.get("topic", "")),
-            outcome,
-            call.details,
-        )
+    entry = AuditEntry(
+        now_ms(),
+        call.person.name,
+        call.address,
+        call.path.get("cluster", ""),
+        endpoint.action,
+        target or str(call.details.get("topic", "")),
+        outcome,
+        call.details,
     )
+    if is_stranger:
+        call.console.audit.note_failed_login(entry)
+    else:
+        call.console.audit.note(entry)

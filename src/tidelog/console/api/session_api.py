@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads
+from tidelog.console.people.audit import LOGIN
 from tidelog.console.people.person import Account, Person
 from tidelog.console.people.sessions import Session
 from tidelog.console.refusal import Refusal
@@ -76,12 +77,15 @@ class Credentials(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @reads("/session", "The session, its token for changes, and the clusters.", Nothing, Role.NONE)
-async def session(call: Call, asked: Nothing) -> SessionState:
-    """For whoever asks."""
-    return _state(call, call.session)
+async def session(call: Call, asked: Nothing) -> SessionState | SessionChange:
+    """For whoever asks; a session begins where there is none."""
+    if call.console.sessions.find(call.session.id) is not None:
+        return _state(call, call.session)
+    begun = call.console.sessions.begin(None)
+    return SessionChange(begun, _state(call, begun))
 
 
-@changes("POST", "/session", "Log in.", Credentials, action="login", role=Role.NONE)
+@changes("POST", "/session", "Log in.", Credentials, action=LOGIN, role=Role.NONE)
 async def log_in(call: Call, asked: Credentials) -> SessionChange:
     """Try the password at the cluster; a new session begins."""
     if call.console.login is None:

@@ -1,9 +1,9 @@
 """The audit log: what was changed through the console, by whom, whether it went well. One JSON object a line.
 
 A line is written when a change is done or refused, and again is read from the end of the file for the page;
-values of records and passwords are not in it. What people name is cut, so that nobody pushes the entries of
-others out of the file or off the page. The file grows to ``_LARGEST_BYTES`` and is then kept under another
-name (``audit.1.jsonl``), as are the ``_KEPT_FILES`` before it.
+values of records and passwords are not in it. What people name is cut, and only so many failed logins an hour
+are noted, so that nobody pushes the entries of others out of the file or off the page. The file grows to
+``_LARGEST_BYTES`` and is then kept under another name (``audit.1.jsonl``), as are the ``_KEPT_FILES`` before.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from tidelog.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
+LOGIN = "login"
+"""The action that strangers are noted for."""
+_FAILED_LOGINS = 100
+_FAILED_LOGINS_MS = 3_600_000
+"""So many are noted in so long; of the others their number."""
 _LARGEST_BYTES = 32 * 1024 * 1024
 _KEPT_FILES = 8
 _READ_BYTES = 4 * 1024 * 1024
@@ -46,6 +51,8 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._failed_since_ms = 0
+        self._failed = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -62,6 +69,18 @@ class AuditLog:
                 self._begin_anew()
         except OSError as error:
             logger.error("the audit log %s cannot be written (%s): %s", self._path, error, line.decode())
+
+    def note_failed_login(self, entry: AuditEntry) -> None:
+        """Append that somebody whom nobody knows could not log in, unless there were many lately."""
+        if not 0 <= entry.at_ms - self._failed_since_ms < _FAILED_LOGINS_MS:
+            left_out = max(self._failed - _FAILED_LOGINS, 0)
+            self._failed_since_ms, self._failed = entry.at_ms, 0
+            if left_out:
+                details = {**entry.details, "not_noted": left_out}
+                entry = msgspec.structs.replace(entry, details=details)
+        self._failed += 1
+        if self._failed <= _FAILED_LOGINS:
+            self.note(entry)
 
     def newest(self, limit: int) -> list[AuditEntry]:
         """The last entries, the newest first."""
