@@ -128,6 +128,17 @@ def test_alerts_are_chosen_by_the_state_that_they_have_now(
     assert page["alerts"][0]["reasons"][0]["rule"] == "many_accounts"
 
 
+def test_a_record_among_the_incidents_that_is_nearly_json_is_passed_over(
+    cluster: LocalBroker, tmp_path: Path
+) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for name, value in enumerate((b'{"alert_id": "Jos\xe9"}', b'{"reasons": ' + b"[" * 100_000)):
+            producer.send(INCIDENTS, value, key=b"%d" % name)
+    settings = console_settings(tmp_path, cluster.bootstrap_servers)  # nothing is masked
+    with ConsoleThread(settings) as console, console.client() as api:
+        assert api.get(f"{CLUSTER}/alerts", state="all")["matched"] == len(STATES)
+
+
 def test_alerts_are_paged_and_what_is_masked_is_neither_shown_nor_found(api: ApiClient) -> None:
     page = api.get(f"{CLUSTER}/alerts", state="all", start=1, limit=2)
     assert [each["alert_id"] for each in page["alerts"]] == ["c3", "b2"]

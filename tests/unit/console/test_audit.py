@@ -47,6 +47,16 @@ def test_files_that_were_full_are_kept_for_long(tmp_path: Path, monkeypatch: pyt
     assert len(found) >= 32
 
 
+def test_a_line_that_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1))
+    with (tmp_path / "audit.jsonl").open("ab") as file:
+        file.write('{"at_ms":2,"user":"José'.encode()[:-1] + b'","x":1}\n')  # within a character
+    log.note(entry(3))
+    assert log.newest(10) == [entry(3), entry(1)]
+    log.close()
+
+
 def test_failed_logins_are_bounded_and_those_left_out_are_counted(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.jsonl")
     log.note(entry(1))

@@ -70,6 +70,13 @@ def test_values_that_do_not_go_together_are_false_and_no_error(text: str) -> Non
     assert not Filter(text).matches(BINARY)
 
 
+@pytest.mark.parametrize("value", [b'{"name": "Jos\xe9", "price": 2}', b'{"a": ' + b"[" * 100_000])
+def test_a_value_that_is_nearly_json_is_none(value: bytes) -> None:
+    record = RECORD._replace(value=value)
+    assert not Filter("value.price > 1").matches(record)
+    assert Filter("value.price is None and value == text").matches(record)
+
+
 @pytest.mark.parametrize(
     "text",
     [

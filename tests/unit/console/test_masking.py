@@ -55,6 +55,8 @@ def test_a_value_that_is_no_json_is_hidden_as_a_whole() -> None:
     assert masked(b'"13800138000"', "phone") == b"****"
     assert masked(b'{"phone": "13800138000"', "phone") == b"****"
     assert masked(b"[" * 5000, "phone") == b"****"
+    assert masked(b'{"name": "Jos\xe9", "phone": "13800138000"}', "phone") == b"****"
+    assert masked(b'{"id": 1, "Jos\xe9": 2}', "phone") == b"****"
     assert masked(None, "phone") is None
 
 

@@ -23,6 +23,12 @@ def test_bytes_are_shown_as_somebody_wants_them() -> None:
     assert (no_json.kind, no_json.problem) == ("hex", "it is no JSON")
 
 
+def test_what_is_no_utf_8_is_no_json_however_late_it_ends() -> None:
+    long = b'{"name": "' + b"x" * FIELD_BYTES + b'\xe9"}'
+    assert (shown_field(long).kind, shown_field(long).cut) == ("text", True)
+    assert shown_field(long, format_="json").problem == "it is no JSON"
+
+
 def test_a_character_is_not_cut_in_two() -> None:
     shown = shown_field("ü".encode() * FIELD_BYTES, FIELD_BYTES + 1)
     assert shown.text == "ü" * (FIELD_BYTES // 2)

@@ -68,10 +68,11 @@ def test_files_that_cannot_be_read_are_said_and_what_is_no_checkpoint_is_left_ou
     (tmp_path / "something").mkdir()
     torn = tmp_path / "torn"
     batch(torn, 0)
-    (torn / "offsets" / "0").write_bytes(b"v1\n{\xff\n{}")
-    (row,) = query_rows([tmp_path, tmp_path / "nowhere"], snapshot())
-    assert row.problem is not None
-    assert "cannot be read" in row.problem
+    for head in (b"{\xff", b"[" * 100_000):
+        (torn / "offsets" / "0").write_bytes(b"v1\n" + head + b"\n{}")
+        (row,) = query_rows([tmp_path, tmp_path / "nowhere"], snapshot())
+        assert row.problem is not None
+        assert "cannot be read" in row.problem
 
 
 def test_a_query_that_has_done_nothing_yet_has_no_place(tmp_path: Path) -> None:

@@ -83,9 +83,10 @@ def test_people_of_one_name_have_their_own_and_only_so_many(
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
-    file.write_text("{")
-    with pytest.raises(ConfigError, match=r"tokens\.json cannot be read"):
-        Tokens(file, 30.0, lambda: 0)
+    for torn in (b"{", b'{"tokens": [{"id": "Jos\xe9"}]}', b'{"a": ' + b"[" * 100_000):
+        file.write_bytes(torn)
+        with pytest.raises(ConfigError, match=r"tokens\.json cannot be read"):
+            Tokens(file, 30.0, lambda: 0)
 
 
 def test_a_token_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:

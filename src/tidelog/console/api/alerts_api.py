@@ -70,7 +70,7 @@ async def alerts(call: Call, asked: AlertQuery) -> AlertPage:
         shown = mask.apply(record) if mask else record
         try:
             row = msgspec.json.decode(shown.value or b"", type=AlertRow)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue  # whoever may write there may write anything
         rows.append(msgspec.structs.replace(row, partition=record.partition, offset=record.offset))
     counts = {state: sum(each.state == state for each in rows) for state in STATES}

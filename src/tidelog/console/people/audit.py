@@ -94,7 +94,7 @@ class AuditLog:
         for line in reversed(lines):
             try:
                 found.append(msgspec.json.decode(line, type=AuditEntry))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # torn by a crash
             if len(found) == limit:
                 break

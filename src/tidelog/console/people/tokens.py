@@ -59,7 +59,7 @@ class Tokens:
         self._now_ms = now_ms
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_File) if path.exists() else _File()
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"the tokens in {path} cannot be read: {error}; mend it or remove it") from None
         self._by_id = {each.id: each for each in found.tokens}
 

@@ -62,7 +62,7 @@ class Names:
             return None
         try:
             return msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _text(data)
 
     @cached_property

@@ -88,7 +88,7 @@ class Mask:
     def _value(self, value: bytes) -> bytes:
         try:
             found = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _ALL_STARS
         if not isinstance(found, dict | list):
             return _ALL_STARS

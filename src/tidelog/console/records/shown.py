@@ -132,7 +132,8 @@ def _is_json(data: bytes, *, any_value: bool = False) -> bool:
     if not any_value and data[:64].lstrip()[:1] not in (b"{", b"["):
         return False
     try:
+        data.decode("utf-8")  # which is not looked at below
         msgspec.json.decode(data, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False  # or nested too deeply to be looked through: it is text
     return True

@@ -222,7 +222,7 @@ def _position(path: Path) -> _Position:
             (path / "state").is_dir(),
             offsets,
         )
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return _Position(path, problem=f"its files cannot be read: {error}")
 
 
@@ -251,7 +251,7 @@ def _source(line: str) -> dict[str, dict[str, int]]:
 def _query_id(path: Path) -> str | None:
     try:
         found = msgspec.json.decode((path / "metadata").read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return str(found.get("id")) if isinstance(found, dict) else None
 

@@ -207,6 +207,13 @@ def test_json_schema_of_confluents_serializer(registry: SchemaRegistry) -> None:
     assert (found.format, found.schema.type if found.schema else "") == ("jsonschema", "jsonschema")
 
 
+def test_what_is_no_utf_8_is_no_json_of_a_json_schema(registry: SchemaRegistry) -> None:
+    number = registry.register("orders-value", '{"type": "object"}', "JSON")
+    found = decode_value(struct.pack(">xI", number) + b'{"name": "Jos\xe9"}', registry)
+    assert found is not None
+    assert (found.json, found.problem) == (None, "it is no JSON, although its schema is a JSON Schema")
+
+
 def test_a_schema_that_a_header_names_by_its_guid(registry: SchemaRegistry) -> None:
     client = SchemaRegistryClient({"url": registry.url})
     settings = {"schema.id.serializer": header_schema_id_serializer}

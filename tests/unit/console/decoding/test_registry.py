@@ -111,6 +111,7 @@ def test_endless_references_are_refused(server: SchemaRegistry) -> None:
         (b"[1]", "is no schema"),
         (b'{"schema": 1}', "is no schema"),
         (b"[" * 100_000, "is no schema"),
+        (b'{"schema": "Jos\xe9"}', "is no schema"),
         (b'{"schema": "x", "schemaType": "XML"}', "neither Avro"),
         (b'"' + b"x" * 3_000_000 + b'"', "more than 2097152 bytes"),
     ],
@@ -118,6 +119,16 @@ def test_endless_references_are_refused(server: SchemaRegistry) -> None:
 def test_nonsense_is_said_to_be_so(server: SchemaRegistry, body: bytes, says: str) -> None:
     server.misbehave = lambda request: send_body(request, body)
     assert says in problem_of(RegistrySettings(server.url))
+
+
+@pytest.mark.parametrize("told", [b'[{"subject": "Jos\xe9", "version": 1}]', b'[{"a": ' + b"[" * 100_000])
+def test_a_schema_is_good_without_the_names_that_cannot_be_read(server: SchemaRegistry, told: bytes) -> None:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        send_body(request, told if request.path.endswith("/versions") else b'{"schema": "\\"long\\""}')
+
+    server.misbehave = answer
+    found = schema_of(RegistrySettings(server.url))
+    assert (found.text, found.subjects) == ('"long"', ())
 
 
 @pytest.mark.parametrize(

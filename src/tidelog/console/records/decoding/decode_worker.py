@@ -103,8 +103,9 @@ class Worker:
                 return (task.format, *self._schemas[task.schema].decode(task.data, task.indexes))
             case "jsonschema":
                 try:
+                    task.data.decode("utf-8")  # which is not looked at below
                     return "jsonschema", "", msgspec.json.decode(task.data, type=msgspec.Raw)
-                except (msgspec.DecodeError, RecursionError):
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     raise DecodeProblem("it is no JSON, although its schema is a JSON Schema") from None
             case "internal":
                 from tidelog.console.records.decoding.internal_topics import decode_internal

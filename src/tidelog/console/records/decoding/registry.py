@@ -228,7 +228,7 @@ class Registry:
         try:
             body = await self._get(f"/schemas/ids/{ref.id}/versions", str(ref))
             told = msgspec.json.decode(body, type=list[_SubjectAnswer])
-        except (DecodeProblem, msgspec.DecodeError):
+        except (DecodeProblem, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return ()
         return tuple(Subject(each.subject, each.version) for each in told[:_SUBJECTS])
 
@@ -236,7 +236,7 @@ class Registry:
         body = await self._get(path, what)
         try:
             return msgspec.json.decode(body, type=_SchemaAnswer)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise DecodeProblem(f"what the schema registry answers for {what} is no schema") from None
 
     async def _get(self, path: str, what: str) -> bytes:
