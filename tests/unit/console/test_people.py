@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from unittest import mock
 
 import pytest
 
+from tidelog.client.errors import AuthenticationError
+from tidelog.console.people import login as login_module
 from tidelog.console.people import oidc
 from tidelog.console.people import sessions as sessions_module
 from tidelog.console.people.login import ScramLogin
@@ -123,13 +129,83 @@ def test_only_addresses_and_names_of_our_own_are_answered(header: str, is_known:
     assert is_known_host(header, listen) is is_known
 
 
+class Brokers:
+    """Stand in for the cluster: they count who connects, and know one password."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.problem: Exception | None = None
+
+    @contextlib.asynccontextmanager
+    async def admin(self, options: dict[str, object]) -> AsyncIterator[object]:
+        self.asked += 1
+        await asyncio.sleep(0)  # others come before the answer
+        if self.problem is not None:
+            raise self.problem
+        if options["sasl.password"] != "right":
+            raise AuthenticationError("no such user")
+        yield mock.AsyncMock()
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    brokers = Brokers()
+    monkeypatch.setattr(login_module, "AsyncAdmin", brokers.admin)
+    return brokers
+
+
+def scram_login(now_s: Callable[[], float]) -> ScramLogin:
+    return ScramLogin(ClusterSettings("c", {"bootstrap.servers": "127.0.0.1:1"}), "SCRAM-SHA-512", now_s)
+
+
+def test_tries_at_once_are_as_few_as_tries_one_after_another(brokers: Brokers) -> None:
+    login = scram_login(lambda: 0.0)
+
+    async def run() -> Counter[int]:
+        tries = (login.check("alice", f"guess {number}") for number in range(400))
+        found = await asyncio.gather(*tries, return_exceptions=True)
+        return Counter(each.status for each in found if isinstance(each, Refusal))
+
+    assert (asyncio.run(run()), brokers.asked) == ({401: 3, 429: 397}, 3)
+
+
+def test_a_password_is_taken_after_any_number_of_failures(brokers: Brokers) -> None:
+    now_s = 0.0
+    login = scram_login(lambda: now_s)
+
+    async def fail(says: str, password: str = "wrong") -> None:
+        with pytest.raises(Refusal, match=says):
+            await login.check("alice", password)
+
+    async def run() -> None:
+        nonlocal now_s
+        for _ in range(1100):
+            now_s += 61.0
+            await fail("does not know this user")
+        await fail("try again in 60 s", "right")
+        now_s += 61.0
+        await login.check("alice", "right")
+        for _ in range(3):  # and all is forgotten
+            await fail("does not know this user")
+
+    asyncio.run(run())
+
+
+def test_a_cluster_that_is_away_counts_against_nobody(brokers: Brokers) -> None:
+    login = scram_login(lambda: 0.0)
+    brokers.problem = OSError("no route")
+    for _ in range(10):
+        with pytest.raises(OSError, match="no route"):
+            asyncio.run(login.check("alice", "right"))
+    brokers.problem = None
+    asyncio.run(login.check("alice", "right"))
+
+
 def test_who_fails_has_to_wait_longer_each_time() -> None:
     now_s = 0.0
-    login = ScramLogin(
-        ClusterSettings("c", {"bootstrap.servers": "127.0.0.1:1"}), "SCRAM-SHA-512", lambda: now_s
-    )
+    login = scram_login(lambda: now_s)
     for _ in range(5):
-        login._note_failure("alice")
+        login._note_try("alice")
     with pytest.raises(Refusal, match="try again in 4 s") as refused:
         asyncio.run(login.check("alice", "x"))
     assert refused.value.status == 429

@@ -1,7 +1,8 @@
 """Logs people in as SCRAM users of a cluster, by trying: the brokers decide, the console keeps no passwords.
 
 A user who fails has to wait, longer each time, so that nobody tries passwords through the console faster than
-at a broker; names that fail are remembered for some minutes, in a bounded table.
+at a broker; names that fail are remembered for some minutes, in a bounded table. A try counts as a
+failure from its beginning, so that many at once get no further than one after another.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tidelog.console.settings import ClusterSettings
 _AT_ONCE = 4
 _FREE_TRIES = 3
 _LONGEST_WAIT_S = 60.0
+_DOUBLINGS = 6
 _REMEMBERED_S = 600.0
 _REMEMBERED = 10_000
 _OWN_LOGIN = ("sasl.jaas.config", "sasl.username", "sasl.password", "sasl.tokenauth", "sasl.mechanism")
@@ -45,14 +47,18 @@ class ScramLogin:
         self._require_patience(user)
         options = {**self._options, "sasl.username": user, "sasl.password": password}
         async with self._gate:
+            self._require_patience(user)  # others may have tried by now
+            self._note_try(user)
             try:
                 async with AsyncAdmin(options) as admin:
                     await admin.cluster.connect()
             except AuthenticationError:
-                self._note_failure(user)
                 raise Refusal(
                     "the cluster does not know this user and password", 401, "LOGIN_FAILED"
                 ) from None
+            except Exception:
+                self._take_back(user)  # the cluster is away, which says nothing of the password
+                raise
         self._failed.pop(user, None)
 
     def _require_patience(self, user: str) -> None:
@@ -63,14 +69,19 @@ class ScramLogin:
         if since_s > _REMEMBERED_S:
             del self._failed[user]
             return
-        wait_s = min(2.0 ** (tries - _FREE_TRIES), _LONGEST_WAIT_S)
+        wait_s = min(2.0 ** min(tries - _FREE_TRIES, _DOUBLINGS), _LONGEST_WAIT_S)
         if since_s < wait_s:
             raise Refusal(
                 f"too many failed logins of this user: try again in {wait_s - since_s:.0f} s", 429, "TOO_MANY"
             )
 
-    def _note_failure(self, user: str) -> None:
+    def _note_try(self, user: str) -> None:
         tries, _ = self._failed.pop(user, (0, 0.0))
         self._failed[user] = tries + 1, self._now_s()
         while len(self._failed) > _REMEMBERED:
             self._failed.popitem(last=False)
+
+    def _take_back(self, user: str) -> None:
+        tries, last_s = self._failed.pop(user, (0, 0.0))
+        if tries > 1:
+            self._failed[user] = tries - 1, last_s
