@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
 from tests.waiting import wait_until
@@ -239,6 +242,65 @@ def test_the_newest_of_large_records_fit_into_memory(api: ApiClient, monkeypatch
     page = api.get(f"{CLUSTER}/topics/large/messages", limit=1000)
     assert [each["offset"] for each in page["records"]] == [29, 28, 27, 26, 25]
     assert page["progress"]["ended"] == "scan-limit"
+
+
+def exported(api: ApiClient, topic: str, **query: Any) -> list[Any]:
+    answer = api.http.get(f"{CLUSTER}/topics/{topic}/messages/export", params={"place": "newest", **query})
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_a_file_of_the_newest_holds_all_of_them_however_little_memory_there_is(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = exported(api, "orders")
+    assert [each["timestamp_ms"] for each in whole] == sorted(
+        (each["timestamp_ms"] for each in whole), reverse=True
+    )
+    monkeypatch.setattr(search, "_HELD_BYTES", 2000)
+    monkeypatch.setattr(search, "_HELD_MORE", 0)
+    monkeypatch.setattr(search, "_BATCH_RECORDS", 3)
+    assert len(exported(api, "orders")) == len(whole) == 20
+    for limit in (1, 7, 19):
+        times = [each["timestamp_ms"] for each in exported(api, "orders", limit=limit)]
+        assert sorted(times, reverse=True) == [each["timestamp_ms"] for each in whole[:limit]]
+    even = exported(api, "orders", filter="value.id % 2 == 0", limit=9)
+    assert sorted(json.loads(each["value"])["id"] for each in even) == list(range(2, 20, 2))
+    large = exported(api, "large", limit=12)
+    assert [each["offset"] for each in large] == list(range(18, 30))
+    file = api.http.get(
+        f"{CLUSTER}/topics/orders/messages/export", params={"place": "newest", "format": "parquet"}
+    )
+    assert pq.read_table(io.BytesIO(file.content)).num_rows == 20
+
+
+@pytest.mark.parametrize("place", ["newest", "oldest"])
+@pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet"])
+def test_a_file_that_would_not_hold_all_that_was_asked_for_is_refused(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, place: str, format_: str
+) -> None:
+    monkeypatch.setattr(search, "_FILTERED_RECORDS", 3)
+    path = f"{CLUSTER}/topics/orders/messages/export"
+    query: dict[str, str | int] = {
+        "place": place,
+        "format": format_,
+        "filter": "value.id == 100",
+        "scan_limit": 6,
+    }
+    refused = api.http.get(path, params=query)
+    assert (refused.status_code, refused.json()["code"]) == (422, "SCAN_LIMIT")
+    assert "read from a time or an offset" in refused.json()["error"]
+    assert api.http.get(path, params={**query, "scan_limit": 20}).status_code == 200
+
+
+def test_a_file_that_has_begun_and_cannot_be_whole_breaks_off(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(search, "_FILTERED_RECORDS", 3)
+    query: dict[str, str | int] = {"filter": "value.id >= 0", "scan_limit": 6}
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+        api.http.get(f"{CLUSTER}/topics/orders/messages/export", params=query)
+    assert "read from a time or an offset" in caplog.text
 
 
 def test_long_names_push_nothing_out_of_the_audit_log(api: ApiClient, console: ConsoleThread) -> None:

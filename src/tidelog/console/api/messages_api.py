@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import logging
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -33,6 +34,8 @@ from tidelog.console.refusal import Refusal, refusal_of
 from tidelog.console.settings import Role
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework.letter import Letter
+
+logger = logging.getLogger(__name__)
 
 _LIMIT = 1000
 _EXPORT_LIMIT = 1_000_000
@@ -66,7 +69,10 @@ class MessageQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExportQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """As for a search, and the form of the file."""
+    """As for a search, and the form of the file. It has all that was asked for, or is refused or broken off.
+
+    The newest records come the newest first; more than fit into memory come in the order of their partitions.
+    """
 
     format: export_file.Format = "jsonl"
     place: Place = "oldest"
@@ -202,7 +208,10 @@ async def export(call: Call, asked: ExportQuery) -> Response:
             path, headers=headers, media_type=media_type, background=BackgroundTask(_remove, path)
         )
     steps = search.run()
-    first = await anext(steps)  # what cannot be read is said before a file begins
+    # What cannot be read, or not to the end, is said before a file begins, if it is known by then.
+    first = await anext(steps)
+    while not (first.records or first.progress.ended):
+        first = await anext(steps)
     lines = _lines(first, steps, asked.format)
     return StreamingResponse(lines, media_type=media_type, headers=headers)
 
@@ -332,9 +341,14 @@ async def _lines(
 ) -> AsyncIterator[bytes]:
     async with contextlib.aclosing(steps):
         yield export_file.header_line(format_) + export_file.lines(first.records, format_)
-        async for found in steps:
-            if found.records:
-                yield export_file.lines(found.records, format_)
+        try:
+            async for found in steps:
+                if found.records:
+                    yield export_file.lines(found.records, format_)
+        except Exception as error:
+            # The answer has no end, by which whoever downloads it knows that it is not whole.
+            logger.warning("a file that was exported is broken off: %s", refusal_of(error))
+            raise
 
 
 async def _send_back(call: Call, strays: list[tuple[str, RawRecord]]) -> Counter[str]:
@@ -402,6 +416,7 @@ def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
         asked.read_committed,
         # A file looks whole, and so nothing may be missing from it; a page says what is.
         without_leaders=isinstance(asked, MessageQuery),
+        is_whole=isinstance(asked, ExportQuery),
     )
     mask, decoder = _mask(call, asked.unmasked), _decoder(call, _choice(asked))
     try:

@@ -3,7 +3,8 @@
 A search goes through ranges of partitions that were fixed when it began (a tail: without an end) and yields
 batches as it goes: what matched, and how far it is. It holds one batch in memory. The newest records are
 found by reading the last ones of each partition, further back with each step while a filter has not found
-enough; of them ``_HELD_BYTES`` are held until they are in order. Whoever stops iterating stops the reading.
+enough; of them ``_HELD_BYTES`` are held until they are in order. A file has all that was asked for: of more,
+times are held, and the records are read once more. Whoever stops iterating stops the reading.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from array import array
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -61,6 +64,8 @@ class SearchRequest:
     read_committed: bool = False
     without_leaders: bool = False
     """Whether to read what can be read of a topic of which some partitions have no leader."""
+    is_whole: bool = False
+    """Whether a bound that leaves out something of what was asked for is a refusal, instead of an end."""
 
 
 @dataclass(slots=True)
@@ -226,7 +231,7 @@ class Search:
         starts = {each.partition: each.start for each in ranges}
         while left and not progress.ended:
             window = [_Range(each, max(starts[each], end - step), end) for each, end in left.items()]
-            held = _Newest(limit - progress.matched)
+            held = _Newest(limit - progress.matched, only_times_if_cut=self._request.is_whole)
             reading = self._read(consumer, window)
             async with contextlib.aclosing(reading):
                 async for records in reading:
@@ -234,7 +239,13 @@ class Search:
                     yield Found((), progress)
             found = held.in_order()
             progress.matched += len(found)
-            if held.is_cut:
+            if held.is_cut and self._request.is_whole:
+                again = self._newest_again(consumer, window, held)
+                async with contextlib.aclosing(again):
+                    async for records in again:
+                        progress.matched += len(records)
+                        yield Found(records, progress)
+            elif held.is_cut:
                 progress.ended = "scan-limit"
             left = {each.partition: each.start for each in window if each.start > starts[each.partition]}
             if progress.matched >= limit:
@@ -246,6 +257,22 @@ class Search:
         if not ranges:
             progress.ended = "end"
             yield Found((), progress)
+
+    async def _newest_again(
+        self, consumer: AsyncConsumer, window: list[_Range], held: _Newest
+    ) -> AsyncGenerator[list[RawRecord], None]:
+        """The newest records of a window, which were too many to be held, in the order of the partitions."""
+        oldest_ms, of_that_time = held.oldest_time()
+        reading = self._read(consumer, window, is_first_time=False)
+        async with contextlib.aclosing(reading):
+            async for records in reading:
+                newest = []
+                for each in await self._chosen([each for each in records if each.timestamp_ms >= oldest_ms]):
+                    if each.timestamp_ms == oldest_ms:
+                        of_that_time -= 1
+                    if each.timestamp_ms > oldest_ms or of_that_time >= 0:
+                        newest.append(each)
+                yield newest
 
     async def _tail(
         self, consumer: AsyncConsumer, partitions: list[TopicPartition]
@@ -265,9 +292,12 @@ class Search:
     # Reading
 
     async def _read(
-        self, consumer: AsyncConsumer, ranges: list[_Range]
+        self, consumer: AsyncConsumer, ranges: list[_Range], *, is_first_time: bool = True
     ) -> AsyncGenerator[list[RawRecord], None]:
-        """The records of ``ranges``, batch by batch; ends with them, or with the bound of the search."""
+        """The records of ``ranges``, batch by batch; ends with them, or with the bound of the search.
+
+        What is read again counts for neither progress nor bound.
+        """
         open_ranges = {each.partition: each for each in ranges}
         consumer.assign(open_ranges)
         for each in ranges:
@@ -291,11 +321,21 @@ class Search:
                     503,
                     "UNREACHABLE",
                 )
-            self._count(batch)
-            if self._progress.scanned >= self._request.scan_limit:
+            is_bound = False
+            if is_first_time:
+                self._count(batch)
+                is_bound = bool(open_ranges) and self._progress.scanned >= self._request.scan_limit
+            if is_bound and not self._request.is_whole:
                 self._progress.ended = "scan-limit"
                 open_ranges.clear()
             yield batch
+            if is_bound and self._request.is_whole:
+                raise Refusal(
+                    f"a search may read {self._request.scan_limit} records, and not all that was asked for "
+                    "is among them: read from a time or an offset, choose partitions, or raise scan_limit",
+                    422,
+                    "SCAN_LIMIT",
+                )
             await asyncio.sleep(0)
 
     @staticmethod
@@ -350,16 +390,28 @@ async def read_one(
 
 
 class _Newest:
-    """The newest of the records that it is given, as many as are wanted and as there is memory for."""
+    """The newest of the records that it is given, as many as are wanted and as there is memory for.
 
-    def __init__(self, wanted: int) -> None:
+    With ``only_times_if_cut`` it forgets all of them where there is not memory for as many as are wanted:
+    whoever reads them again knows by their times which they were.
+    """
+
+    def __init__(self, wanted: int, *, only_times_if_cut: bool = False) -> None:
         self._wanted = wanted
+        self._only_times_if_cut = only_times_if_cut
         self._records: list[RawRecord] = []
         self._bytes = 0
+        self._times = array("q")
         self.is_cut = False
         """There were more than there is memory for."""
 
     def take(self, records: Sequence[RawRecord]) -> None:
+        if self._only_times_if_cut:
+            self._times.extend(each.timestamp_ms for each in records)
+            if len(self._times) > 2 * self._wanted + _HELD_MORE:
+                self._times = array("q", sorted(self._times)[-self._wanted :])
+            if self.is_cut:
+                return
         self._records += records
         self._bytes += sum(each.size_bytes + _RECORD_BYTES for each in records)
         if len(self._records) > 2 * self._wanted + _HELD_MORE or self._bytes > _HELD_BYTES:
@@ -376,8 +428,15 @@ class _Newest:
                 self.is_cut = True
                 break
             kept.append(record)
+        if self.is_cut and self._only_times_if_cut:
+            kept = []
         self._records, self._bytes = kept, sum(each.size_bytes + _RECORD_BYTES for each in kept)
         return kept
+
+    def oldest_time(self) -> tuple[int, int]:
+        """The time of the oldest of the records that are wanted, and how many of them have that time."""
+        times = sorted(self._times)[-self._wanted :]
+        return times[0], bisect_right(times, times[0])
 
 
 def _raw(record: ConsumerRecord) -> RawRecord:
