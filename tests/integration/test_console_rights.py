@@ -272,6 +272,21 @@ def test_nobody_hears_of_groups_of_topics_that_he_may_not_see(console: ConsoleTh
             assert HIDDEN not in some.http.get(f"/clusters/main/{page}").text, page
 
 
+def test_clients_are_drawn_for_those_only_who_see_all_topics(console: ConsoleThread) -> None:
+    told = {"host": "10.9.8.7", "client_id": "shop", "producer_ids": list(range(1000))}
+    console.console.clusters["main"].producer_clients.note({1: {"connections": [told]}})
+    everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+    with everything.http, some.http:
+        all_of_it, part = (each.http.get("/clusters/main/topology").json() for each in (everything, some))
+    drawn, seen = (
+        [each for each in found["nodes"] if each["kind"] == "producer"] for found in (all_of_it, part)
+    )
+    assert [(each["name"], each["detail"]) for each in drawn] == [("shop", "10.9.8.7")]
+    assert {each["name"].partition(" ")[0] for each in seen} == {"producer"}  # and a number
+    assert "shop" not in str(part)
+    assert "10.9.8.7" not in str(part)
+
+
 def test_a_new_group_is_told_to_those_only_who_see_what_it_reads(
     console: ConsoleThread, cluster: LocalBroker
 ) -> None:

@@ -134,6 +134,21 @@ def test_a_consumer_group_rebalances_with_its_epoch() -> None:
     assert (found["epoch"], found["joined"]) == (4, 1)
 
 
+def test_an_event_is_about_every_topic_that_it_could_name() -> None:
+    both, less = member("a", 0, 1, topics="orders hidden"), member("a", 0, topics="orders")
+    found = told(group(both), group(less))
+    assert found is not None
+    assert (found["vanished_names"], found["topics"]) == ("hidden", "hidden,orders")
+    # There need not be such a topic.
+    found = told(group(less), group(both))
+    assert found is not None
+    assert (found["appeared_names"], found["topics"]) == ("hidden", "hidden,orders")
+    # Of what only somebody who left has read, too.
+    found = told(group(member("a", 0), member("b", topics="payments")), group(member("a", 0, 1)))
+    assert found is not None
+    assert found["topics"] == "orders,payments"
+
+
 def test_events_name_their_topics() -> None:
     assert list(topics_of(Event(1, "x", "info", {"topics": "a,b"}))) == ["a", "b"]
     assert list(topics_of(Event(1, "x", "info", {"topic": "a"}))) == ["a"]

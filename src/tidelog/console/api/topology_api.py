@@ -19,6 +19,7 @@ import msgspec
 from tidelog.client.resources import TopicDescription
 from tidelog.console.api.endpoint import Call, Nothing, reads
 from tidelog.console.api.spark_api import PipelineRow, read_spark
+from tidelog.console.watching.producer_clients import ProducerClients
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import QueryRow
 from tidelog.errors import KafkaError
@@ -263,9 +264,12 @@ async def _draw_producers(
         listed = await watched.admin.list_transactions()
     except KafkaError:
         return 0  # an older broker, or no right to ask: the picture has topics and groups
-    if watched.telling is not None and call.person.sees_all_topics(watched.name):
-        pages, _ = await watched.telling.page("/clients")
-        watched.producer_clients.note(pages)
+    clients = ProducerClients()
+    if call.person.sees_all_topics(watched.name):  # as the page of clients
+        clients = watched.producer_clients
+        if watched.telling is not None:
+            pages, _ = await watched.telling.page("/clients")
+            clients.note(pages)
     transactional = {each.producer_id: each.transactional_id for each in listed.transactions}
     names = {sink.name: query.name for query in queries for sink in query.sinks}
     since_ms = time.time_ns() // 1_000_000 - _ACTIVE_MS
@@ -273,7 +277,7 @@ async def _draw_producers(
     for partition, told in found.items():
         for each in told.producers if told.error is None else ():
             if each.last_timestamp_ms >= since_ms:
-                writer = _writer(call, each.producer_id, transactional.get(each.producer_id), names)
+                writer = _writer(clients, each.producer_id, transactional.get(each.producer_id), names)
                 writers.setdefault(partition.topic, set()).add(writer)
     nodes: dict[str, TopologyNode] = {}
     edges: dict[str, list[TopologyEdge]] = {}
@@ -292,7 +296,7 @@ async def _draw_producers(
 
 
 def _writer(
-    call: Call, producer_id: int, transactional_id: str | None, queries: Mapping[str, str]
+    clients: ProducerClients, producer_id: int, transactional_id: str | None, queries: Mapping[str, str]
 ) -> _Writer:
     """All tasks of one of Spark's sinks are one; so are producers of one client on one host."""
     task = None if transactional_id is None else _SPARK_QUERY.fullmatch(transactional_id)
@@ -300,7 +304,7 @@ def _writer(
         short = _SPARK_TASK.fullmatch(transactional_id)
         name = queries.get(task[1]) or (short[1] if short else task[1])
         return _Writer(f"Spark {name}", "", ("spark",))
-    client = call.cluster.producer_clients.get(producer_id)
+    client = clients.get(producer_id)
     if client is not None:
         parts = (
             transactional_id if transactional_id != client.client_id else None,

@@ -10,7 +10,7 @@ back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import (
@@ -60,15 +60,18 @@ class GroupView:
     partitions: Mapping[str, int] = field(default_factory=dict)
     """Of topics that members read."""
 
+    @property
+    def topics(self) -> set[str]:
+        """All that members name, also where there is no such topic."""
+        named = {topic for each in self.members.values() for topic in each.topics}
+        return named | {place.topic for each in self.members.values() for place in each.assignment}
+
 
 def view_of(group: GroupDescription, topics: Mapping[str, TopicDescription]) -> GroupView:
     """A described group beside the topics that there are."""
-    members = {each.member_id: _member(each) for each in group.members}
-    read = {topic for each in members.values() for topic in each.topics}
-    read |= {place.topic for each in members.values() for place in each.assignment}
-    return GroupView(
-        group.epoch, members, {each: len(topics[each].partitions) for each in read if each in topics}
-    )
+    view = GroupView(group.epoch, {each.member_id: _member(each) for each in group.members})
+    partitions = {each: len(topics[each].partitions) for each in view.topics if each in topics}
+    return replace(view, partitions=partitions)
 
 
 def _member(member: MemberDescription) -> MemberView:
@@ -193,7 +196,8 @@ class RebalanceWatch:
         self._views[group.group_id] = new
         if new.epoch is not None:
             args["epoch"] = new.epoch
-        args["topics"] = ",".join(sorted(new.partitions))
+        # Who may not see one of them is not told: reasons name what was read before, too.
+        args["topics"] = ",".join(sorted(old.topics | new.topics))
         return Event(at_ms, KIND, "info", {"group": group.group_id, **args})
 
     def _part(self, names: list[str]) -> list[str]:
