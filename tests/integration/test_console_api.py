@@ -245,6 +245,47 @@ def test_a_record_is_sent_again_elsewhere_with_other_headers(api: ApiClient) -> 
     assert [(each["name"], each["value"]["text"]) for each in copy["headers"]] == [("why", "again")]
 
 
+def test_headers_that_are_kept_go_as_their_bytes(api: ApiClient, cluster: LocalBroker) -> None:
+    source, target = new_topic(api, "masked"), new_topic(api, "elsewhere")
+    given = [
+        ("lines", b"one\r\ntwo\n"),
+        ("long", b"x" * 5000),
+        ("a:b", b" outer blanks "),
+        ("secret", b"s3cr3t-key"),
+        ("raw", b"\xff\x00"),
+        ("none", None),
+        ("", b""),
+        ("twice", b"1"),
+        ("twice", b"2"),
+    ]
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(source, b"value", headers=given)
+    path, place = f"{CLUSTER}/topics/{source}/messages/resend", {"partition": 0, "offset": 0, "topic": target}
+    api.change("POST", path, **place)
+    others = [{"keep": each} for each in range(8)]
+    api.change(
+        "POST", path, **place, headers=[*others[::-1], {"name": "new", "value": " a\nb "}, {"keep": 0}]
+    )
+    wrong: tuple[dict[str, str | int], ...] = (
+        {"keep": 9},
+        {"keep": -1},
+        {"keep": 0, "name": "x"},
+        {"keep": 0, "value": "x"},
+        {"value": "x"},
+        {},
+    )
+    for each in wrong:
+        refused = api.try_change("POST", path, **place, headers=[each])
+        assert (refused.status_code, refused.json()["code"]) == (400, "BAD_REQUEST"), refused.text
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([TopicPartition(target, 0)])
+        consumer.seek_to_beginning()
+        copies = [consumer.poll(30.0, 1)[0] for _ in range(2)]
+        assert consumer.end_offsets([TopicPartition(target, 0)]) == {TopicPartition(target, 0): 2}
+    assert list(copies[0].headers) == given
+    assert list(copies[1].headers) == [*given[:8][::-1], ("new", b" a\nb "), given[0]]
+
+
 def test_dead_letters_go_back_to_their_topics_after_a_dry_run(api: ApiClient) -> None:
     letters, origin = new_topic(api, "letters"), new_topic(api, "origin")
     headers = [

@@ -140,6 +140,46 @@ def test_a_record_is_produced_and_sent_again(
     expect(dialog.get_by_text("Written to partition 0 at offset 0")).to_be_visible()
 
 
+def test_a_record_is_sent_again_with_one_header_changed_and_the_others_as_they_are(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    topic, other = cluster.create_topic(name("headed")), cluster.create_topic(name("copied"))
+    given = [
+        ("trace", b"abc"),
+        ("lines", b" one\r\ntwo\n "),
+        ("long", b"x" * 5000),
+        ("a:b", b"\xff"),
+        ("none", None),
+        ("gone", b"1"),
+    ]
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(topic, b"with headers", headers=given)
+    go(page, console, "topics", topic)
+    page.get_by_text("with headers").click()
+    page.get_by_role("button", name="Send again").click()
+    dialog = page.get_by_role("dialog")
+    rows = dialog.locator("table.headers tr")
+    # What is cut or no text is kept or removed.
+    expect(dialog.get_by_role("button", name="Edit")).to_have_count(3)
+    rows.filter(has_text="trace").get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_label("Value of the header")).to_have_value("abc")
+    dialog.get_by_label("Value of the header").fill("another: trace")
+    rows.filter(has_text="lines").get_by_role("button", name="Edit").click()
+    rows.nth(1).get_by_role("button", name="Undo").click()
+    rows.filter(has_text="gone").get_by_role("button", name="Remove").click()
+    dialog.get_by_role("button", name="Add a header").click()
+    rows.last.get_by_label("Name of the header").fill("why")
+    rows.last.get_by_label("Value of the header").fill("two\nlines")
+    dialog.get_by_label("To topic").fill(other)
+    dialog.get_by_role("button", name="Send", exact=True).click()
+    expect(dialog.get_by_text("Written to partition 0 at offset 0")).to_be_visible()
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([TopicPartition(other, 0)])
+        consumer.seek_to_beginning()
+        (copy,) = consumer.poll(30.0, 1)
+    assert list(copy.headers) == [("trace", b"another: trace"), *given[1:5], ("why", b"two\nlines")]
+
+
 def test_what_strangers_wrote_is_shown_inert(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics", "hostile")
     rows = page.locator(".records tbody tr")

@@ -34,6 +34,7 @@ from tidelog.console.refusal import Refusal, refusal_of
 from tidelog.console.settings import Role
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework.letter import Letter
+from tidelog.records.record import RecordHeader
 
 logger = logging.getLogger(__name__)
 
@@ -131,13 +132,26 @@ class Written(msgspec.Struct, frozen=True):
     offset: int
 
 
+class ResentHeader(msgspec.Struct, forbid_unknown_fields=True):
+    """A header of the record, by its place from 0 on, which goes as it is (`keep`); or one to write (`name`).
+
+    What is shown of a header may be cut or masked, and is text where that can be made of it: whoever changes
+    one header names the others by their places.
+    """
+
+    keep: int | None = None
+    name: str | None = None
+    value: str | None = None
+    encoding: Literal["text", "base64"] = "text"
+
+
 class ResendRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Send a record again to a topic; its headers are kept, or replaced by those given."""
+    """Send a record again to a topic; all its headers are kept, or it has those given, in their order."""
 
     partition: int
     offset: int
     topic: str
-    headers: list[GivenHeader] | None = None
+    headers: list[ResentHeader] | None = None
 
 
 class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -270,7 +284,7 @@ async def resend(call: Call, asked: ResendRequest) -> Written:
         raise Refusal("fields of this record are masked from you, so you cannot send it on", 403, "FORBIDDEN")
     headers = record.headers
     if asked.headers is not None:
-        headers = [(each.name, _data(each.value, each.encoding, "a header")) for each in asked.headers]
+        headers = [_resent_header(each, record.headers) for each in asked.headers]
     written = await call.cluster.producer.send(asked.topic, record.value, record.key, headers=headers)
     return Written(written.topic, written.partition, written.offset)
 
@@ -334,6 +348,16 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
         left = outcome.left
     call.details["by_topic"] = dict(by_topic)
     return Redriven(dict(by_topic), without, left, asked.dry_run)
+
+
+def _resent_header(asked: ResentHeader, given: list[RecordHeader]) -> RecordHeader:
+    if asked.keep is None and asked.name is not None:
+        return asked.name, _data(asked.value, asked.encoding, "a header")
+    if asked.keep is None or asked.name is not None or asked.value is not None:
+        raise Refusal("a header is kept by its place (keep), or has a name and a value")
+    if not 0 <= asked.keep < len(given):
+        raise Refusal(f"the record has {len(given)} headers; there is none at place {asked.keep}")
+    return given[asked.keep]
 
 
 async def _lines(

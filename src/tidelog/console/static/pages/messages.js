@@ -1,5 +1,5 @@
 // The records of a topic: found from any place, filtered, followed, exported, written, sent again.
-import { h, replace, card, badge, field, refusal, plain } from "../dom.js";
+import { append, h, replace, card, field, refusal, plain } from "../dom.js";
 import { address, atLeast, change, get, session } from "../api.js";
 import { bytes, moment, whole } from "../format.js";
 import { ask } from "../dialog.js";
@@ -223,19 +223,64 @@ function produce(path) {
 
 function resend(path, topic, record) {
   const target = h("input", { class: "wide mono", value: topic.name, autocomplete: "off" });
-  const isText = record.headers.every((each) => each.value.kind === "text" || each.value.kind === "json");
-  const headers = h("textarea", { spellcheck: "false", rows: 3 }, record.headers.map((each) => `${each.name}: ${textOf(each.value)}`).join("\n"));
-  const before = headers.value;
+  const headers = headerRows(record.headers);
   return ask({
-    title: t("Send again"), action: t("Send"),
-    content: [h("p", { class: "muted" }, t("Key and value go as the bytes that they are.")), field(t("To topic"), target),
-      isText ? field(t("Headers, name: value, one in a line"), headers) : badge(t("its headers are no text and go as they are"))],
+    title: t("Send again"), action: t("Send"), large: true,
+    content: [h("p", { class: "muted" }, t("Key, value and headers that are left alone go as the bytes that they are.")), field(t("To topic"), target), headers.element],
     act: async () => {
-      const edited = isText && headers.value !== before ? headerLines(headers.value) : null;
-      const written = await change("POST", `${path}/resend`, { partition: record.partition, offset: record.offset, topic: target.value.trim(), headers: edited });
+      const written = await change("POST", `${path}/resend`, { partition: record.partition, offset: record.offset, topic: target.value.trim(), headers: headers.given() });
       return t("Written to partition {p} at offset {o}", { p: written.partition, o: written.offset });
     },
   });
+}
+
+/** A record's headers, a row for each, to be left alone, edited or removed; `given()` is what the API is told of them.
+ *  A header that is left alone is named by its place: what is shown of it may be cut, masked or no text. */
+function headerRows(headers) {
+  const rows = h("tbody", {});
+  const all = headers.map((header, place) => headerRow(header, place));
+  append(rows, all.map((each) => each.element));
+  const add = h("button", {
+    type: "button",
+    onclick: () => { const row = headerRow(null, null); all.push(row); rows.append(row.element); row.element.querySelector("input").focus(); },
+  }, t("Add a header"));
+  return {
+    element: h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", { class: "headers" }, rows), h("div", { class: "row" }, add)),
+    given: () => (all.every((each) => each.isAsItWas()) ? null : all.map((each) => each.given()).filter(Boolean)),
+  };
+}
+
+/** One header; a new one has no place. */
+function headerRow(header, place) {
+  const isNew = header === null;
+  // What is not shown whole, or is no text, cannot be edited here.
+  const isEditable = isNew || (["text", "json"].includes(header.value.kind) && !header.value.cut && !header.value.masked);
+  const name = h("input", { class: "wide mono", value: isNew ? "" : header.name, autocomplete: "off", spellcheck: "false", "aria-label": t("Name of the header") });
+  const value = h("textarea", { rows: 2, spellcheck: "false", "aria-label": t("Value of the header") }, isNew || !isEditable ? "" : textOf(header.value));
+  const before = { name: name.value, value: value.value };  // controls keep not every line end
+  const hasChanged = () => name.value !== before.name || value.value !== before.value;
+  const button = (text, next) => h("button", { type: "button", class: "plain", onclick: () => draw(next) }, text);
+  const element = h("tr", {});
+  let state;
+  function draw(next) {
+    state = next;
+    element.className = state;
+    element.hidden = isNew && state === "removed";
+    if (state === "edited") replace(element, h("td", {}, name), h("td", {}, value), h("td", { class: "still" }, isNew ? button(t("Remove"), "removed") : button(t("Undo"), "kept")));
+    else if (!isNew) replace(element, h("td", { class: "mono" }, plain(header.name)), h("td", { class: "mono" }, preview(header.value, 120), header.value.size > 120 ? " …" : null),
+      h("td", { class: "still" }, state === "removed" ? button(t("Undo"), "kept") : [isEditable ? button(t("Edit"), "edited") : null, button(t("Remove"), "removed")]));
+    if (state === "kept") [name.value, value.value] = [before.name, before.value];
+  }
+  draw(isNew ? "edited" : "kept");
+  return {
+    element,
+    isAsItWas: () => (isNew ? state === "removed" || !hasChanged() : state !== "removed" && !hasChanged()),
+    given: () => {
+      if (state === "removed" || (isNew && !hasChanged())) return null;
+      if (!hasChanged()) return { keep: place };
+      return { name: name.value === before.name && !isNew ? header.name : name.value, value: value.value };
+    },
+  };
 }
 
 async function redrive(path, state) {
