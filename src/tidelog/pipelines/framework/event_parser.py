@@ -8,7 +8,8 @@ strict (a key that occurs twice), gives the event after all. It must refuse ever
 A reason has a code for programs and a sentence for people. Codes are stable: ``not-json``, ``not-utf-8``,
 ``tombstone``, ``empty-value``, ``trailing-data``, ``unknown-topic``; and where single fields are wrong, one
 for each of them in the order of the kind, with commas between: ``missing:user_id,type:amount_cents``. Their
-words are those of :data:`FIELD_CODES`.
+words are those of :data:`FIELD_CODES`. A record that the rules themselves fail on is ``unreadable``: it must
+not stop a pipeline, for it would stop every restart, too.
 
 Runs in Spark's Python workers: some four microseconds for an event.
 """
@@ -16,10 +17,12 @@ Runs in Spark's Python workers: some four microseconds for an event.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from traceback import format_tb
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Optional
 
 import msgspec
@@ -27,6 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.framework.events import MAX_AHEAD, EventKind, Field, FieldType
+
+logger = logging.getLogger(__name__)
 
 MAX_STRING_CHARS = 4096
 SHOWN_CHARS = 60
@@ -39,6 +44,10 @@ _IS_TIME = re.compile(_TIME, re.ASCII)
 _TIME_TYPE = pa.timestamp("us", "UTC")
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WRITTEN_US = tuple(
+    (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for year in (1, 9000)
+)
+"""Timestamps of records are any 64 bits; what is beyond these counts as these, lest reckoning overflow."""
 _BLANKS = " \t\r\n"
 _PYTHON_TYPES: dict[FieldType, type] = {"string": str, "long": int, "boolean": bool, "time": str}
 _CALLED: dict[FieldType, str] = {
@@ -148,12 +157,13 @@ class EventParser:
     def rows(self, topics: pa.Array, values: pa.Array, timestamps: pa.Array) -> ParsedRows:
         """The same, a row at a time: for who works on single events in Python."""
         kinds, texts, encoded = self._kinds(topics), topics.to_pylist(), values.to_pylist()
+        timestamps = _bounded(timestamps)
         is_text = _is_text(values)
         rows: list[Values] = []
         reasons: list[Reason | None] = [None] * len(encoded)
 
         def look_again(at: int) -> Values:
-            found, reasons[at] = self.explain(kinds[at], texts[at], encoded[at], timestamps[at].as_py())
+            found, reasons[at] = self._explained(kinds[at], texts[at], encoded[at], timestamps[at].as_py())
             return found
 
         for at, (kind, value) in enumerate(zip(kinds, encoded, strict=True)):
@@ -162,7 +172,7 @@ class EventParser:
                     rows.append(look_again(at))
                 else:
                     rows.append(self._decode[kind.name](value))
-            except (msgspec.DecodeError, RecursionError):
+            except (msgspec.DecodeError, ValueError, RecursionError):
                 rows.append(look_again(at))
         times = {
             name: self._times(index, rows, reasons, timestamps, look_again)
@@ -187,7 +197,7 @@ class EventParser:
         """The column of a time; rows whose time is refused get their reason, and lose their values."""
         texts = pa.array([row[index] for row in rows], pa.string())
         times = _parsed_times(texts)
-        latest = pc.add(timestamps.cast(_TIME_TYPE), pa.scalar(MAX_AHEAD, pa.duration("us")))
+        latest = pc.add(timestamps, pa.scalar(MAX_AHEAD, pa.duration("us")))
         good = pc.and_(
             pc.greater_equal(times, pa.scalar(_FIRST_TIME, _TIME_TYPE)),
             pc.less_equal(times, latest).fill_null(True),
@@ -198,6 +208,20 @@ class EventParser:
                     rows[at] = look_again(at)
             times = pc.if_else(good, times, pa.scalar(None, _TIME_TYPE))
         return times
+
+    def _explained(
+        self, kind: EventKind | None, topic: str, value: bytes | None, timestamp: datetime | None
+    ) -> tuple[Values, Reason | None]:
+        """The same as :meth:`explain`, which knows nothing but the record: what it raises is the record's."""
+        try:
+            return self.explain(kind, topic, value, timestamp)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Without what the error says, which may quote the record.
+            trace = "".join(format_tb(error.__traceback__))
+            logger.error("a record of %s becomes a dead letter: %s\n%s", topic, type(error).__name__, trace)
+            return self._nothing, Reason("unreadable", f"it could not be read ({type(error).__name__})")
 
     def explain(
         self, kind: EventKind | None, topic: str, value: bytes | None, timestamp: datetime | None
@@ -255,6 +279,14 @@ def _rule(field: Field) -> Any:
         least = -(2**63) if field.minimum is None else field.minimum
         return Annotated[int, msgspec.Meta(ge=least, le=_MAX_LONG)]
     return Annotated[str, msgspec.Meta(min_length=1 if field.required else 0, max_length=MAX_STRING_CHARS)]
+
+
+def _bounded(timestamps: pa.Array) -> pa.Array:
+    """Timestamps of records as times that Python has, too."""
+    first_us, last_us = _WRITTEN_US
+    times_us = timestamps.cast(_TIME_TYPE).cast(pa.int64())
+    times_us = pc.max_element_wise(times_us, first_us, skip_nulls=False)
+    return pc.min_element_wise(times_us, last_us, skip_nulls=False).cast(_TIME_TYPE)
 
 
 def _is_text(values: pa.Array) -> Callable[[bytes], bool]:
@@ -376,7 +408,10 @@ def _shown(value: object) -> str:
     if isinstance(value, str):
         text = f"'{_stored(value)}'"
     else:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        try:
+            text = _stored(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        except RecursionError:
+            text = "a value that is nested too deeply to be shown"
     return f"{text[:SHOWN_CHARS]}…" if len(text) > SHOWN_CHARS else text
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework import event_parser, events
 from tidelog.pipelines.framework.event_parser import EventParser
 
 WRITTEN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -24,11 +25,13 @@ CREDIT: dict[str, Any] = {
 }
 
 
-def parsed(*values: bytes | None, topic: str = events.CREDIT.topic) -> list[dict[str, Any]]:
+def parsed(
+    *values: bytes | None, topic: str = events.CREDIT.topic, written: datetime | int = WRITTEN
+) -> list[dict[str, Any]]:
     found = EventParser(events.LOGS).columns(
         pa.array([topic] * len(values), pa.string()),
         pa.array(values, pa.binary()),
-        pa.array([WRITTEN] * len(values), pa.timestamp("us", "UTC")),
+        pa.array([written] * len(values), pa.timestamp("us", "UTC")),
     )
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
@@ -89,3 +92,46 @@ def test_what_is_no_event_is_refused_by_both(value: bytes) -> None:
         row["code"],
         row["reason"],
     )
+
+
+@pytest.mark.parametrize("inside", ['["\\ud800"]', '{"\\ud800": 1}', '{"a": "\\ud800"}', '[["\\udfff"]]'])
+def test_half_a_character_inside_a_bad_value_is_shown_as_a_question_mark(inside: str) -> None:
+    (row,) = parsed(credit().replace(b'"e-1"', inside.encode()))
+    assert row["code"] == "type:event_id"
+    assert "?" in row["reason"]
+
+
+def test_a_value_of_any_depth_becomes_a_reason() -> None:
+    depths = [*range(1, 40), *range(500, sys.getrecursionlimit() + 20)]
+    rows = parsed(*(credit().replace(b'"e-1"', b"[" * depth + b"]" * depth) for depth in depths))
+    assert {row["code"] for row in rows} == {"type:event_id", "not-json"}
+
+
+@pytest.mark.parametrize("written_us", [-(2**63) + 1, -(2**60), 2**60, 2**63 - 1])
+def test_records_with_timestamps_outside_of_the_calendar_are_read(written_us: int) -> None:
+    event, bad = parsed(credit(), credit(amount_cents="?"), written=written_us)
+    early = ["range:event_time"] if written_us < 0 else []
+    assert event["code"] == (",".join(early) or None)
+    assert bad["code"] == ",".join([*early, "type:amount_cents"])
+
+
+def test_a_record_that_the_parser_fails_on_is_refused_and_its_neighbours_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: object) -> str:
+        raise OverflowError("beyond all bounds")
+
+    monkeypatch.setattr(event_parser, "_shown", fail)
+    rows = parsed(credit(), credit(amount_cents="?"), credit(user_id="u-2"))
+    assert [row["user_id"] for row in rows] == ["u-1", None, "u-2"]
+    assert [row["code"] for row in rows] == [None, "unreadable", None]
+    assert rows[1]["reason"] == "it could not be read (OverflowError)"
+
+
+def test_too_little_memory_is_not_laid_to_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr(event_parser, "_shown", fail)
+    with pytest.raises(MemoryError):
+        parsed(credit(amount_cents="?"))
