@@ -59,9 +59,9 @@ class Detecting:
         self.incidents: dict[str, Any] = {}
         """The newest of each, those that were taken back left out."""
 
-    def feed(self, *values: Value, tasks: int = 2) -> dict[str, Any]:
+    def feed(self, *values: Value, tasks: int = 2, written: datetime = WRITTEN) -> dict[str, Any]:
         """Work off a batch of values; the incidents that it has changed, by subject."""
-        records = self.records(values)
+        records = self.records(values, written)
         self.offset += len(values)
         found = self.work_off(records, tasks)
         self.batch_id += 1
@@ -74,9 +74,9 @@ class Detecting:
                 self.incidents[key.decode()] = changed[told["subject"]] = told
         return changed
 
-    def records(self, values: Sequence[Value]) -> list[tuple[Any, ...]]:
+    def records(self, values: Sequence[Value], written: datetime = WRITTEN) -> list[tuple[Any, ...]]:
         topic = self.detector.kind.topic
-        return [(topic, 0, self.offset + at, WRITTEN, b"k", value) for at, value in enumerate(values)]
+        return [(topic, 0, self.offset + at, written, b"k", value) for at, value in enumerate(values)]
 
     def work_off(
         self, records: Sequence[tuple[Any, ...]], tasks: int = 2

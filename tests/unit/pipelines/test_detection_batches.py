@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.pipelines.detecting import START, Detecting, compared, event
 
 from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.alert_state import newest_event_us
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
@@ -86,8 +87,8 @@ def arrival(draw: Random, events: Sequence[Timed], late_minutes: float) -> list[
     return [value for _, value in sorted([*delayed, *again])]
 
 
-def end_of_it(detector: Detector) -> list[bytes]:
-    """Two events by strangers, so much later that everything is over."""
+def end_of_it(detector: Detector, start: datetime = START + timedelta(days=DAYS + 5)) -> list[bytes]:
+    """Two events by strangers; by default so much later that everything is over."""
     common = {"ip": "1.1.1.1", "device_id": "last", "user_id": "last"}
     own = (
         {"phone": "+8613800000000", "method": "sms", "success": True}
@@ -100,7 +101,7 @@ def end_of_it(detector: Detector) -> list[bytes]:
             "channel": "sms",
         }
     )
-    times = [START + timedelta(days=DAYS + 5, minutes=at) for at in range(2)]
+    times = [start + timedelta(minutes=at) for at in range(2)]
     return [
         event(event_id=f"end {at}", event_time=time.isoformat(), **common, **own)
         for at, time in enumerate(times)
@@ -176,3 +177,27 @@ def test_a_backfill_finds_the_evidence_that_the_stream_has_found(tmp_path: Path,
 
     assert evidence(live)
     assert evidence(again) == evidence(live)
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: str(each.name))
+def test_a_clock_that_runs_ahead_makes_nobody_else_late(tmp_path: Path, detector: Detector) -> None:
+    draw = Random(3)
+    events = [value for _, value in sorted(made(detector, draw, 200))]
+    ahead, _ = end_of_it(detector, START + timedelta(hours=23))
+    stream, undisturbed = (Detecting(tmp_path / name, detector) for name in ("ahead", "undisturbed"))
+    stream.feed(ahead, written=START)
+    for each in (stream, undisturbed):
+        each.feed(*events)
+        assert each.total("late") == 0
+    assert stream.incidents
+    assert compared(stream.incidents.values()) == compared(undisturbed.incidents.values())
+
+
+def test_the_watermark_follows_times_that_are_not_ahead(tmp_path: Path) -> None:
+    detector = SwitchDetector()
+    stream = Detecting(tmp_path, detector)
+    (ahead, behind) = (end_of_it(detector, START + timedelta(minutes=at))[0] for at in (300, -30))
+    stream.feed(ahead, behind, written=START)
+    assert newest_event_us(tmp_path, stream.buckets, stream.batch_id) == round(START.timestamp() * 1_000_000)
+    stream.feed(end_of_it(detector, START - timedelta(minutes=61))[0], written=START)
+    assert stream.total("late") == 1

@@ -190,7 +190,8 @@ class KeyedState:
         self._schema = schema
         self._before = [number for number in _batches(self._directory) if number < batch_id]
         self.newest_us = 0
-        """The time of the newest event that the bucket has seen; 0 before the first."""
+        """The time of the newest event that the bucket has seen, no later than its record's timestamp; 0
+        before the first."""
         named: list[_Named] = []
         if self._before:
             contents = _contents(_path(self._directory, self._before[-1]))

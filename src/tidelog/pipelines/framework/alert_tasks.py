@@ -65,9 +65,15 @@ if TYPE_CHECKING:
 
     from tidelog.spark.write_options import WriteOptions
 
-_SHARE = "bucket int, events binary, letters binary, quality binary"
+_SHARE = "bucket int, newest_us bigint, events binary, letters binary, quality binary"
 _SHARE_SCHEMA = pa.schema(
-    {"bucket": pa.int32(), "events": pa.binary(), "letters": pa.binary(), "quality": pa.binary()}
+    {
+        "bucket": pa.int32(),
+        "newest_us": pa.int64(),
+        "events": pa.binary(),
+        "letters": pa.binary(),
+        "quality": pa.binary(),
+    }
 )
 _RESULT = (
     "answer string, topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
@@ -81,6 +87,7 @@ class Answer(msgspec.Struct, frozen=True):
     bucket: int
     events: int = 0
     newest_us: int = 0
+    """The time of the newest event, no later than its record's timestamp."""
     rows: int = 0
     """In the state, after the batch."""
     late: int = 0
@@ -246,6 +253,7 @@ class BatchTask:
             rows = self._around(found)
             quality.add(self.detector.kind, parsed)
             yield _shares(
+                _newest_us(parsed.field("event_time"), batch.column("timestamp")),
                 _split(rows, buckets_of(rows[KEY].combine_chunks(), self.buckets), self.buckets),
                 self._letters(self._told_of(parsed.field("code"), batch), parsed.field("reason"), batch),
             )
@@ -285,6 +293,7 @@ class BatchTask:
         """Rows of buckets to a row for each bucket with its answer."""
         events: dict[int, list[pa.RecordBatch]] = {}
         told: dict[int, list[pa.RecordBatch]] = {}
+        newest_us: dict[int, int] = {}
         quality: list[bytes] = []
         for batch in batches:
             for share in batch.to_pylist():
@@ -294,6 +303,7 @@ class BatchTask:
                     continue
                 events.setdefault(bucket, [])
                 told.setdefault(bucket, [])
+                newest_us[bucket] = max(newest_us.get(bucket, 0), share["newest_us"])
                 if share["events"] is not None:
                     events[bucket].append(_unpacked(share["events"], self.detector.schema))
                 if share["letters"] is not None:
@@ -303,16 +313,18 @@ class BatchTask:
                 bucket,
                 pa.Table.from_batches(events[bucket], self.detector.schema),
                 pa.Table.from_batches(told[bucket], RECORD_SCHEMA),
+                newest_us[bucket],
             )
         if quality:
             yield from self._told(
                 Answer(self.buckets, quality=quality_of(quality)), RECORD_SCHEMA.empty_table()
             )
 
-    def _merge_bucket(self, bucket: int, new: pa.Table, told: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _merge_bucket(
+        self, bucket: int, new: pa.Table, told: pa.Table, newest_us: int
+    ) -> Iterator[pa.RecordBatch]:
         state = KeyedState(self.state, bucket, self.batch.batch_id, self.detector.schema)
         found = self.detector.detect(Bucket(new, state, self.batch))
-        newest_us = pc.max(new["time_us"]).as_py() or 0
         rows = state.commit(found.kept, self.batch.watermark_us, newest_us)
         state.leave(found.follow_ups)
         answer = Answer(
@@ -416,10 +428,28 @@ def _split(rows: pa.Table, homes: pa.Array, buckets: int) -> dict[int, pa.Record
     return shares
 
 
-def _shares(events: dict[int, pa.RecordBatch], told: dict[int, pa.RecordBatch]) -> pa.RecordBatch:
+def _newest_us(event_times: pa.Array, timestamps: pa.Array) -> int:
+    """The time of the newest event; of one that is ahead of its record, the record's.
+
+    Watermarks follow it, and one clock that runs ahead must not make everybody else's events late.
+    """
+    times_us = event_times.cast(pa.int64())
+    passed_us = pc.min_element_wise(times_us, timestamps.cast(pa.int64()))
+    return pc.max(passed_us.filter(pc.is_valid(times_us))).as_py() or 0
+
+
+def _shares(
+    newest_us: int, events: dict[int, pa.RecordBatch], told: dict[int, pa.RecordBatch]
+) -> pa.RecordBatch:
+    """A row for each bucket; ``newest_us`` is that of all events from which they come."""
     homes = sorted({*events, *told})
+    # No later than the bucket's own: the rows of a backfill are cut to its range.
+    newest = [
+        min(newest_us, pc.max(events[home]["time_us"]).as_py()) if home in events else 0 for home in homes
+    ]
     columns = [
         pa.array(homes, pa.int32()),
+        pa.array(newest, pa.int64()),
         *(
             pa.array(
                 [each[home].serialize().to_pybytes() if home in each else None for home in homes], pa.binary()

@@ -13,8 +13,7 @@ The rules, beside those that ``events`` gives for each field:
   :data:`MAX_STRING_CHARS` (Cassandra's keys end at 64 KB).
 * Types are strict: ``"5"`` is no number, ``5`` is no string, and ``5.0`` and ``5e0`` are not whole numbers.
 * A time has a date, a time of day with at most microseconds, and a zone (``Z`` or ``+09:00``). It lies
-  after 1999 and at most a day after the record's own timestamp: one event from the future would otherwise
-  move a watermark past everybody else's.
+  after 1999 and at most a day after the record's own timestamp, for clocks that are wrong.
 
 Called by every pipeline: directly when its output is computed row by row, with ``events`` and ``malformed``
 when it filters. The UDF counts as non-deterministic for Spark's optimizer, which otherwise may push a filter
