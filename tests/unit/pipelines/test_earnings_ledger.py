@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, credit, task_step
 
+from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
 from tidelog.pipelines.jobs.earnings import sqlite_ledger
 from tidelog.pipelines.jobs.earnings.schema import (
+    PUBLISHED_BYTES,
     PUBLISHED_TASKS,
     TaskProgress,
     UserEarnings,
@@ -98,6 +100,26 @@ def test_a_state_in_the_topic_names_open_tasks_first_and_not_more_than_fit() -> 
     assert "t149" in shown["tasks"]
     assert "t010" not in shown["tasks"]
     assert (shown["tasks_open"], shown["tasks_completed"]) == (1, 149)
+
+
+@pytest.mark.parametrize("char", ["t", "税", "\x01", "🎈"])
+def test_a_state_of_long_ids_is_no_larger_than_a_broker_takes(char: str) -> None:
+    tasks = {
+        f"{number:03d}".ljust(MAX_STRING_CHARS, char): TaskProgress(1, 2, None, f"2026-{number:03d}")
+        for number in range(PUBLISHED_TASKS)
+    }
+    state = UserEarnings(char * MAX_STRING_CHARS, 5, 1, {"task": 5}, tasks, "2026")
+    value = state_json(state)
+    assert len(value) <= PUBLISHED_BYTES
+    shown = json.loads(value)
+    assert (shown["total_cents"], shown["tasks_open"], shown["user_id"]) == (
+        5,
+        PUBLISHED_TASKS,
+        state.user_id,
+    )
+    latest = sorted(tasks, reverse=True)[: len(shown["tasks"])]
+    assert sorted(shown["tasks"], reverse=True) == latest
+    assert len(latest) >= 20
 
 
 def test_recomputing_takes_its_users_a_few_at_a_time(

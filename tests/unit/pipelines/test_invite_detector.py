@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from tests.unit.pipelines.detecting import START, Detecting, event
 
 from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
+from tidelog.pipelines.framework.letter import CARRIED_BYTES
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, USUAL
 from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation, judge_block, judge_device, judge_inviter
@@ -241,3 +244,23 @@ def test_a_range_of_time_reports_what_has_evidence_in_it(tmp_path: Path) -> None
     ]
     assert set(stream.feed(*values)) == {"a", "inside"}
     assert stream.total("events") == 8
+
+
+def test_alerts_of_long_names_are_no_larger_than_a_broker_takes(tmp_path: Path) -> None:
+    def long(name: str) -> str:
+        return name.ljust(MAX_STRING_CHARS, "\x01")
+
+    stream = Detecting(tmp_path, InviteDetector())
+    hub, *others = (long(f"u{at:02d}") for at in range(60))
+    pairs = [pair for name in others for pair in ((hub, name), (name, hub))]
+    stream.feed(
+        *[
+            invite(one, at / 100, invitee=other, device=long("d"), own=long("d"), ip=long("10.0.0.1"))
+            for at, (one, other) in enumerate(pairs)
+        ]
+    )
+    rings = [told for told in stream.incidents.values() if told["subject_kind"] == "ring"]
+    assert [told["subject"] for told in rings] == [hub]
+    assert {told["subject_kind"] for told in stream.incidents.values()} > {"ring", "device"}
+    for told in stream.incidents.values():
+        assert len(json.dumps(told, ensure_ascii=False)) < CARRIED_BYTES

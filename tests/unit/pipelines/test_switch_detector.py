@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from tests.unit.pipelines.detecting import START, Detecting, event
 
 from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
 from tidelog.pipelines.framework.incidents import incident_id
+from tidelog.pipelines.framework.letter import CARRIED_BYTES
 from tidelog.pipelines.framework.verdicts import Verdicts
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.account_switch.schema import SHOWN, USUAL
@@ -230,3 +233,17 @@ def test_a_range_of_time_reports_what_has_evidence_in_it(tmp_path: Path) -> None
     values = [value for at in (1.0, 70.0, 130.0) for value in turns(f"from {at}", 9, from_minute=at)]
     assert set(stream.feed(*values)) == {"from 70.0"}
     assert stream.total("events") == 9, "those of the range"
+
+
+def test_an_alert_of_long_names_is_no_larger_than_a_broker_takes(stream: Detecting) -> None:
+    def long(name: str) -> str:
+        return name.ljust(MAX_STRING_CHARS, "\x01")
+
+    logins = [
+        login(long("d"), long(f"u{at}"), at, event_id=long(f"e{at}"), ip=long(f"i{at}")) for at in range(60)
+    ]
+    (told,) = stream.feed(*logins).values()
+    assert told["subject"] == long("d")
+    assert len(json.dumps(told, ensure_ascii=False)) < CARRIED_BYTES
+    assert told["account_count"] == 60
+    assert len(set(told["accounts"])) == SHOWN

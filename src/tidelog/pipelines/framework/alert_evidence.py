@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 _US_PER_S = 1_000_000
+_NAME_CHARS = 200
+_HASH_CHARS = 16
 
 
 class Window(NamedTuple):
@@ -56,6 +58,16 @@ def time_text(time_us: int) -> str:
     """A time as events have it: UTC, ISO 8601, milliseconds."""
     second, rest_us = divmod(time_us, _US_PER_S)
     return f"{_moment(second):%Y-%m-%dT%H:%M:%S}.{rest_us // 1000:03d}Z"
+
+
+def cut_short(text: str, most: int = _NAME_CHARS) -> str:
+    """A text as alerts show it; of a longer one the beginning and a hash, by which it differs from others.
+
+    The fields of events may be so long that an alert of some of them would be more than a broker takes.
+    """
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}…{hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]}"
 
 
 def alert_id(*names: str) -> str:

@@ -31,7 +31,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.pipelines.framework.alert_evidence import alert_id, time_text
+from tidelog.pipelines.framework.alert_evidence import alert_id, cut_short, time_text
 from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, KeyedState, key_of
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
@@ -47,6 +47,7 @@ NUMBER_BLOCK = "number-block"
 SHOWN_POINTS = 72
 """So many hours of an episode are told; all of them count."""
 
+_REASON_CHARS = 4096
 _INCIDENT, _LINK = 0, 1
 _SCHEMA = pa.schema(
     [
@@ -76,6 +77,15 @@ class Point(msgspec.Struct, frozen=True):
     time_us: int
     score: int
     reasons: tuple[Reason, ...]
+
+
+def point_of(time_us: int, reasons: Sequence[Reason], least: int) -> Point | None:
+    """The verdict of an hour, where it is a report; a value that names very many is cut short."""
+    score = min(100, sum(reason.points for reason in reasons))
+    if score < least:
+        return None
+    shown = (msgspec.structs.replace(each, value=cut_short(each.value, _REASON_CHARS)) for each in reasons)
+    return Point(time_us, score, tuple(shown))
 
 
 class Judged(msgspec.Struct, frozen=True):

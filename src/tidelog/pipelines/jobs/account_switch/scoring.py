@@ -18,7 +18,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from tidelog.pipelines.framework.alert_evidence import distinct_events, time_text
+from tidelog.pipelines.framework.alert_evidence import cut_short, distinct_events, time_text
 from tidelog.pipelines.framework.detection_rules import Steps, points_of
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
@@ -30,6 +30,7 @@ from tidelog.pipelines.framework.incidents import (
     Reason,
     day_of,
     hour_of,
+    point_of,
 )
 from tidelog.pipelines.framework.networks import network
 from tidelog.pipelines.jobs.account_switch.schema import SHOWN, Login, Rules
@@ -59,8 +60,15 @@ class DeliveredLogin(NamedTuple):
     @property
     def shown(self) -> Login:
         """As an alert shows it."""
-        time = time_text(self.time_us)
-        return Login(self.user_id, self.event_id, time, self.device_id, self.ip, self.partition, self.offset)
+        return Login(
+            user_id=cut_short(self.user_id),
+            event_id=cut_short(self.event_id),
+            event_time=time_text(self.time_us),
+            device_id=cut_short(self.device_id),
+            ip=cut_short(self.ip),
+            partition=self.partition,
+            offset=self.offset,
+        )
 
 
 def nowhere(user_id: str, day: int, networks: set[str]) -> bool:
@@ -93,7 +101,7 @@ def judge_device(
             *_most("failed-logins", _failed(day, rules)),
             *_regular(homeless, rules),
         ]
-        point = _point(day[-1].time_us, reasons, rules.alert_score)
+        point = point_of(day[-1].time_us, reasons, rules.alert_score)
         if point is not None:
             points.append(point)
             details = _details([device_id], day)
@@ -125,7 +133,7 @@ def judge_address(
         if not gained or len(devices) < rules.rotation_devices or part[-1].time_us < hour_us:
             continue
         reason = Reason("rotation", gained, len(accounts), f"{len(devices)} devices in 24 h")
-        point = _point(part[-1].time_us, [reason], rules.alert_score)
+        point = point_of(part[-1].time_us, [reason], rules.alert_score)
         if point is not None:
             points.append(point)
             details = _details(sorted(devices), part)
@@ -175,11 +183,6 @@ def _hours(logins: Sequence[DeliveredLogin], since_us: int) -> Iterator[tuple[in
         hour_us = hour_of(times_us[at])
         at = bisect_right(times_us, hour_us + HOUR_US - 1)
         yield hour_us, logins[bisect_right(times_us, times_us[at - 1] - DAY_US) : at]
-
-
-def _point(time_us: int, reasons: Sequence[Reason], least: int) -> Point | None:
-    score = min(100, sum(reason.points for reason in reasons))
-    return Point(time_us, score, tuple(reasons)) if score >= least else None
 
 
 def _most(rule: str, found: Iterable[tuple[int, Steps, str]]) -> Iterator[Reason]:
@@ -261,12 +264,12 @@ def _details(devices: Sequence[str], day: Sequence[DeliveredLogin]) -> dict[str,
     good = [each for each in day if each.success]
     accounts = sorted({each.user_id for each in good})
     return {
-        "device_id": devices[0],
-        "devices": list(devices[:SHOWN]),
-        "addresses": sorted({each.ip for each in day})[:SHOWN],
+        "device_id": cut_short(devices[0]),
+        "devices": [*map(cut_short, devices[:SHOWN])],
+        "addresses": [*map(cut_short, sorted({each.ip for each in day})[:SHOWN])],
         "switches": switches_of(good),
         "account_count": len(accounts),
-        "accounts": accounts[:SHOWN],
+        "accounts": [*map(cut_short, accounts[:SHOWN])],
         "failed": len(day) - len(good),
         "first_login": time_text(day[0].time_us),
         "last_login": time_text(day[-1].time_us),

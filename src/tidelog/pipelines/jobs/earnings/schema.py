@@ -16,7 +16,7 @@ order as text is their order in time; ``day`` is their first ten characters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -32,7 +32,12 @@ MAXIMUM_STEPS = 10_000
 """The longest task."""
 
 PUBLISHED_TASKS = 100
-"""How many tasks a state in the topic names at most, open ones first, then the latest; the table has all."""
+"""How many tasks a state in the topic names at most, open ones first, then the latest; the table has all, and
+``tasks_open`` and ``tasks_completed`` count all."""
+
+PUBLISHED_BYTES = 900_000
+"""How large a state in the topic is at most: brokers take a megabyte unless they are told otherwise, and ids
+may be so long that the state of a hundred tasks would stop the pipeline for good."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -128,8 +133,23 @@ def state_json(state: UserEarnings) -> bytes:
     """The value of the state's record in the topic; equal states are equal bytes."""
     shown = list(state.tasks.items())
     if len(shown) > PUBLISHED_TASKS:
-        shown.sort(key=lambda item: (item[1].last_event_time, item[0]), reverse=True)
-        shown = sorted(shown, key=lambda item: item[1].completed_at is not None)[:PUBLISHED_TASKS]
+        shown = _first_named(shown)[:PUBLISHED_TASKS]
+    value = _state_json(state, shown)
+    if len(value) > PUBLISHED_BYTES:
+        shown = _first_named(shown)
+        while len(value) > PUBLISHED_BYTES and shown:
+            shown = shown[: len(shown) * 3 // 4]
+            value = _state_json(state, shown)
+    return value
+
+
+def _first_named(tasks: Iterable[tuple[str, TaskProgress]]) -> list[tuple[str, TaskProgress]]:
+    """Open tasks before others, and the latest first."""
+    latest = sorted(tasks, key=lambda item: (item[1].last_event_time, item[0]), reverse=True)
+    return sorted(latest, key=lambda item: item[1].completed_at is not None)
+
+
+def _state_json(state: UserEarnings, shown: Iterable[tuple[str, TaskProgress]]) -> bytes:
     completed = state.tasks_completed
     return _encode(
         {

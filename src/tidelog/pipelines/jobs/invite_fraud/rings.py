@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.pipelines.framework.detection_rules import points_of
-from tidelog.pipelines.framework.incidents import HOUR_US, Judged, Point, Reason
+from tidelog.pipelines.framework.incidents import HOUR_US, Judged, Point, Reason, point_of
 from tidelog.pipelines.jobs.invite_fraud.graph import cyclic, longest_path, members_of
 from tidelog.pipelines.jobs.invite_fraud.schema import Rules
 from tidelog.pipelines.jobs.invite_fraud.scoring import (
     Invites,
     details_of,
     horizons_of,
-    point_of,
 )
 
 

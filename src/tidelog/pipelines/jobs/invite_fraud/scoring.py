@@ -18,7 +18,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from tidelog.pipelines.framework.alert_evidence import distinct_events, time_text
+from tidelog.pipelines.framework.alert_evidence import cut_short, distinct_events, time_text
 from tidelog.pipelines.framework.detection_rules import Steps, points_of
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
@@ -29,6 +29,7 @@ from tidelog.pipelines.framework.incidents import (
     Point,
     Reason,
     hour_of,
+    point_of,
 )
 from tidelog.pipelines.jobs.invite_fraud.invitations import BLOCK_DIGITS
 from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, Rules
@@ -60,10 +61,10 @@ class Invitation(NamedTuple):
     def shown(self) -> dict[str, Any]:
         """As an alert shows it."""
         return {
-            "event_id": self.event_id,
+            "event_id": cut_short(self.event_id),
             "event_time": time_text(self.time_us),
-            "inviter": self.inviter,
-            "invitee": self.invitee,
+            "inviter": cut_short(self.inviter),
+            "invitee": cut_short(self.invitee),
             "partition": self.partition,
             "offset": self.offset,
         }
@@ -131,22 +132,20 @@ def horizons_of(invites: Invites, since_us: int) -> Iterator[Horizons]:
         yield Horizons(hour_us, *(invites[start:at] for start in starts))
 
 
-def point_of(time_us: int, reasons: Sequence[Reason], least: int) -> Point | None:
-    """The verdict, where it is a report."""
-    score = min(100, sum(reason.points for reason in reasons))
-    return Point(time_us, score, tuple(reasons)) if score >= least else None
-
-
 def details_of(invites: Invites) -> dict[str, Any]:
     """What an alert says of its invitations."""
     return {
-        "inviters": sorted({each.inviter for each in invites})[:SHOWN],
-        "invitees": sorted({each.invitee for each in invites})[:SHOWN],
-        "devices": sorted({each.device for each in invites})[:SHOWN],
-        "networks": sorted({each.network for each in invites})[:SHOWN],
+        "inviters": _shown(each.inviter for each in invites),
+        "invitees": _shown(each.invitee for each in invites),
+        "devices": _shown(each.device for each in invites),
+        "networks": _shown(each.network for each in invites),
         "invitations": len({each.invitee for each in invites}),
         "invites": [each.shown for each in invites[-SHOWN:]],
     }
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    return [*map(cut_short, sorted(set(names))[:SHOWN])]
 
 
 def _people(invites: Invites) -> list[Invitation]:
