@@ -24,6 +24,7 @@ from tidelog.cli.failure import WrongUsage, sentence
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.resources import ConfigResource, ResourceType
 from tidelog.errors import KafkaError, TidelogError
+from tidelog.unreadable import UNREADABLE
 
 LISTENERS = "metrics.listeners"
 _TIMEOUT_S = 3.0
@@ -232,7 +233,7 @@ def _get(
         raise PageError(f"{place} answers with {answer.status} {answer.reason} and {len(body)} bytes")
     try:
         page = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         page = None
     if not isinstance(page, dict) or not isinstance(page.get("broker"), int) or "cluster" not in page:
         raise PageError(f"what is at {place} is no broker of Tidelog")

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import msgspec
 
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.unreadable import UNREADABLE
 
 SerializeFn = Callable[[str, Any], bytes | None]
 """Topic and value to bytes."""
@@ -109,7 +110,7 @@ class JsonSerializer:
             return None
         try:
             return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise SerializationError(f"a value for topic {topic!r} is no JSON: {error}") from error
 
 
@@ -122,7 +123,7 @@ class JsonDeserializer:
             return None
         try:
             return json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SerializationError(f"a record of topic {topic!r} is no JSON: {error}") from error
 
 
@@ -144,7 +145,7 @@ class MsgspecSerializer:
             return None
         try:
             return self._encode(value)
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise SerializationError(f"a value for topic {topic!r} cannot be encoded: {error}") from error
 
 
@@ -160,7 +161,7 @@ class MsgspecDeserializer:
             return None
         try:
             return self._decode(data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise SerializationError(
                 f"a record of topic {topic!r} does not hold what was expected: {error}"
             ) from error

@@ -56,6 +56,7 @@ from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.requests import body_of, set_login_cookie, set_session_cookie, unless_hung_up
 from tidelog.console.service import Console
 from tidelog.console.settings import Listen
+from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -288,7 +289,7 @@ async def _asked(endpoint: Endpoint, request: Request) -> msgspec.Struct:
             return msgspec.convert(dict(request.query_params), endpoint.asked, strict=False)
         body = await body_of(request, _BODY_BYTES)
         return msgspec.json.decode(body or b"{}", type=endpoint.asked)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise Refusal(f"the request is not as it should be: {error}") from None
 
 

@@ -48,6 +48,7 @@ from tidelog.metadata.store import (
     StoreClosed,
     Watcher,
 )
+from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ class EmbeddedStore:
         path = self._directory / JOURNAL_NAME
         try:
             number, effects = _transaction_decoder.decode(payload)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise StorageError(
                 f"{path} holds at byte {position} what this version cannot read: {error}"
             ) from error
@@ -350,7 +351,7 @@ def _read_snapshot(path: Path) -> tuple[int, Node | None]:
         raise StorageError(f"{path} is damaged: restore it and {JOURNAL_NAME} from the same backup")
     try:
         return _snapshot_decoder.decode(payload)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise StorageError(f"{path} holds what this version cannot read: {error}") from error
 
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tidelog.ids import TopicPartition
 from tidelog.spark.write_digest import ContentDigest
+from tidelog.unreadable import Int64
 
 if TYPE_CHECKING:
     from tidelog.spark.sink_note import SinkNote
@@ -67,17 +68,33 @@ class EpochRecord:
     @classmethod
     def read(cls, version: int, metadata: str) -> EpochRecord:
         """The record that a committed offset and its metadata are; raises ``ValueError`` if they are none."""
-        fields = json.loads(metadata)
-        if fields["format"] != _FORMAT:
-            raise ValueError(f"format {fields['format']} is of a newer Tidelog")
-        content = ContentDigest.of(fields["rows"], fields["checksum"])
+        try:
+            found = msgspec.json.decode(metadata, type=_Format)
+            if found.format != _FORMAT:
+                raise ValueError(f"format {found.format} is of a newer Tidelog")
+            fields = msgspec.json.decode(metadata, type=_Fields)
+        except RecursionError:
+            raise ValueError("it is nested without end") from None
+        content = ContentDigest.of(fields.rows, fields.checksum)
         note = None
-        if "note" in fields:
+        if fields.note is not None:
             # The driver commits in a process of its own, which looks at no notes and need not load them.
             from tidelog.spark.sink_note import read_note
 
-            note = read_note(fields["note"])
-        return cls(version, fields["run"], content, fields.get("claimed", False), note)
+            note = read_note(fields.note)
+        return cls(version, fields.run, content, fields.claimed, note)
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+class _Fields(msgspec.Struct):
+    run: str
+    rows: Int64
+    checksum: str
+    claimed: bool = False
+    note: Any = None
 
 
 def task_name(app_id: str, task: int) -> str:

@@ -109,7 +109,7 @@ def _found(response: OffsetFetchResponse, name: str) -> _Found:
 def _read(name: str, version: int, metadata: str) -> EpochRecord:
     try:
         return EpochRecord.read(version, metadata)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the offset of group {name!r} is not what a Spark sink wrote ({error}): leave these groups "

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import types
 
 from tidelog.errors import ConfigError
+from tidelog.unreadable import UNREADABLE
 
 _typed_dict: Any = TypedDict
 """Called at run time, with fields that no type checker can know."""
@@ -59,7 +60,7 @@ class JsonValues:
             if value is not None:
                 try:
                     found = decode(value)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except UNREADABLE:
                     bad = value
             parsed.append(found)
             corrupt.append(bad)

@@ -152,7 +152,7 @@ def _numbers(found: Mapping[str, Any], malformed: Callable[[], ConfigError]) -> 
 def _read_json(name: str, text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _malformed(name, text, example) from None
     if not isinstance(found, dict):
         raise _malformed(name, text, example)

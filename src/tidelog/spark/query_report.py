@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.spark.application import Application
+from tidelog.unreadable import UNREADABLE, Int64
 
 REPORT_PREFIX = "__tidelog-spark-queries."
 SINK_PREFIX = f"{REPORT_PREFIX}sink."
@@ -32,33 +33,33 @@ _FORMAT = 1
 class BatchReport(msgspec.Struct, frozen=True, array_like=True):
     """One micro-batch; ``took_ms`` is the time until Spark asked again, None while it runs."""
 
-    planned_ms: int
-    offsets: int
+    planned_ms: Int64
+    offsets: Int64
     """How many it takes; there may be fewer records (compaction, transaction markers)."""
-    took_ms: int | None = None
+    took_ms: Int64 | None = None
 
 
 class QueryReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a source tells of its query; times are in ms since 1970."""
 
-    at_ms: int
-    started_ms: int
+    at_ms: Int64
+    started_ms: Int64
     application: Application
-    batches: int = 0
+    batches: Int64 = 0
     """Of this run, those under way included."""
-    offsets: int = 0
+    offsets: Int64 = 0
     """All that they took."""
     recent: list[BatchReport] = []
     """The last ones, the newest last."""
-    behind: int | None = None
+    behind: Int64 | None = None
     """Offsets that the log was ahead of the last micro-batch's end when that was planned."""
     spark: str | None = None
     commit_group: str | None = None
     error: str | None = None
-    ended_ms: int | None = None
-    undelivered: int = 0
+    ended_ms: Int64 | None = None
+    undelivered: Int64 = 0
     """Reports that did not reach the brokers."""
-    format: int = _FORMAT
+    format: Int64 = _FORMAT
 
 
 def encode(report: QueryReport) -> str:
@@ -76,6 +77,6 @@ def decode(note: str) -> QueryReport | None:
     """The report that a note is; None if it is none, or of a later format."""
     try:
         report = msgspec.json.decode(note, type=QueryReport)
-    except (msgspec.MsgspecError, UnicodeError):
+    except UNREADABLE:
         return None
     return report if report.format == _FORMAT else None

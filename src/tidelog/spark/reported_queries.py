@@ -246,7 +246,7 @@ def read_epoch(version: int, text: str) -> EpochRecord | None:
     """The record of a sink's task; None if it is none of ours: the sink refuses that, with a sentence."""
     try:
         return EpochRecord.read(version, text)
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tidelog.spark.application import Application, this_application
+from tidelog.unreadable import Int64
 
 _EPOCHS = 16
 _TOPICS = 5
@@ -22,7 +23,7 @@ class SinkNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who writes, and where to."""
 
     application: Application
-    planned_ms: tuple[int, ...] = ()
+    planned_ms: tuple[Int64, ...] = ()
     """When the driver planned the last epochs of this run, the newest last."""
     topics: tuple[str, ...] = ()
     """Some of them, where there are many."""

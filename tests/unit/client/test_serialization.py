@@ -9,6 +9,7 @@ import pytest
 from tidelog.client.serialization import (
     BytesDeserializer,
     BytesSerializer,
+    JsonDeserializer,
     MsgspecDeserializer,
     MsgspecSerializer,
     SerializationError,
@@ -98,6 +99,10 @@ def test_what_cannot_be_read_names_the_topic() -> None:
     assert deserialize is not None
     with pytest.raises(SerializationError, match="topic 'orders'"):
         deserialize("orders", b"{")
+    for hostile in (b'"\xff"', b"[" * 100_000):
+        for reader in (JsonDeserializer(), MsgspecDeserializer()):
+            with pytest.raises(SerializationError, match="topic 'orders'"):
+                reader.deserialize("orders", hostile)
 
 
 def test_names_that_do_not_exist_are_refused_with_those_that_do() -> None:

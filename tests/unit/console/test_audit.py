@@ -31,6 +31,16 @@ def test_an_entry_is_one_short_line_whatever_people_name(tmp_path: Path) -> None
     log.close()
 
 
+def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1))
+    with (tmp_path / "audit.jsonl").open("ab") as file:
+        file.write(b'{"user": "\xff"}\n' + b"[" * 100_000 + b"\n")
+    log.note(entry(2))
+    assert [each.at_ms for each in log.newest(10)] == [2, 1]
+    log.close()
+
+
 def test_files_that_were_full_are_kept_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "_LARGEST_BYTES", 1000)
     log = AuditLog(tmp_path / "audit.jsonl")

@@ -75,6 +75,15 @@ def test_files_that_cannot_be_read_are_said_and_what_is_no_checkpoint_is_left_ou
         assert "cannot be read" in row.problem
 
 
+def test_files_of_any_bytes_are_looked_at(tmp_path: Path) -> None:
+    for name, path in (("metadata", "metadata"), ("offsets", "offsets/0")):
+        for number, content in enumerate((b'{"id": "\xff"}', b"[" * 100_000, b"v1\n{}\n" + b"[" * 100_000)):
+            torn = tmp_path / f"{name}-{number}"
+            batch(torn, 0)
+            (torn / path).write_bytes(content)
+    assert len(query_rows([tmp_path], snapshot())) == 6
+
+
 def test_a_query_that_has_done_nothing_yet_has_no_place(tmp_path: Path) -> None:
     batch(tmp_path / "new", 0, {"orders": {"0": 1, "1": 1}}, done=False)
     (row,) = query_rows([tmp_path], snapshot())

@@ -69,7 +69,10 @@ def test_a_value_of_another_type_is_corrupt_and_keeps_its_bytes(kind: types.Data
     assert parse(kind, value, b'{"x": null}') == ([None, None], [value, None])
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"7", b"{", b'{"x": 1} {"x": 2}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"[]", b"7", b"{", b'{"x": 1} {"x": 2}', b"\xff\xfe", b'{"x": "\xff"}', b'{"y": ' + b"[" * 100_000],
+)
 def test_what_is_no_json_object_is_corrupt(value: bytes) -> None:
     assert parse(types.IntegerType(), value) == ([None], [value])
 

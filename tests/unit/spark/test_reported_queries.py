@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidelog.ids import TopicPartition
 from tidelog.spark.application import Application
 from tidelog.spark.epoch_record import EPOCH_PARTITION, EpochRecord, task_name
@@ -162,3 +164,40 @@ def test_what_is_no_report_is_passed_over() -> None:
     groups.notes[task_name("q", 0)] = ["{}"]
     groups.committed[task_name("q", 0)] = {EPOCH_PARTITION: 3}
     assert groups.pairs() == {("a", ())}
+
+
+NO_NOTES = [
+    "",
+    "{",
+    "[1]",
+    "[" * 100_000,
+    '{"format":' + "[" * 100_000,
+    '{"format":1}',
+    '{"format":2,"run":"r","rows":1,"checksum":"00"}',
+    '{"format":1,"run":"r","rows":[1],"checksum":"00000000000000000000000000000000"}',
+    '{"format":1,"run":"r","rows":true,"checksum":"00000000000000000000000000000000"}',
+    '{"format":1,"run":["r"],"rows":1,"checksum":"00000000000000000000000000000000"}',
+    '{"format":1,"run":"r","rows":1,"checksum":7}',
+    '{"format":1,"run":"r","rows":1,"checksum":"no digits"}',
+    '{"format":1,"run":"r","rows":1,"checksum":"00000000000000000000000000000000","claimed":[]}',
+    '{"at_ms":1,"started_ms":"x"}',
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("note", NO_NOTES, ids=lambda each: each[:40])
+def test_what_others_have_written_into_groups_is_no_query(note: str) -> None:
+    groups = Groups()
+    groups.source("a", BatchReport(NOW - 1000, 5, 100))
+    groups.sink("for-a", 7, NOW - 990)
+    for name in (f"{REPORT_PREFIX}other", task_name("for-a", 1), task_name("other", 0)):
+        groups.committed[name] = {EPOCH_PARTITION: 7}
+        groups.notes[name] = [note]
+    assert groups.pairs() == {("a", ("for-a",))}
+
+
+def test_times_that_no_clock_has_are_no_note() -> None:
+    groups = Groups()
+    groups.source("a", BatchReport(NOW - 1000, 5, 100), at_ms=10**400)
+    groups.sink("for-a", 7, 10**399)
+    assert groups.queries() == []

@@ -18,6 +18,7 @@ from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import print_table
 from tidelog.client.admin.cluster_resources import PartitionReassignment
 from tidelog.ids import TopicPartition
+from tidelog.unreadable import UNREADABLE
 
 VERSION = 1
 _FORM = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}'
@@ -40,7 +41,7 @@ def read_assignment(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
     content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     try:
         file = msgspec.json.decode(content, type=_File)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise WrongUsage(f"{path} is no reassignment ({error}): write it as {_FORM}") from None
     if file.version != VERSION:
         raise WrongUsage(f"{path} has version {file.version}; only version {VERSION} is known")

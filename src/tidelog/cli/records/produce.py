@@ -21,6 +21,7 @@ from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, ProducerP
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.records.record import RecordHeader
+from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidelog.client.metadata import TopicMetadata
@@ -303,7 +304,7 @@ def line_parser(key_separator: str | None, null: str | None) -> LineParser:
 def _parse_json(line: bytes) -> OutgoingRecord:
     try:
         fields = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ValueError(f"this is no JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError('every line must be an object such as {"value": "hello"}')

@@ -28,6 +28,7 @@ from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import DeletedRecords, OffsetSpec
 from tidelog.ids import NO_OFFSET, TopicPartition
+from tidelog.unreadable import UNREADABLE
 
 EPILOG = examples(
     "tidelog topics delete-records orders:0 --before-offset 1000",
@@ -148,7 +149,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, Target]:
     """The offsets that a file names."""
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise WrongUsage(f"{path} is no list of offsets ({error}): write it as {_FORM}") from None
     if file.version != _VERSION:
         raise WrongUsage(f"{path} has version {file.version}; only version {_VERSION} is known")

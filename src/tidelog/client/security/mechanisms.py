@@ -31,5 +31,5 @@ def oauthbearer(token: str) -> Dialogue:
 def _status(refusal: bytes) -> str:
     try:
         return str(json.loads(refusal)["status"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return refusal.decode(errors="replace")

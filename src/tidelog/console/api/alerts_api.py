@@ -10,6 +10,7 @@ from tidelog.console.api.endpoint import Call, reads
 from tidelog.console.records.incidents import incidents_of
 from tidelog.console.refusal import Refusal, not_found
 from tidelog.pipelines.framework.events import INCIDENTS
+from tidelog.unreadable import UNREADABLE
 
 STATES = ("open", "updated", "closed", "dismissed")
 LIVE = ("open", "updated")
@@ -70,7 +71,7 @@ async def alerts(call: Call, asked: AlertQuery) -> AlertPage:
         shown = mask.apply(record) if mask else record
         try:
             row = msgspec.json.decode(shown.value or b"", type=AlertRow)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             continue  # whoever may write there may write anything
         rows.append(msgspec.structs.replace(row, partition=record.partition, offset=record.offset))
     counts = {state: sum(each.state == state for each in rows) for state in STATES}

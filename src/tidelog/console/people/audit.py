@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tidelog.errors import ConfigError
+from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class AuditLog:
         for line in reversed(lines):
             try:
                 found.append(msgspec.json.decode(line, type=AuditEntry))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue  # torn by a crash
             if len(found) == limit:
                 break

@@ -21,6 +21,7 @@ import msgspec
 from tidelog.console.refusal import Refusal, not_found
 from tidelog.console.settings import Way
 from tidelog.errors import ConfigError
+from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Tokens:
         self._now_ms = now_ms
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_File) if path.exists() else _File()
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise ConfigError(f"the tokens in {path} cannot be read: {error}; mend it or remove it") from None
         self._by_id = {each.id: each for each in found.tokens}
 

@@ -24,6 +24,7 @@ import msgspec
 
 from tidelog.console.records.raw import RawRecord
 from tidelog.errors import TidelogError
+from tidelog.unreadable import UNREADABLE
 
 LONGEST = 2000
 _DEEPEST = 60
@@ -62,7 +63,7 @@ class Names:
             return None
         try:
             return msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return _text(data)
 
     @cached_property

@@ -21,6 +21,7 @@ from tidelog.console.people.person import matches
 from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.settings import MaskRule
+from tidelog.unreadable import UNREADABLE
 
 _STARS = "****"
 _ALL_STARS = _STARS.encode()
@@ -88,7 +89,7 @@ class Mask:
     def _value(self, value: bytes) -> bytes:
         try:
             found = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return _ALL_STARS
         if not isinstance(found, dict | list):
             return _ALL_STARS

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.errors import TidelogError
+from tidelog.unreadable import UNREADABLE
 
 KEY, UNTIL = "key", "until_us"
 STATE_COLUMNS = (pa.field(KEY, pa.uint32()), pa.field(UNTIL, pa.int64()))
@@ -90,7 +91,7 @@ def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) 
         layout = Layout(buckets, schema.names)
         directory.mkdir(parents=True, exist_ok=True)
         write_whole(path, msgspec.json.encode(layout))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StateError(f"{path} cannot be read ({error}): {_WAY_OUT}") from error
     if layout.version != _VERSION or layout.columns != schema.names:
         raise StateError(f"{directory} holds the state of another release of Tidelog: {_WAY_OUT}")
@@ -106,7 +107,7 @@ def has_layout(directory: Path, schema: pa.Schema) -> bool:
     """Whether there is a state with these columns; False for none, and for one of an earlier release."""
     try:
         layout = msgspec.json.decode((directory / "layout.json").read_bytes(), type=Layout)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *UNREADABLE):
         return False
     return layout.version == _VERSION and layout.columns == schema.names
 
@@ -320,7 +321,7 @@ def _contents(path: Path) -> _Contents:
         with pa.memory_map(str(path)) as source:
             metadata = pa.ipc.open_file(source).schema.metadata
         return msgspec.json.decode(metadata[_METADATA], type=_Contents)
-    except (pa.ArrowException, msgspec.MsgspecError, KeyError, TypeError) as error:
+    except (pa.ArrowException, *UNREADABLE, KeyError, TypeError) as error:
         raise StateError(f"{path} cannot be read ({error}): {_WAY_OUT}") from error
 
 

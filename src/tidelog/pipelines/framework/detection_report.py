@@ -20,7 +20,9 @@ import msgspec
 from tidelog.client import Consumer, TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
+from tidelog.pipelines.framework.incident_topic import read_incident
 from tidelog.pipelines.framework.verdicts import records_to_the_end
+from tidelog.unreadable import UNREADABLE
 
 ACCOUNT_SWITCH = "account-switch"
 
@@ -75,7 +77,7 @@ def read_truth(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             record = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TidelogError(f"{path}, line {number} is no JSON ({error}): is it a truth file?") from None
         if isinstance(record, dict) and record.get("record") in ("incident", "honest"):
             found.append(record)
@@ -92,8 +94,9 @@ def read_alerts(bootstrap_servers: str) -> list[dict[str, Any]]:
             partitions = [TopicPartition(topic, each.partition) for each in there.get(topic, ())]
             for record in records_to_the_end(consumer, partitions):
                 newest.pop((topic, record.key), None)
-                if record.value is not None:
-                    newest[topic, record.key] = msgspec.json.decode(record.value)
+                told = None if record.value is None else read_incident(record.value)
+                if told is not None:
+                    newest[topic, record.key] = told
     return list(newest.values())
 
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.framework.events import MAX_AHEAD, EventKind, Field, FieldType
+from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +173,7 @@ class EventParser:
                     rows.append(look_again(at))
                 else:
                     rows.append(self._decode[kind.name](value))
-            except (msgspec.DecodeError, ValueError, RecursionError):
+            except UNREADABLE:
                 rows.append(look_again(at))
         times = {
             name: self._times(index, rows, reasons, timestamps, look_again)

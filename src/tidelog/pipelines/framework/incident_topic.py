@@ -11,8 +11,11 @@ from typing import Any
 import msgspec
 
 from tidelog.client import Consumer, Producer, TopicPartition
+from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.events import ALERT_VERDICTS, INCIDENTS
+from tidelog.pipelines.framework.incidents import Reason
 from tidelog.pipelines.framework.verdicts import Verdict, records_to_the_end, verdict_key
+from tidelog.unreadable import UNREADABLE
 
 
 def read_incidents(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -23,11 +26,39 @@ def read_incidents(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         there = consumer.list_topics().get(INCIDENTS, ())
         partitions = [TopicPartition(INCIDENTS, each.partition) for each in there]
         for record in records_to_the_end(consumer, partitions):
-            name = (record.key or b"").decode()
+            name = (record.key or b"").decode(errors="replace")
             found.pop(name, None)
-            if record.value is not None:
-                found[name] = msgspec.json.decode(record.value)
+            told = None if record.value is None else read_incident(record.value)
+            if told is not None:
+                found[name] = told
     return found
+
+
+def read_incident(value: bytes) -> dict[str, Any] | None:
+    """The incident that a record's value is; None where it is none: whoever may write may write anything."""
+    try:
+        msgspec.json.decode(value, type=_Incident)
+        told: dict[str, Any] = msgspec.json.decode(value)
+    except UNREADABLE:
+        return None
+    return told
+
+
+class _Incident(msgspec.Struct):
+    """What every incident has."""
+
+    alert_id: str
+    pipeline: str
+    subject_kind: str
+    subject: str
+    state: str
+    score: int
+    peak: int
+    opened: str
+    updated: str
+    reasons: list[Reason]
+    history: list[tuple[str, int]]
+    rules: RulesName
 
 
 def write_verdict(options: Mapping[str, Any], verdict: Verdict, told: dict[str, Any], *, undo: bool) -> None:

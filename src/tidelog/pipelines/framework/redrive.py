@@ -34,6 +34,7 @@ from tidelog.pipelines.framework.letter_reader import (
     read_record,
     read_to_the_end,
 )
+from tidelog.unreadable import UNREADABLE, Int64
 
 if TYPE_CHECKING:
     from tidelog.client import Admin, Consumer, Delivery
@@ -50,10 +51,10 @@ _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 class Mark(msgspec.Struct, frozen=True):
     """That a record was sent again; the value of a record of marks, as JSON."""
 
-    times: int
+    times: Int64
     """How often, all told."""
     to: str
-    at_ms: int
+    at_ms: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +288,7 @@ def read_marks(options: Mapping[str, object], letters: str) -> dict[Place, Mark]
             return {}
         starts = consumer.beginning_offsets(partitions_of(consumer, topic))
         for record in read_to_the_end(consumer, starts):
-            place, mark = _place(record.key), _mark(record.value)
+            place, mark = _place(record.key), read_mark(record.value)
             if place is not None and mark is not None:
                 marks[place] = mark
     return marks
@@ -301,11 +302,12 @@ def _place(key: bytes | None) -> Place | None:
     return Place(topic, int(partition), int(offset))
 
 
-def _mark(value: bytes | None) -> Mark | None:
+def read_mark(value: bytes | None) -> Mark | None:
+    """The mark that a record's value is; None where it is none: whoever may write may write anything."""
     try:
         return msgspec.json.decode(value or b"", type=Mark)
-    except msgspec.MsgspecError:
-        return None  # whoever may write there may write anything
+    except UNREADABLE:
+        return None
 
 
 def _create_marks(admin: Admin, topic: str) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.quality import NOTHING, Quality
+from tidelog.unreadable import UNREADABLE
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -96,7 +97,7 @@ def read_status(directory: Path, pipeline: str) -> RunStatus | None:
     """The latest figures; None where the pipeline has never run."""
     try:
         return msgspec.json.decode(status_path(directory, pipeline).read_bytes(), type=RunStatus)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
 
 

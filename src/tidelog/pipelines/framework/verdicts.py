@@ -9,7 +9,6 @@ hands it to the task that tells incidents. Needs neither Spark nor Arrow.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +16,7 @@ import msgspec
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ALERT_VERDICTS
+from tidelog.unreadable import UNREADABLE, Int64
 
 if TYPE_CHECKING:
     from tidelog.client import Consumer, ConsumerRecord, TopicPartition
@@ -37,7 +37,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     incident_id: str = ""
     until: str = ""
     """Evidence up to this moment is dismissed; empty: all of it."""
-    until_us: int = NEVER_US
+    until_us: Int64 = NEVER_US
     by: str = ""
     note: str = ""
 
@@ -89,11 +89,18 @@ def _newest(settings: PipelineSettings) -> dict[bytes, Verdict]:
         for record in records_to_the_end(consumer, partitions):
             key = record.key or b""
             found.pop(key, None)
-            if record.value is not None:
-                # Whoever may write there may write anything; what is no verdict is none.
-                with contextlib.suppress(msgspec.MsgspecError):
-                    found[key] = msgspec.json.decode(record.value, type=Verdict)
+            verdict = None if record.value is None else read_verdict(record.value)
+            if verdict is not None:
+                found[key] = verdict
     return found
+
+
+def read_verdict(value: bytes) -> Verdict | None:
+    """The verdict that a record's value is; None where it is none: whoever may write may write anything."""
+    try:
+        return msgspec.json.decode(value, type=Verdict)
+    except UNREADABLE:
+        return None
 
 
 def records_to_the_end(consumer: Consumer, partitions: list[TopicPartition]) -> Iterator[ConsumerRecord]:

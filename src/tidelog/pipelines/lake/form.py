@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import msgspec
 
 from tidelog.errors import TidelogError
+from tidelog.unreadable import UNREADABLE
 
 Form = Literal["iceberg", "parquet"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -107,7 +108,7 @@ def _read(root: Path) -> LakeNote | None:
         return msgspec.json.decode(path.read_bytes(), type=LakeNote)
     except FileNotFoundError:
         pass
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise LakeError(f"{path} does not say what the lake is: {error}; restore it from a copy") from error
     before_notes = (root / "_batches").is_dir() or any(root.glob("*/date=*"))
     return LakeNote("parquet") if before_notes else None

@@ -124,7 +124,7 @@ class TokenEndpoint:
         form = Form(urlencode(fields), "Basic " + base64.b64encode(pair).decode())
         try:
             answer = json.loads(fetch_once(self._url, self._tls, form))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise NoTokenError(f"{self._url} gave no token: {error}") from error
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not token:

@@ -55,6 +55,14 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path: Path, content: str, sai
     assert str(file) in str(refusal.value)
 
 
+@pytest.mark.parametrize("content", [b'{"partitions":[{"topic":"\xff"}]}', b"[" * 100_000])
+def test_bytes_that_are_no_json_are_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "plan.json"
+    file.write_bytes(content)
+    with pytest.raises(WrongUsage, match="is no reassignment"):
+        read_assignment(file)
+
+
 @pytest.mark.parametrize(
     ("arguments", "mend"),
     [

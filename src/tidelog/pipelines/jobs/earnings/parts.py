@@ -20,6 +20,7 @@ from zlib import crc32
 import msgspec
 
 from tidelog.errors import TidelogError
+from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidelog.pipelines.pipeline import PipelineSettings
@@ -82,7 +83,7 @@ def _noted(directory: Path) -> _Note | None:
         return msgspec.json.decode(path.read_bytes(), type=_Note)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise TidelogError(
             f"{path} does not say how many parts the ledger has ({error}): write "
             '{"parts": N} into it, N being the number of files ledger-….sqlite beside it'
