@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
 import stat
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -169,6 +171,48 @@ def test_numbers_in_what_nobody_could_read_become_tokens_and_dates_stay() -> Non
         b'{"phone": "%s", "event_time": "2026-11-17T10:00:00.1Z", "n": 42, x %s \xff' % (token, token)
     )
     assert CLEAR.redacted(value, 0) == value
+
+
+def escaped(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "\uff11\uff13\uff18\uff11\uff12\uff13\uff14\uff15\uff16\uff17\uff18",
+        "\u0661\u0663\u0668\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668",
+        "138\u20131234\u20135678",
+        "138\u00a01234\u30005678",
+        "\uff0b86\uff08138\uff091234\uff0d5678",
+        "138\u200e1234\u200b5678",
+        "\u2460\u2462\u246712345678",
+        "".join(chr(0x1D7CE + int(digit)) for digit in "13812345678"),
+        "13812345678\u200f",
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\u5f20", "\udcff"])
+@pytest.mark.parametrize("written", [str, escaped, lambda text: escaped(text).replace("f", "F")])
+def test_numbers_in_any_digits_and_escapes_become_tokens(
+    number: str, end: str, written: Callable[[str], str]
+) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    value = f'{{"phone": "{written(number)}", "n": 42{end}'.encode("utf-8", "surrogateescape")
+    redacted = tokens.redacted(value, 0)
+    token = tokens.of("13812345678", 0).encode()
+    assert redacted.count(token) == 1
+    assert redacted.startswith(b'{"phone": "')
+    assert redacted.endswith(f'", "n": 42{end}'.encode("utf-8", "surrogateescape"))
+    assert not re.search(
+        rb"[0-9]{5}|\xef\xbc|\xd9|\\u[0-9a-f]{4}\\u[0-9a-f]{4}", redacted.replace(token, b"")
+    )
+
+
+@given(st.binary(max_size=200) | st.text("\\u0123dDfFeEcC9", max_size=60).map(str.encode))
+def test_any_bytes_without_numbers_stay_as_they_are(value: bytes) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    redacted = tokens.redacted(value, 0)
+    assert redacted == value or b"tel_" in redacted
 
 
 @given(st.binary(max_size=300))

@@ -6,8 +6,9 @@ they can be joined and counted. Without the keys (``phone_keys``) it cannot be f
 by trying all numbers. A block of numbers becomes ``blk_…`` in the same way.
 
 Records that no pipeline could read are kept as dead letters, and may hold a number anywhere. In their value
-every run of digits that is as long as a number becomes a token (:meth:`PhoneTokens.redacted`); the bytes as
-they came are sealed (:meth:`PhoneTokens.sealed`), so that ``tidelog deadletters`` can send them again.
+every run of digits that is as long as a number, of any script and as JSON's escapes, becomes a token
+(:meth:`PhoneTokens.redacted`); the bytes as they came are sealed (:meth:`PhoneTokens.sealed`), so that
+``tidelog deadletters`` can send them again.
 
 :class:`PhoneTokens` is made on the driver and pickled to tasks. :data:`CLEAR` leaves everything as it is.
 """
@@ -19,6 +20,7 @@ import hmac
 import logging
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -42,8 +44,17 @@ _NO_DIGIT = re.compile("[^0-9]")
 _LEAST_DIGITS = 7
 """What has fewer digits is no phone number: extensions, years, amounts."""
 _MOST_NATIONAL_DIGITS = 11
-_NUMBER_LIKE = re.compile(rb"\+?[0-9](?:[ \t().\-/]{0,2}[0-9]){%d,}" % (_LEAST_DIGITS - 1))
-_DATE = re.compile(rb"(?:19|20)[0-9]{2}-[01][0-9]-[0-3][0-9]")
+_DIGIT = r"[\d\u00b2\u00b3\u00b9\u2070\u2074-\u2079\u2080-\u2089\u2460-\u2468\u24ea]"
+"""Of any script, of full width, raised, lowered and in circles: :func:`international` reads all of these."""
+_GAP = (
+    r"[ \t().\-/\u00a0\u00ad\u00b7\u2000-\u2015\u202a-\u202f\u205f-\u2064\u2066-\u2069\u2212\u3000\u30fc"
+    r"\ufe58\ufe63\ufeff\uff08\uff09\uff0d-\uff0f]"
+)
+"""What may stand between digits: blanks, dashes, brackets, points, strokes, some of full width or unseen."""
+_NUMBER_LIKE = re.compile(rf"[+\uff0b]?{_DIGIT}(?:{_GAP}{{0,2}}{_DIGIT}){{{_LEAST_DIGITS - 1},}}")
+_DATE = re.compile("(?:19|20)[0-9]{2}-[01][0-9]-[0-3][0-9]")
+_HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPED = re.compile(rf"\\u(?:({_HIGH})\\u({_LOW})|([0-9a-fA-F]{{4}}))")
 _SEAL_VERSION = b"\x01"
 _NONCE_BYTES = 12
 
@@ -89,11 +100,15 @@ class PhoneTokens:
     def redacted(self, value: bytes, time_us: int) -> bytes:
         """A text that nobody could read, with tokens where a number may be."""
 
-        def replaced(found: re.Match[bytes]) -> bytes:
-            is_date = _DATE.fullmatch(found[0]) is not None
-            return found[0] if is_date else self.of(found[0].decode(), time_us).encode()
-
-        return _NUMBER_LIKE.sub(replaced, value)
+        text = value.decode("utf-8", "surrogateescape")
+        shown, places = _without_escapes(text)
+        told: list[str] = []
+        end = 0
+        for found in _NUMBER_LIKE.finditer(shown):
+            if _DATE.fullmatch(found[0]) is None:
+                told += text[end : places[found.start()]], self.of(found[0], time_us)
+                end = places[found.end()]
+        return "".join([*told, text[end:]]).encode("utf-8", "surrogateescape")
 
     def sealed(self, value: bytes, time_us: int) -> bytes:
         """Bytes that only the keys open; the same for the same value, as a batch that comes again must be."""
@@ -125,6 +140,22 @@ class PhoneTokens:
             raise PhoneKeysError(
                 f"the phone key {name!r} does not open this: it is another of that name, or it was altered"
             ) from None
+
+
+def _without_escapes(text: str) -> tuple[str, Sequence[int]]:
+    """A text with the characters that JSON's escapes stand for, and where each of them, and the end, was."""
+    pieces: list[str] = []
+    places: list[int] = []
+    end = 0
+    for found in _ESCAPED.finditer(text):
+        high, low, alone = found.groups()
+        code = int(alone, 16) if alone else 0x10000 + (int(high, 16) % 0x400 << 10) + int(low, 16) % 0x400
+        pieces += text[end : found.start()], chr(code)
+        places += range(end, found.start() + 1)
+        end = found.end()
+    if not pieces:
+        return text, range(len(text) + 1)
+    return "".join([*pieces, text[end:]]), [*places, *range(end, len(text) + 1)]
 
 
 class ClearPhones:
