@@ -6,7 +6,8 @@ watermark and the table of incidents, and counts.
 
 A backfill computes the incidents of a range of time anew. It writes those whose evidence the topic does not
 hold yet, in one transaction, so that running it twice leaves what running it once leaves, and an incident
-that late events have changed replaces the old one. Called by ``account_switch.job`` and ``invite_fraud.job``.
+that late events have changed replaces the old one. A later episode of the same subject is never replaced by
+an earlier one: the range knows nothing of it. Called by ``account_switch.job`` and ``invite_fraud.job``.
 """
 
 from __future__ import annotations
@@ -252,10 +253,8 @@ def widened(time_range: TimeRange, by: timedelta) -> TimeRange:
 def backfill_records(
     session: SparkSession, settings: PipelineSettings, name: str, records: DataFrame, read: int
 ) -> BackfillReport:
-    """Write the records that their topics do not hold as the newest of their key, and count them by topic."""
-    identified = records.select(*RECORD, _identity().alias("identity"))
-    known = _held(session, settings, name)
-    fresh = identified.join(known, "identity", "left_anti").select(*RECORD).persist()
+    """Write the records that their topics lack, and count them by topic."""
+    fresh = lacking(records, _held(session, settings, name)).persist()
     try:
         written = {row["topic"]: row["count"] for row in fresh.groupBy("topic").count().collect()}
         if written:
@@ -267,25 +266,51 @@ def backfill_records(
 
 
 def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataFrame:
-    """The identities of the newest record of each alert, and of all dead letters."""
+    """What is in the topics that a backfill writes to."""
     options = {
         **connector_options(settings),
         "subscribe": f"{ALERT_TOPICS[name]},{INCIDENTS},{DEAD_LETTERS}",
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
-    held = session.read.format(settings.format).options(**options).load()
+    return session.read.format(settings.format).options(**options).load()
+
+
+def lacking(records: DataFrame, held: DataFrame) -> DataFrame:
+    """Of records those that topics do not hold: as the newest of its key, or as any of the dead letters.
+
+    An incident is left out, too, where the newest of its key was updated by later evidence.
+    """
     dead = F.col("topic") == DEAD_LETTERS
     newest = (
         held.where(~dead)
         .groupBy("topic", "key")
         .agg(F.max_by("value", "offset").alias("value"), F.max_by("headers", "offset").alias("headers"))
+        .select(
+            F.col("topic").alias("held_topic"),
+            F.col("key").alias("held_key"),
+            _identity().alias("held_identity"),
+            _updated().alias("held_updated"),
+        )
     )
+    is_held = (
+        (F.col("topic") == F.col("held_topic"))
+        & (F.col("key") == F.col("held_key"))
+        & ((F.col("identity") == F.col("held_identity")) | (F.col("updated") < F.col("held_updated")))
+    )
+    identified = records.select(*RECORD, _identity().alias("identity"), _updated().alias("updated"))
+    letters = held.where(dead).select(_identity().alias("identity"))
     return (
-        newest.select(*RECORD)
-        .unionByName(held.where(dead).select(*RECORD))
-        .select(_identity().alias("identity"))
+        identified.where(~dead)
+        .join(newest, is_held, "left_anti")
+        .unionByName(identified.where(dead).join(letters, "identity", "left_anti").select(identified.columns))
+        .select(*RECORD)
     )
+
+
+def _updated() -> Column:
+    """The time of an incident's last evidence, a text that is ordered as times are; null of other records."""
+    return F.get_json_object(F.col("value").cast("string"), "$.updated")
 
 
 def _identity() -> Column:

@@ -1,0 +1,75 @@
+"""Which records of a backfill are written: those that the topics lack, and no episode over a later one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidelog.pipelines.framework.alert_job import lacking
+from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INCIDENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.slow
+
+RECORD = (
+    "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>, offset long"
+)
+FEBRUARY, MARCH = "2026-02-10T12:00:00.000Z", "2026-03-10T12:00:00.000Z"
+Row = tuple[str, bytes, bytes | None, None, int]
+
+
+def incident(key: str, updated: str, evidence: str, state: str = "closed") -> tuple[str, bytes]:
+    return key, json.dumps({"state": state, "updated": updated, "evidence": evidence}).encode()
+
+
+def rows(*told: tuple[str, bytes | None]) -> list[Row]:
+    """Records as alerts are written, to both topics."""
+    return [
+        (topic, key.encode(), value, None, offset)
+        for offset, (key, value) in enumerate(told)
+        for topic in (ACCOUNT_SWITCH_ALERTS, INCIDENTS)
+    ]
+
+
+def frame(spark: SparkSession, made: list[Row]) -> DataFrame:
+    return spark.createDataFrame(made, RECORD)
+
+
+def written(spark: SparkSession, made: list[Row], held: list[Row]) -> list[tuple[Any, ...]]:
+    found = lacking(frame(spark, made), frame(spark, held)).collect()
+    return sorted((row["topic"], bytes(row["key"]).decode()) for row in found)
+
+
+def test_a_backfill_writes_what_the_topics_lack_and_no_episode_over_a_later_one(spark: SparkSession) -> None:
+    held = rows(
+        incident("replaced", FEBRUARY, "1"),
+        incident("replaced", MARCH, "2"),
+        incident("changed", FEBRUARY, "3"),
+        incident("same", FEBRUARY, "4", state="dismissed"),
+        incident("older", FEBRUARY, "5"),
+        incident("taken back", MARCH, "6"),
+        ("taken back", None),
+        ("nonsense", b"\xff{"),
+    )
+    made = rows(
+        incident("replaced", FEBRUARY, "1"),
+        incident("changed", FEBRUARY, "33"),
+        incident("same", FEBRUARY, "4"),
+        incident("older", MARCH, "55"),
+        incident("taken back", FEBRUARY, "66"),
+        incident("nonsense", FEBRUARY, "7"),
+        incident("new", FEBRUARY, "8"),
+    )
+    wanted = ("changed", "new", "nonsense", "older", "taken back")
+    topics = sorted([ACCOUNT_SWITCH_ALERTS, INCIDENTS])
+    assert written(spark, made, held) == [(topic, key) for topic in topics for key in wanted]
+
+
+def test_all_dead_letters_that_are_held_are_known(spark: SparkSession) -> None:
+    held: list[Row] = [(DEAD_LETTERS, b"k", value, None, at) for at, value in enumerate((b"1", b"2"))]
+    made: list[Row] = [*held[:1], (DEAD_LETTERS, b"other", b"3", None, 0)]
+    assert written(spark, made, held) == [(DEAD_LETTERS, "other")]
