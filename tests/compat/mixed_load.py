@@ -94,6 +94,12 @@ class Load:
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
+                # While one broker is being replaced and the other leads, both may be away for a moment. By
+                # default librdkafka (2.16) then begins anew from its bootstrap servers and lets go of the
+                # brokers it knows; if it waits for OffsetForLeaderEpoch of one of them, two of its threads
+                # hold the locks that the other wants, and it never reads again (its issue 5476). A trace
+                # showed that: its main thread was silent from that request's failure on.
+                "metadata.recovery.strategy": "none",
                 # Shown with a failure: why it reads no more is nowhere else.
                 "debug": "broker,cgrp,metadata",
             }
