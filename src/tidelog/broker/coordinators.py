@@ -141,11 +141,21 @@ class Coordinators:
                     self._let_go(coordinator, index)
                     log = None
                 if leads and partition is not None:
-                    epoch = coordinator.runtime.epoch_of(index)
-                    if log is None or epoch != partition.leader_epoch:
+                    if log is None or self._is_from_before(coordinator, partition):
                         self._hold(coordinator, partition)
+                    else:
+                        coordinator.runtime.raise_epoch(index, partition.leader_epoch)
         if self._to_load and (self._loading is None or self._loading.done()):
             self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    @staticmethod
+    def _is_from_before(coordinator: Coordinator, partition: Partition) -> bool:
+        """Whether a shard was loaded before this broker last came to lead its partition.
+
+        A new epoch alone says nothing: it also comes when a follower dies, and the log is as it was.
+        """
+        epoch = coordinator.runtime.epoch_of(partition.topic_partition.partition)
+        return epoch is None or epoch < partition.leads_since_epoch
 
     def _hold(self, coordinator: Coordinator, partition: Partition) -> None:
         topic, index = partition.topic_partition

@@ -28,6 +28,7 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
@@ -128,12 +129,13 @@ class ShardTimers:
             self._run(command)
 
 
-class ShardContext(NamedTuple):
+@dataclass(slots=True)
+class ShardContext:
     """What a shard is given when it is made."""
 
     partition: int
     epoch: int
-    """The leader epoch under which it was loaded: the coordinator epoch of transaction markers."""
+    """The leader epoch of its partition: the coordinator epoch of transaction markers."""
     clock: Clock
     timers: ShardTimers
 
@@ -156,10 +158,10 @@ class _Waiting(NamedTuple):
 class _Loaded(Generic[S]):
     """One shard with its log."""
 
-    def __init__(self, epoch: int, log: CoordinatorLog, timers: ShardTimers, shard: S) -> None:
-        self.epoch = epoch
+    def __init__(self, context: ShardContext, log: CoordinatorLog, shard: S) -> None:
+        self.context = context
         self.log = log
-        self.timers = timers
+        self.timers = context.timers
         self.shard = shard
         self.state = _State.LOADING
         self.waiting: deque[_Waiting] = deque()
@@ -206,16 +208,21 @@ class Runtime(Generic[S]):
         return [(held.state.value, held.shard) for held in self._shards.values()]
 
     def epoch_of(self, partition: int) -> int | None:
-        """The epoch under which a partition was loaded, if it was."""
+        """The leader epoch that a partition is held under, if it is held."""
         held = self._shards.get(partition)
-        return held.epoch if held is not None else None
+        return held.context.epoch if held is not None else None
+
+    def raise_epoch(self, partition: int, epoch: int) -> None:
+        """This broker leads a held partition on, under a later epoch: what is loaded stays as it is."""
+        context = self._shards[partition].context
+        context.epoch = max(context.epoch, epoch)
 
     def hold(self, partition: int, epoch: int, log: CoordinatorLog) -> None:
         """This broker leads the partition now: requests are told to come again until it is loaded."""
         self.unload(partition)
         timers = ShardTimers(self._timers, lambda command: self._run_timer(partition, command))
-        shard = self._make_shard(ShardContext(partition, epoch, self.clock, timers))
-        self._shards[partition] = _Loaded(epoch, log, timers, shard)
+        context = ShardContext(partition, epoch, self.clock, timers)
+        self._shards[partition] = _Loaded(context, log, self._make_shard(context))
 
     async def load(self, partition: int) -> bool:
         """Replay the log of a held partition; False if it was unloaded meanwhile or cannot be read."""

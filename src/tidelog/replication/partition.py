@@ -89,6 +89,7 @@ class Partition:
         "isr",
         "leader",
         "leader_epoch",
+        "leads_since_epoch",
         "log",
         "offline",
         "replicas",
@@ -119,6 +120,8 @@ class Partition:
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
         self.leader = -1
         self.leader_epoch = NO_LEADER_EPOCH
+        self.leads_since_epoch = NO_LEADER_EPOCH
+        """While this broker leads, the leader epoch in which it began to; later ones have not ended that."""
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
@@ -173,6 +176,7 @@ class Partition:
         self._in_sync.commit(image.isr, image.state_version)
         if self.is_leader:
             if is_new_leader:
+                self.leads_since_epoch = image.leader_epoch
                 self._count_from_here()
             self._lead(is_new_epoch, is_new_leader)
         self._wake_soon()
