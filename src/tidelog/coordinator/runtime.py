@@ -55,6 +55,9 @@ LOAD_CHUNK_BYTES = 512 * 1024
 """What is read from a log at once; walking over it is done off the loop."""
 LOAD_SLICE_MS = 4.0
 """After so long others have their turn before loading goes on."""
+FIRST_RETRY_MS = 500.0
+"""After so long the command of a timer is run again whose records were refused, then after twice the time."""
+MAX_RETRY_MS = 8000.0
 
 
 class Result(NamedTuple, Generic[R]):
@@ -69,6 +72,9 @@ class Result(NamedTuple, Generic[R]):
     """False where the command has already brought the shard to the state that the records describe."""
     atomic: bool = True
     """False where the records may go into several batches if they are too many for one."""
+
+
+TimerCommand = Callable[[], Result[None] | None]
 
 
 class Shard(Replayed, Protocol):
@@ -93,17 +99,20 @@ S = TypeVar("S", bound=Shard)
 class ShardTimers:
     """The timers of one shard: actions are commands, whose records are written like any other's."""
 
-    def __init__(self, timers: Timers, run: Callable[[Callable[[], object]], object]) -> None:
+    def __init__(self, timers: Timers, run: Callable[[TimerCommand], bool]) -> None:
+        """``run`` tells whether the log has taken what a command came to."""
         self._timers = timers
         self._run = run
         self._keys: set[Hashable] = set()
         self._closed = False
 
-    def schedule(self, key: Hashable, delay_ms: float, command: Callable[[], Result[None] | None]) -> None:
-        """Run ``command`` in ``delay_ms``; a timer of the same key is replaced."""
-        if not self._closed:
-            self._keys.add(key)
-            self._timers.schedule((self, key), delay_ms, lambda: self._due(key, command))
+    def schedule(self, key: Hashable, delay_ms: float, command: TimerCommand, *, retry: bool = False) -> None:
+        """Run ``command`` in ``delay_ms``; a timer of the same key is replaced.
+
+        With ``retry`` it is run until the log takes its records, unless the timer is set anew or cancelled;
+        for commands that leave everything as it was when it does not.
+        """
+        self._arm(key, delay_ms, command, FIRST_RETRY_MS if retry else None)
 
     def cancel(self, key: Hashable) -> None:
         """Forget the timer of ``key``, if there is one."""
@@ -123,10 +132,15 @@ class ShardTimers:
             self._timers.cancel((self, self._keys.pop()))
             yield
 
-    def _due(self, key: Hashable, command: Callable[[], Result[None] | None]) -> None:
-        self._keys.discard(key)
+    def _arm(self, key: Hashable, delay_ms: float, command: TimerCommand, retry_ms: float | None) -> None:
         if not self._closed:
-            self._run(command)
+            self._keys.add(key)
+            self._timers.schedule((self, key), delay_ms, lambda: self._due(key, command, retry_ms))
+
+    def _due(self, key: Hashable, command: TimerCommand, retry_ms: float | None) -> None:
+        self._keys.discard(key)
+        if not self._closed and not self._run(command) and retry_ms is not None and key not in self._keys:
+            self._arm(key, retry_ms, command, min(2 * retry_ms, MAX_RETRY_MS))
 
 
 @dataclass(slots=True)
@@ -554,17 +568,23 @@ class Runtime(Generic[S]):
                 )
             )
 
-    def _run_timer(self, partition: int, command: Callable[[], object]) -> None:
+    def _run_timer(self, partition: int, command: TimerCommand) -> bool:
+        """Whether the log has taken what it came to; whether that is committed in time is another matter."""
         held = self._shards.get(partition)
         if held is None or held.state is not _State.ACTIVE:
-            return
+            return False
         try:
-            result = cast("Result[None] | None", command())
+            result = command()
         except KafkaError as error:
             logger.warning("A timer of %s-%d came to nothing: %s", self.name, partition, error)
-            return
-        if result is not None:
-            self._carry_out(held, result, NO_PRODUCER)
+            return False
+        if result is None:
+            return True
+        reply = self._carry_out(held, result, NO_PRODUCER)
+        if reply.done and reply.error is not None:
+            logger.warning("A timer of %s-%d came to nothing: %s", self.name, partition, reply.error)
+            return False
+        return True
 
 
 def _at_once_with(work: Callable[[Exception], Slices[None]]) -> Callable[[Exception], None]:

@@ -234,6 +234,75 @@ def test_timers_run_commands_whose_records_are_written() -> None:
     assert scene.get("a").result() == 5
 
 
+class Alarm:
+    """A timer's command, which counts how often it is run."""
+
+    def __init__(self, scene: Scene, *, retry: bool = True) -> None:
+        self.runs = 0
+        self._scene = scene
+        scene.shard.context.timers.schedule("x", 10, self._ring, retry=retry)
+
+    def _ring(self) -> Result[None]:
+        self.runs += 1
+        return Result([put("a", 5)], None)
+
+    def is_refused_after(self, delta_ms: int, error: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> None:
+        """Its records are refused then, and not before."""
+        runs = self.runs
+        self._scene.log.fail_next = KafkaError(error)
+        self._scene.pass_ms(delta_ms - 1)
+        assert self.runs == runs
+        self._scene.pass_ms(1)
+        assert self.runs == runs + 1
+
+
+def test_a_timer_that_may_be_retried_is_run_until_the_log_takes_its_records() -> None:
+    scene = Scene()
+    alarm = Alarm(scene)
+    for delay_ms in (10, 500, 1000, 2000, 4000, 8000, 8000):
+        alarm.is_refused_after(delay_ms)
+        assert "x" in scene.shard.context.timers
+    scene.pass_ms(8000)
+    assert scene.get("a").result() == 5
+    scene.pass_ms(60_000)
+    assert alarm.runs == 8
+
+
+def test_others_are_not_run_again() -> None:
+    scene = Scene()
+    alarm = Alarm(scene, retry=False)
+    alarm.is_refused_after(10)
+    scene.pass_ms(60_000)
+    assert alarm.runs == 1
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda scene: scene.shard.context.timers.cancel("x"),
+        lambda scene: scene.shard.context.timers.schedule("x", 100_000, lambda: None),
+        lambda scene: scene.runtime.unload(0),
+    ],
+    ids=["cancelled", "set anew", "unloaded"],
+)
+def test_a_timer_that_somebody_has_decided_about_is_not_run_again(end: Callable[[Scene], None]) -> None:
+    scene = Scene()
+    alarm = Alarm(scene)
+    alarm.is_refused_after(10, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    end(scene)
+    scene.pass_ms(60_000)
+    assert alarm.runs == 1
+
+
+def test_what_a_timer_has_written_is_not_written_again_if_its_commit_takes_too_long() -> None:
+    scene = Scene(MemoryLog(autocommit=False))
+    alarm = Alarm(scene)
+    scene.pass_ms(10)
+    scene.pass_ms(60_000)
+    assert alarm.runs == 1
+    assert scene.shard.numbers == {"a": 5}
+
+
 def test_a_transaction_is_seen_when_its_marker_commits_it() -> None:
     scene = Scene()
     mine, other = Producer(10, 0), Producer(11, 0)

@@ -166,6 +166,37 @@ def test_a_classic_member_that_does_not_sync_or_rejoin_in_time_is_fenced(scene: 
     assert not scene.group().has_member(old.member_id)
 
 
+def test_a_classic_member_whose_leave_is_refused_goes_with_its_session(scene: Scene) -> None:
+    new = Consumer(scene, "new", "t").join()
+    old = ClassicConsumer(scene, "t")
+    old.join()
+    old.sync()
+    scene.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few")
+    assert scene.leave("g", old.member_id).error is not None
+    assert scene.group().has_member(old.member_id)
+    scene.advance(SESSION_MS)
+    new.beat()
+    assert not scene.group().has_member(old.member_id)
+
+
+def test_a_classic_member_whose_join_is_not_committed_in_time_has_a_session_all_the_same(
+    scene: Scene,
+) -> None:
+    new = Consumer(scene, "new", "t").join()
+    old = ClassicConsumer(scene, "t")
+    old.member_id = answer(old.ask_to_join()).member_id
+    scene.log_of("g").autocommit = False
+    reply = old.ask_to_join()
+    scene.advance(5_000)
+    assert isinstance(reply.error, KafkaError)
+    scene.log_of("g").autocommit = True
+    scene.log_of("g").commit()
+    assert scene.group().has_member(old.member_id)
+    scene.advance(SESSION_MS)
+    new.beat()
+    assert not scene.group().has_member(old.member_id)
+
+
 def test_members_of_either_protocol_leave_with_leave_group(scene: Scene) -> None:
     Consumer(scene, "new", "t").join()
     Consumer(scene, "static", "t", instance_id="i").join()

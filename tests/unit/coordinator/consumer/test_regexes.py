@@ -78,6 +78,17 @@ def test_a_topic_that_comes_and_matches_is_found_but_not_within_ten_seconds(scen
     assert consumer.has("orders-asia") == {0}
 
 
+def test_what_was_found_is_found_again_a_moment_later_if_the_log_refuses_it(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", regex="orders-.*").join()
+    scene.settle(consumer)
+    scene.advance(MIN_REFRESH_INTERVAL_MS)
+    scene.topic("orders-asia", 2)
+    consumer.beat()
+    scene.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few")
+    scene.settle(consumer)
+    assert consumer.has("orders-asia") == {0, 1}
+
+
 def test_a_topic_that_does_not_match_makes_nobody_look(scene: Scene) -> None:
     consumer = Consumer(scene, "a", regex="orders-.*").join()
     scene.settle(consumer)

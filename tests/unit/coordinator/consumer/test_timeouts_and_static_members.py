@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rigs.coordinator import answer
 from tests.unit.coordinator.consumer.scene import (
     ASSIGNMENT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
@@ -13,6 +14,7 @@ from tests.unit.coordinator.consumer.scene import (
 from tidelog.coordinator.group.consumer.member import MemberState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.internal_topics import consumer_offsets as stored
+from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def refusal(action: object) -> ErrorCode:
@@ -34,6 +36,74 @@ def test_a_silent_member_is_fenced_when_its_session_ends(scene: Scene) -> None:
     assert refusal(first.beat) is ErrorCode.UNKNOWN_MEMBER_ID
     second.beat()
     assert second.size == 6
+
+
+def refuse_next(scene: Scene) -> None:
+    scene.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few")
+
+
+def test_a_member_whose_fencing_is_refused_is_fenced_a_moment_later(scene: Scene) -> None:
+    first = Consumer(scene, "a", "t").join()
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    second = Consumer(scene, "b", "t").join()
+    scene.settle(first, second)
+    scene.advance(SESSION_TIMEOUT_MS - 1)
+    second.beat()
+    refuse_next(scene)
+    scene.advance(1)
+    assert scene.group().has_member("a")
+    scene.advance(1_000)
+    assert not scene.group().has_member("a")
+    second.beat()
+    assert second.size == 6
+
+
+def test_one_that_is_heard_of_before_that_stays(scene: Scene) -> None:
+    consumer = Consumer(scene, "a", "t").join()
+    refuse_next(scene)
+    scene.advance(SESSION_TIMEOUT_MS)
+    consumer.beat()
+    scene.advance(SESSION_TIMEOUT_MS - 1)
+    assert scene.group().has_member("a")
+
+
+@pytest.mark.parametrize("instance_id", [None, "i"])
+def test_a_member_whose_leave_is_refused_goes_with_its_session(scene: Scene, instance_id: str | None) -> None:
+    leaving = Consumer(scene, "a", "t", instance_id=instance_id).join()
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    staying = Consumer(scene, "b", "t").join()
+    scene.settle(leaving, staying)
+    refuse_next(scene)
+    assert refusal(leaving.leave) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert scene.group().has_member("a")
+    scene.advance(SESSION_TIMEOUT_MS - 1)
+    staying.beat()
+    scene.advance(1)
+    assert not scene.group().has_member("a")
+
+
+def test_one_that_comes_back_before_its_leave_is_committed_has_a_session_again(scene: Scene) -> None:
+    Consumer(scene, "b", "t").join()
+    Consumer(scene, "a", "t").join()
+    log = scene.log_of("g")
+    log.autocommit = False
+    scene.send(ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1))
+    assert not scene.group().has_member("a")
+    joining = scene.send(
+        ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="a",
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+    )
+    log.autocommit = True
+    log.commit()
+    assert answer(joining).member_epoch > 0
+    scene.advance(SESSION_TIMEOUT_MS)
+    assert scene.group().is_empty
 
 
 def test_every_heartbeat_gives_a_member_its_whole_session_again(scene: Scene) -> None:

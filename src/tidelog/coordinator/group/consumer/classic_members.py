@@ -94,7 +94,8 @@ class ClassicMembers:
         joined = update.updated
 
         def admit(error: KafkaError | None) -> None:
-            if error is None:
+            # One that is not committed in time is a member all the same.
+            if error is None or error.code is ErrorCode.REQUEST_TIMED_OUT:
                 self._tools.timers.joined(group.group_id, joined)
 
         return Result(records, _joined(joined), admit)

@@ -50,7 +50,7 @@ class Fencing:
                 records.append(regex_tombstone(group_id, regex))
         metadata_hash = self._hashes.of(group.subscriptions.without(members).topics)
         records.append(epoch_record(group_id, group.epoch + 1, metadata_hash))
-        for member in members:
-            self._timers.cancel(group_id, member.member_id)
         logger.info("Group %s: %d members go, epoch %d", group_id, len(members), group.epoch + 1)
-        return Result(records, response)
+        member_ids = [member.member_id for member in members]
+        # If the records are refused the members stay, and nothing but their timers will take them out.
+        return Result(records, response, lambda _: self._timers.cancel_for_absent(group_id, member_ids))

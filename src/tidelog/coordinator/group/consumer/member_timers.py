@@ -2,13 +2,14 @@
 
 Four of them: the *session* of every member; the *rebalance* timer of one that has to give partitions up; and
 for members of the classic protocol the time to *join* when a rebalance has begun, and then to *sync*. Timers
-are not in records: whoever loads a group gives its members their whole time again.
+are not in records: whoever loads a group gives its members their whole time again. If the log refuses what
+fences a member, it is tried again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember, MemberState
@@ -65,6 +66,7 @@ class MemberTimers:
             key,
             member.rebalance_timeout_ms,
             lambda: self._expired(group_id, member.member_id, why, only_at=member.epoch),
+            retry=True,
         )
 
     def expect_join(self, group_id: str, member: ConsumerMember) -> None:
@@ -90,9 +92,20 @@ class MemberTimers:
         for kind in (_SESSION, _REBALANCE, _JOIN, _SYNC):
             self._timers.cancel((kind, group_id, member_id))
 
+    def cancel_for_absent(self, group_id: str, member_ids: Iterable[str]) -> None:
+        """Those of the members are gone who are not in the group any more."""
+        group = self._groups.get(group_id)
+        present = group.members if isinstance(group, ConsumerGroup) else {}
+        for member_id in member_ids:
+            if member_id not in present:
+                self.cancel(group_id, member_id)
+
     def _schedule(self, kind: str, group_id: str, member_id: str, timeout_ms: int, why: str) -> None:
         self._timers.schedule(
-            (kind, group_id, member_id), timeout_ms, lambda: self._expired(group_id, member_id, why)
+            (kind, group_id, member_id),
+            timeout_ms,
+            lambda: self._expired(group_id, member_id, why),
+            retry=True,
         )
 
     def _expired(

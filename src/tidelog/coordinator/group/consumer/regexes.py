@@ -101,7 +101,7 @@ class Regexes:
         if wanted and self._is_due(group, set(wanted)):
             group_id = group.group_id
             self._timers.schedule(
-                _key(group_id), 0, lambda: self._begin(group_id, sorted(wanted), may_describe)
+                _key(group_id), 0, lambda: self._begin(group_id, sorted(wanted), may_describe), retry=True
             )
         return change
 
@@ -142,7 +142,9 @@ class Regexes:
         until_ms = self._clock.monotonic_ms() + SLICE_MS
         for _ in steps:
             if self._clock.monotonic_ms() >= until_ms:
-                self._timers.schedule(_key(group_id), 0, lambda: self._go_on(group_id, looking, steps))
+                self._timers.schedule(
+                    _key(group_id), 0, lambda: self._go_on(group_id, looking, steps), retry=True
+                )
                 return None
         return self._finish(group_id, looking)
 
