@@ -36,7 +36,10 @@ class CoordinatorLog(Protocol):
         """Append one batch; gives the offset of its first record. Raises ``KafkaError``."""
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, one at least; empty at the end of the log."""
+        """Whole batches from the one that holds ``offset`` on, one at least; empty at the end of the log.
+
+        Raises ``KafkaError``: ``IndexesNotReady`` where it can be read in a moment.
+        """
 
     def truncate_before(self, offset: int) -> None:
         """Records before ``offset`` are not needed any more."""

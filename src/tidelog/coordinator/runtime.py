@@ -46,6 +46,7 @@ from tidelog.promise import Promise, gather
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
+from tidelog.storage.segment.index_rebuild import IndexesNotReady
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ LOAD_CHUNK_BYTES = 512 * 1024
 """What is read from a log at once; walking over it is done off the loop."""
 LOAD_SLICE_MS = 4.0
 """After so long others have their turn before loading goes on."""
+REBUILDS_AWAITED = 3
+"""So often loading waits for one index: where the disk is full, say, every rebuilding fails."""
 FIRST_RETRY_MS = 500.0
 """After so long the command of a timer is run again whose records were refused, then after twice the time."""
 MAX_RETRY_MS = 8000.0
@@ -328,10 +331,9 @@ class Runtime(Generic[S]):
         others_turn: Callable[[], Awaitable[None]],
     ) -> bool:
         """Whether everything has been replayed; otherwise the partition was unloaded meanwhile."""
-        log = held.log
-        offset = log.start_offset
+        offset = held.log.start_offset
         replay = LogReplay(f"{self.name}-{partition}", self.schemas, held.shard)
-        while held.state is _State.LOADING and (chunk := log.read(offset, LOAD_CHUNK_BYTES)):
+        while held.state is _State.LOADING and (chunk := await self._read_chunk(held, offset)):
             replay.open(chunk)
             done = False
             while not done and held.state is _State.LOADING:
@@ -342,6 +344,20 @@ class Runtime(Generic[S]):
             offset = replay.next_offset
         await self._in_slices(held, replay.finish(), others_turn)
         return held.state is _State.LOADING
+
+    async def _read_chunk(self, held: _Loaded[S], offset: int) -> bytes:
+        """What is to be replayed next; nothing if the partition was unloaded meanwhile.
+
+        Loading is often the first to use an index, and so finds out that it has to be rebuilt.
+        """
+        for _ in range(REBUILDS_AWAITED):
+            try:
+                return held.log.read(offset, LOAD_CHUNK_BYTES)
+            except IndexesNotReady as rebuilding:
+                await rebuilding.wait()
+                if held.state is not _State.LOADING:
+                    return b""
+        return held.log.read(offset, LOAD_CHUNK_BYTES)
 
     async def _in_slices(
         self, held: _Loaded[S], steps: Iterator[None], others_turn: Callable[[], Awaitable[None]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -27,8 +28,10 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.directories.log_dirs import LogDirs
+from tidelog.storage.files import OFFSET_INDEX_SUFFIX
 from tidelog.storage.log.log import Isolation
 from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.segment.index_rebuild import INLINE_BYTES, RebuiltIndexes
 
 ME, OTHER, THIRD = 1, 2, 3
 TIMEOUT_MS = 60_000
@@ -91,9 +94,9 @@ class Scene:
         self.told(ME, epoch, *isr)
         await self.until(lambda: bool(self.coordinators.transactions.runtime.active))
 
-    def init(self, expected: Producer | None = None) -> Promise[Producer]:
+    def init(self, expected: Producer | None = None, name: str = "t") -> Promise[Producer]:
         """InitProducerId."""
-        return self.coordinators.transactions.init_producer_id("t", TIMEOUT_MS, expected)
+        return self.coordinators.transactions.init_producer_id(name, TIMEOUT_MS, expected)
 
     def fetched(self, *followers: int) -> None:
         """These followers have all that there is."""
@@ -105,9 +108,9 @@ class Scene:
             while not holds():  # noqa: ASYNC110 - anything may bring it about
                 await asyncio.sleep(0)
 
-    async def initialized(self, *followers: int) -> Producer:
+    async def initialized(self, *followers: int, name: str = "t") -> Producer:
         """A producer id, which the followers have, too."""
-        reply = self.init()
+        reply = self.init(name=name)
 
         def answered() -> bool:
             self.fetched(*followers)
@@ -210,5 +213,68 @@ def test_a_coordinator_that_leads_on_in_the_same_epoch_after_its_session_was_los
         scene.told(ME, 4, ME)
         assert scene.init(first).result() == Producer(first.producer_id, first.epoch + 1)
         assert scene.coordinators.transactions.runtime.loads == 1
+
+    run(test, tmp_path)
+
+
+def spoil_index(partition: Partition) -> None:
+    """Close the first segment, and let its index end with an entry that points behind the log."""
+    partition.log.roll()
+    segment = partition.log.segments.first
+    segment.close_indexes()
+    segment.forget_positions()
+    path = segment.path(OFFSET_INDEX_SUFFIX)
+    path.write_bytes(path.read_bytes()[:-8] + b"\x7f\xff\xff\xff\x7f\xff\xff\xff")
+
+
+def test_loading_waits_for_an_index_that_has_to_be_rebuilt(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.lead(4, ME)
+        names = [str(number) * (INLINE_BYTES // 50) for number in range(10, 70)]
+        producers = {name: await scene.initialized(name=name) for name in names}
+        scene.told(OTHER, 5, OTHER, THIRD)
+        spoil_index(scene.partition)
+        await scene.lead(6, ME)
+        for name, before in producers.items():
+            assert scene.init(before, name).result() == Producer(before.producer_id, before.epoch + 1)
+
+    run(test, tmp_path)
+
+
+def test_an_index_that_cannot_be_rebuilt_keeps_its_partition_alone_from_being_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def test(scene: Scene) -> None:
+        await scene.lead(4, ME)
+        for number in range(10, 70):
+            await scene.initialized(name=str(number) * (INLINE_BYTES // 50))
+        scene.told(OTHER, 5, OTHER, THIRD)
+        spoil_index(scene.partition)
+        monkeypatch.setattr(RebuiltIndexes, "write", no_room)
+        scene.told(ME, 6, ME)
+        runtime = scene.coordinators.transactions.runtime
+        await scene.until(lambda: runtime.loads == 2)
+        assert [state for state, _ in runtime.shards] == ["failed"]
+
+    run(test, tmp_path)
+
+
+def test_a_partition_may_be_led_elsewhere_while_its_index_is_rebuilt(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.lead(4, ME)
+        for number in range(10, 70):
+            await scene.initialized(name=str(number) * (INLINE_BYTES // 50))
+        scene.told(OTHER, 5, OTHER, THIRD)
+        spoil_index(scene.partition)
+        scene.told(ME, 6, ME)
+        await asyncio.sleep(0)
+        scene.told(OTHER, 7, OTHER, THIRD)
+        runtime = scene.coordinators.transactions.runtime
+        await scene.until(lambda: runtime.loads == 2)
+        assert runtime.shards == []
+        await scene.lead(8, ME)
 
     run(test, tmp_path)

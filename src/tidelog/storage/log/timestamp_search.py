@@ -100,7 +100,7 @@ class TimestampSearch:
                     if self.advance():
                         break
                 except IndexesNotReady as rebuilding:
-                    await rebuilding.ready
+                    await rebuilding.wait()
                 await asyncio.sleep(0)
             else:
                 with offline_on_error(self._directory, "reading"):

@@ -3,7 +3,7 @@
 An index that does not fit its segment is found out when it is first used, and a segment has up to a gigabyte
 of batches to be looked at: small segments are done on the spot, others in a thread. Whoever needs the index
 meanwhile is told :class:`IndexesNotReady`: a request is answered with an error at which clients ask again, or
-waits for :attr:`IndexesNotReady.ready` and looks anew.
+waits (:meth:`IndexesNotReady.wait`) and looks anew.
 
 The new files are written beside the old ones (``.rebuilt``) and put in their place when they are whole; a
 crash leaves the old ones, which are found out again, and perhaps a ``.rebuilt`` that nobody reads. Called by
@@ -45,6 +45,10 @@ class IndexesNotReady(KafkaError):
             ErrorCode.KAFKA_STORAGE_ERROR, f"The indexes of {path} are being rebuilt: ask again in a moment"
         )
         self.ready = ready
+
+    async def wait(self) -> None:
+        """Wait until they are there or cannot be; others wait on if this one is cancelled."""
+        await asyncio.shield(self.ready)
 
 
 class IndexBounds(NamedTuple):

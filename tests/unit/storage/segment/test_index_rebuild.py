@@ -87,6 +87,25 @@ def test_a_large_segment_is_read_in_a_thread_and_whoever_asks_is_told_to_ask_aga
     assert not list(directory.glob("*.rebuilt"))
 
 
+def test_one_who_gives_up_waiting_for_indexes_leaves_the_others_waiting(
+    open_log: OpenLog, directory: Path
+) -> None:
+    spoil(directory)
+
+    async def scenario() -> None:
+        log = open_log()
+        with pytest.raises(IndexesNotReady) as told:
+            log.read(5, 1000)
+        gives_up, waits = (asyncio.ensure_future(told.value.wait()) for _ in range(2))
+        await asyncio.sleep(0)
+        gives_up.cancel()
+        await waits
+        assert gives_up.cancelled()
+        assert first_offset(log, 5) == 5
+
+    asyncio.run(scenario())
+
+
 def test_an_index_that_was_deleted_under_the_broker_is_rebuilt(open_log: OpenLog, directory: Path) -> None:
     log = open_log()
     (directory / "00000000000000000000.timeindex").unlink()
