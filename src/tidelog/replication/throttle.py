@@ -75,6 +75,8 @@ class ReplicationThrottle:
             begun_ms, copied = self._copied.pop()
             self._copied.append(_Copied(begun_ms, copied + size))
         else:
+            # Here as well as in ``rate``, which nobody asks for while all replicas are in sync.
+            self._drop_old(now_ms)
             self._copied.append(_Copied(now_ms, size))
 
     @property
@@ -88,12 +90,16 @@ class ReplicationThrottle:
     def rate(self) -> float:
         """The bytes a second, over the windows that count."""
         now_ms = self._clock.monotonic_ms()
-        while self._copied and now_ms - self._copied[0].begun_ms >= self._windows * self._window_ms:
-            self._copied.popleft()
+        self._drop_old(now_ms)
         if not self._copied:
             return 0.0
         elapsed_ms = max(now_ms - self._copied[0].begun_ms, self._window_ms)
         return sum(window.size_bytes for window in self._copied) * 1000 / elapsed_ms
+
+    def _drop_old(self, now_ms: float) -> None:
+        """Let go of windows that do not count any more."""
+        while self._copied and now_ms - self._copied[0].begun_ms >= self._windows * self._window_ms:
+            self._copied.popleft()
 
     def holds_back(self, partition: TopicPartition, *, in_sync: bool) -> bool:
         """Whether nothing may be copied for a partition's replica now."""

@@ -84,3 +84,13 @@ def test_without_a_rate_nothing_is_held_back(throttle: ReplicationThrottle) -> N
     throttle.bytes_per_second = 2**63 - 1
     throttle.record(2**62)
     assert not throttle.holds_back(ORDERS, in_sync=False)
+
+
+def test_what_was_copied_long_ago_takes_no_room_though_nobody_asks_for_the_rate(
+    throttle: ReplicationThrottle, clock: ManualClock
+) -> None:
+    for _ in range(1000):
+        throttle.record(500)
+        clock.advance(1000)
+        assert not throttle.holds_back(ORDERS, in_sync=True)
+    assert len(throttle._copied) <= 11
