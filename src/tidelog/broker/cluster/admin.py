@@ -183,17 +183,9 @@ class ClusterAdmin:
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin, replace or take back reassignments; does not wait for replicas to catch up."""
-        refused: dict[TopicPartition, KafkaError | None] = {}
-        if not allow_replication_factor_change:
-            for partition, target in targets.items():
-                known = self._image.partition(*partition)
-                if known is not None and target is not None and len(target) != len(known.replicas):
-                    refused[partition] = KafkaError(
-                        ErrorCode.INVALID_REPLICATION_FACTOR,
-                        f"The replication factor is changed from {len(known.replicas)} to {len(target)}",
-                    )
-        allowed = {partition: target for partition, target in targets.items() if partition not in refused}
-        return refused | await self._membership.controller.reassign(allowed, timeout_ms=timeout_ms)
+        return await self._membership.controller.reassign(
+            targets, allow_replication_factor_change=allow_replication_factor_change, timeout_ms=timeout_ms
+        )
 
     async def list_reassignments(self) -> Mapping[TopicPartition, ReplicaAssignment]:
         """Reassignments that are under way."""

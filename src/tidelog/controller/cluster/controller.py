@@ -290,11 +290,19 @@ class ClusterController:
         )
 
     async def reassign(
-        self, targets: Mapping[TopicPartition, TargetReplicas], *, timeout_ms: int | None = None
+        self,
+        targets: Mapping[TopicPartition, TargetReplicas],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin, replace or take back reassignments."""
         return await self._run(
-            "reassign partitions", lambda: self.term.reassignments.start(targets), timeout_ms
+            "reassign partitions",
+            lambda: self.term.reassignments.start(
+                targets, allow_replication_factor_change=allow_replication_factor_change
+            ),
+            timeout_ms,
         )
 
     async def list_reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:

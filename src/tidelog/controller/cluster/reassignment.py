@@ -55,14 +55,18 @@ class Reassignments:
         self._send = send
 
     async def start(
-        self, targets: Mapping[TopicPartition, TargetReplicas]
+        self,
+        targets: Mapping[TopicPartition, TargetReplicas],
+        *,
+        allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin, replace or take back reassignments; each one's refusal, or None."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
         accepted: dict[TopicPartition, ReplicaAssignment] = {}
         for partition, target in targets.items():
             try:
-                accepted[partition] = self._planned(partition, target)
+                planned = self._planned(partition, target, keep_factor=not allow_replication_factor_change)
+                accepted[partition] = planned
             except KafkaError as error:
                 outcomes[partition] = error
         await self._forget_requested(accepted)
@@ -102,7 +106,9 @@ class Reassignments:
             if assignment.is_being_reassigned and await self._is_complete(partition, assignment):
                 await self._proceed(partition, assignment)
 
-    def _planned(self, partition: TopicPartition, target: TargetReplicas) -> ReplicaAssignment:
+    def _planned(
+        self, partition: TopicPartition, target: TargetReplicas, *, keep_factor: bool = False
+    ) -> ReplicaAssignment:
         now = self._context.assignment(partition)
         if not now.replicas or partition.topic in self._context.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -111,6 +117,11 @@ class Reassignments:
                 raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             planned = now.reassigned_to(now.origin)
         else:
+            if keep_factor and len(target) != len(now.target):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"The replication factor is changed from {len(now.target)} to {len(target)}",
+                )
             planned = now.reassigned_to(target)
             _check_target(target, planned, self._context.live_ids)
         self._check_kept(partition, planned)

@@ -201,6 +201,35 @@ def test_what_makes_no_sense_is_refused(target: tuple[int, ...], code: ErrorCode
     run(test)
 
 
+def test_a_factor_that_must_not_change_is_that_of_the_replicas_that_will_stay() -> None:
+    async def test(scene: Scene) -> None:
+        async def outcome(*target: int) -> KafkaError | None:
+            outcomes = await scene.controller.reassign({P0: target}, allow_replication_factor_change=False)
+            await scene.settled()
+            return outcomes[P0]
+
+        async def assert_refused(*target: int) -> None:
+            before = scene.assignment()
+            refusal = await outcome(*target)
+            assert refusal is not None
+            assert refusal.code is ErrorCode.INVALID_REPLICATION_FACTOR
+            assert refusal.message == f"The replication factor is changed from 3 to {len(target)}"
+            assert scene.assignment() == before
+
+        await prepared(scene)
+        await assert_refused(4, 2)
+        await assert_refused(4, 5, 2, 3)
+        assert await outcome(4, 2, 3) is None
+        # Old and new replicas are four now.
+        await assert_refused(4, 5, 2, 3)
+        assert await outcome(5, 2, 3) is None
+        assert scene.assignment().partitions[0] == (5, 2, 3, 1)
+        outcomes = await scene.controller.reassign({P0: None}, allow_replication_factor_change=False)
+        assert outcomes[P0] is None
+
+    run(test)
+
+
 def test_a_topic_under_reassignment_gets_no_partitions() -> None:
     async def test(scene: Scene) -> None:
         await prepared(scene)
