@@ -152,10 +152,13 @@ class Coordinators:
     def _is_from_before(coordinator: Coordinator, partition: Partition) -> bool:
         """Whether a shard was loaded before this broker last came to lead its partition.
 
-        A new epoch alone says nothing: it also comes when a follower dies, and the log is as it was.
+        A new epoch alone says nothing: it also comes when a follower dies, and the log is as it was. One that
+        could not be loaded is tried again then, as in Kafka.
         """
-        epoch = coordinator.runtime.epoch_of(partition.topic_partition.partition)
-        return epoch is None or epoch < partition.leads_since_epoch
+        index, runtime = partition.topic_partition.partition, coordinator.runtime
+        epoch = runtime.epoch_of(index)
+        needed = partition.leader_epoch if runtime.has_failed(index) else partition.leads_since_epoch
+        return epoch is None or epoch < needed
 
     def _hold(self, coordinator: Coordinator, partition: Partition) -> None:
         topic, index = partition.topic_partition

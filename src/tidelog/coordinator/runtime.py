@@ -229,6 +229,11 @@ class Runtime(Generic[S]):
         held = self._shards.get(partition)
         return held.context.epoch if held is not None else None
 
+    def has_failed(self, partition: int) -> bool:
+        """Whether a partition is held that could not be loaded."""
+        held = self._shards.get(partition)
+        return held is not None and held.state is _State.FAILED
+
     def raise_epoch(self, partition: int, epoch: int) -> None:
         """This broker leads a held partition on, under a later epoch: what is loaded stays as it is."""
         context = self._shards[partition].context

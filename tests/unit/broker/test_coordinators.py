@@ -241,7 +241,7 @@ def test_loading_waits_for_an_index_that_has_to_be_rebuilt(tmp_path: Path) -> No
     run(test, tmp_path)
 
 
-def test_an_index_that_cannot_be_rebuilt_keeps_its_partition_alone_from_being_served(
+def test_a_partition_whose_index_cannot_be_rebuilt_is_loaded_again_in_the_next_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object) -> None:
@@ -258,6 +258,11 @@ def test_an_index_that_cannot_be_rebuilt_keeps_its_partition_alone_from_being_se
         runtime = scene.coordinators.transactions.runtime
         await scene.until(lambda: runtime.loads == 2)
         assert [state for state, _ in runtime.shards] == ["failed"]
+        scene.told(ME, 6, ME)
+        assert [state for state, _ in runtime.shards] == ["failed"]
+        monkeypatch.undo()
+        await scene.lead(7, ME, OTHER)
+        assert runtime.loads == 3
 
     run(test, tmp_path)
 

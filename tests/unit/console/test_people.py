@@ -169,6 +169,16 @@ def test_tries_at_once_are_as_few_as_tries_one_after_another(brokers: Brokers) -
     assert (asyncio.run(run()), brokers.asked) == ({401: 3, 429: 397}, 3)
 
 
+def test_many_logins_with_the_right_password_at_once_are_taken(brokers: Brokers) -> None:
+    login = scram_login(lambda: 0.0)
+
+    async def run() -> list[None]:
+        return await asyncio.gather(*(login.check("alice", "right") for _ in range(20)))
+
+    assert asyncio.run(run()) == [None] * 20
+    assert login._turns == {}
+
+
 def test_a_password_is_taken_after_any_number_of_failures(brokers: Brokers) -> None:
     now_s = 0.0
     login = scram_login(lambda: now_s)
@@ -205,7 +215,7 @@ def test_who_fails_has_to_wait_longer_each_time() -> None:
     now_s = 0.0
     login = scram_login(lambda: now_s)
     for _ in range(5):
-        login._note_try("alice")
+        login._note_failure("alice")
     with pytest.raises(Refusal, match="try again in 4 s") as refused:
         asyncio.run(login.check("alice", "x"))
     assert refused.value.status == 429

@@ -152,4 +152,6 @@ def test_an_event_is_about_every_topic_that_it_could_name() -> None:
 def test_events_name_their_topics() -> None:
     assert list(topics_of(Event(1, "x", "info", {"topics": "a,b"}))) == ["a", "b"]
     assert list(topics_of(Event(1, "x", "info", {"topic": "a"}))) == ["a"]
+    kept = {"topics": "a", "vanished_names": "b, c", "grown_names": "d (1 → 2)", "joined_names": "m"}
+    assert list(topics_of(Event(1, "x", "info", dict(kept)))) == ["a", "d", "b", "c"]
     assert list(topics_of(Event(1, "x", "info", {"topics": ""}))) == []

@@ -28,6 +28,8 @@ KIND = "group-rebalanced"
 _GROUPS = 300
 """Of so many groups, at most, a look asks for members."""
 _NAMED = 5
+_NAMING_TOPICS = ("grown", "appeared", "vanished")
+"""Reasons whose names are those of topics."""
 _QUIET = frozenset({GroupState.EMPTY, GroupState.DEAD})
 
 
@@ -208,7 +210,13 @@ class RebalanceWatch:
 
 
 def topics_of(event: Event) -> Iterable[str]:
-    """The topics that an event names."""
+    """The topics that an event names.
+
+    Those of its reasons are among its ``topics``, but not in events that an earlier release has kept.
+    """
     if "topic" in event.args:
         yield str(event.args["topic"])
     yield from filter(None, str(event.args.get("topics", "")).split(","))
+    for reason in _NAMING_TOPICS:
+        for named in filter(None, str(event.args.get(f"{reason}_names", "")).split(", ")):
+            yield named.partition(" (")[0]

@@ -24,7 +24,7 @@ import msgspec
 from pyspark.sql import functions as F
 
 from tidelog.pipelines.framework.alert_adoption import adopt
-from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.alert_evidence import Window, time_text
 from tidelog.pipelines.framework.alert_state import newest_event_us, open_layout
 from tidelog.pipelines.framework.alert_tasks import (
     AlertSink,
@@ -220,7 +220,8 @@ def backfill_range(
                 found = results.unionByName(followed_up(session, judging).persist())
             records = found.where(F.col("topic").isNotNull()).select(*RECORD)
             read = sum(answer.events for answer in answers)
-            return backfill_records(session, settings, detector.name, records, read)
+            known_until = time_text(window_of(time_range).end_us + ruled.memory_us)
+            return backfill_records(session, settings, detector.name, records, read, known_until)
         finally:
             results.unpersist()
 
@@ -251,10 +252,15 @@ def widened(time_range: TimeRange, by: timedelta) -> TimeRange:
 
 
 def backfill_records(
-    session: SparkSession, settings: PipelineSettings, name: str, records: DataFrame, read: int
+    session: SparkSession,
+    settings: PipelineSettings,
+    name: str,
+    records: DataFrame,
+    read: int,
+    known_until: str,
 ) -> BackfillReport:
     """Write the records that their topics lack, and count them by topic."""
-    fresh = lacking(records, _held(session, settings, name)).persist()
+    fresh = lacking(records, _held(session, settings, name), known_until).persist()
     try:
         written = {row["topic"]: row["count"] for row in fresh.groupBy("topic").count().collect()}
         if written:
@@ -276,10 +282,11 @@ def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataF
     return session.read.format(settings.format).options(**options).load()
 
 
-def lacking(records: DataFrame, held: DataFrame) -> DataFrame:
+def lacking(records: DataFrame, held: DataFrame, known_until: str) -> DataFrame:
     """Of records those that topics do not hold: as the newest of its key, or as any of the dead letters.
 
-    An incident is left out, too, where the newest of its key was updated by later evidence.
+    An incident is left out, too, where the newest of its key has evidence from ``known_until`` on, of which
+    these records know nothing. Earlier evidence that they lack is evidence no more.
     """
     dead = F.col("topic") == DEAD_LETTERS
     newest = (
@@ -296,9 +303,9 @@ def lacking(records: DataFrame, held: DataFrame) -> DataFrame:
     is_held = (
         (F.col("topic") == F.col("held_topic"))
         & (F.col("key") == F.col("held_key"))
-        & ((F.col("identity") == F.col("held_identity")) | (F.col("updated") < F.col("held_updated")))
+        & ((F.col("identity") == F.col("held_identity")) | (F.col("held_updated") >= F.lit(known_until)))
     )
-    identified = records.select(*RECORD, _identity().alias("identity"), _updated().alias("updated"))
+    identified = records.select(*RECORD, _identity().alias("identity"))
     letters = held.where(dead).select(_identity().alias("identity"))
     return (
         identified.where(~dead)

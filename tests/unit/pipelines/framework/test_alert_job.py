@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 RECORD = (
     "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>, offset long"
 )
-FEBRUARY, MARCH = "2026-02-10T12:00:00.000Z", "2026-03-10T12:00:00.000Z"
+FEBRUARY, KNOWN_UNTIL, MARCH = (f"2026-{day}T12:00:00.000Z" for day in ("02-10", "02-20", "03-10"))
 Row = tuple[str, bytes, bytes | None, None, int]
 
 
@@ -40,7 +40,7 @@ def frame(spark: SparkSession, made: list[Row]) -> DataFrame:
 
 
 def written(spark: SparkSession, made: list[Row], held: list[Row]) -> list[tuple[Any, ...]]:
-    found = lacking(frame(spark, made), frame(spark, held)).collect()
+    found = lacking(frame(spark, made), frame(spark, held), KNOWN_UNTIL).collect()
     return sorted((row["topic"], bytes(row["key"]).decode()) for row in found)
 
 
@@ -49,6 +49,7 @@ def test_a_backfill_writes_what_the_topics_lack_and_no_episode_over_a_later_one(
         incident("replaced", FEBRUARY, "1"),
         incident("replaced", MARCH, "2"),
         incident("changed", FEBRUARY, "3"),
+        incident("shortened", "2026-02-12T12:00:00.000Z", "9"),
         incident("same", FEBRUARY, "4", state="dismissed"),
         incident("older", FEBRUARY, "5"),
         incident("taken back", MARCH, "6"),
@@ -58,13 +59,14 @@ def test_a_backfill_writes_what_the_topics_lack_and_no_episode_over_a_later_one(
     made = rows(
         incident("replaced", FEBRUARY, "1"),
         incident("changed", FEBRUARY, "33"),
+        incident("shortened", FEBRUARY, "99"),
         incident("same", FEBRUARY, "4"),
         incident("older", MARCH, "55"),
         incident("taken back", FEBRUARY, "66"),
         incident("nonsense", FEBRUARY, "7"),
         incident("new", FEBRUARY, "8"),
     )
-    wanted = ("changed", "new", "nonsense", "older", "taken back")
+    wanted = ("changed", "new", "nonsense", "older", "shortened", "taken back")
     topics = sorted([ACCOUNT_SWITCH_ALERTS, INCIDENTS])
     assert written(spark, made, held) == [(topic, key) for topic in topics for key in wanted]
 

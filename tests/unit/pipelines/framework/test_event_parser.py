@@ -102,7 +102,8 @@ def test_half_a_character_inside_a_bad_value_is_shown_as_a_question_mark(inside:
 
 
 def test_a_value_of_any_depth_becomes_a_reason() -> None:
-    depths = [*range(1, 40), *range(500, sys.getrecursionlimit() + 20)]
+    # From where on JSON is no JSON any more depends on the Python.
+    depths = [*range(1, 40), *range(500, sys.getrecursionlimit() + 20), 100_000]
     rows = parsed(*(credit().replace(b'"e-1"', b"[" * depth + b"]" * depth) for depth in depths))
     assert {row["code"] for row in rows} == {"type:event_id", "not-json"}
 
