@@ -179,6 +179,8 @@ class Coordinators:
             topic, index = next(iter(self._to_load))
             coordinator = self._to_load.pop((topic, index))
             await coordinator.runtime.load(index)
+            # To load an empty log waits for nothing, and there may be very many of them.
+            await asyncio.sleep(0)
 
     # Timers
 

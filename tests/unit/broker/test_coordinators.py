@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -81,11 +82,14 @@ class Scene:
     def partition(self) -> Partition:
         return self.partitions.get(TRANSACTION_STATE_TOPIC, 0)
 
-    def told(self, leader: int, epoch: int, *isr: int) -> None:
+    def told(self, leader: int, epoch: int, *isr: int, partitions: int = 1) -> None:
         """What the controller says of the partition, carried out as a broker does it."""
-        assignment = TopicAssignment(topic_id=self._topic_id, partitions={0: (ME, OTHER, THIRD)})
+        indexes = range(partitions)
+        assignment = TopicAssignment(
+            topic_id=self._topic_id, partitions=dict.fromkeys(indexes, (ME, OTHER, THIRD))
+        )
         state = PartitionState(leader=leader, leader_epoch=epoch, isr=isr, controller_epoch=1)
-        self.image.put_topic(TRANSACTION_STATE_TOPIC, assignment, {0: (state, epoch)})
+        self.image.put_topic(TRANSACTION_STATE_TOPIC, assignment, dict.fromkeys(indexes, (state, epoch)))
         self.partitions.apply([TRANSACTION_STATE_TOPIC])
         self.coordinators.metadata_changed(ImageDelta(topics={TRANSACTION_STATE_TOPIC}))
 
@@ -213,6 +217,19 @@ def test_a_coordinator_that_leads_on_in_the_same_epoch_after_its_session_was_los
         scene.told(ME, 4, ME)
         assert scene.init(first).result() == Producer(first.producer_id, first.epoch + 1)
         assert scene.coordinators.transactions.runtime.loads == 1
+
+    run(test, tmp_path)
+
+
+def test_others_have_their_turn_between_two_empty_logs(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        runtime = scene.coordinators.transactions.runtime
+        scene.told(ME, 4, ME, partitions=20)
+        seen = []
+        while len(runtime.active) < 20:  # noqa: ASYNC110 - each turn of the loop is looked at
+            seen.append(len(runtime.active))
+            await asyncio.sleep(0)
+        assert all(later - earlier <= 1 for earlier, later in itertools.pairwise([*seen, 20]))
 
     run(test, tmp_path)
 
