@@ -226,7 +226,7 @@ def test_others_have_their_turn_between_two_empty_logs(tmp_path: Path) -> None:
         runtime = scene.coordinators.transactions.runtime
         scene.told(ME, 4, ME, partitions=20)
         seen = []
-        while len(runtime.active) < 20:  # noqa: ASYNC110 - each turn of the loop is looked at
+        while len(runtime.active) < 20:
             seen.append(len(runtime.active))
             await asyncio.sleep(0)
         assert all(later - earlier <= 1 for earlier, later in itertools.pairwise([*seen, 20]))
