@@ -10,7 +10,8 @@ long and holds nobody up; work may end in any of these.
 Length. A request that may list many things is read in slices, and so is a long response written: nobody waits
 for either but the client that asked. ``queued.max.requests`` bounds how many requests are under way, that is,
 neither answered in the turn of the loop in which they came nor waiting for data, replicas or other members.
-Those beyond it wait, and their connections are not read from.
+Those beyond it wait, and their connections are not read from. Requests of brokers, and pushes of telemetry,
+which have a bound of their own, are not among them.
 
 Quotas. While there is one of the time that requests take, that is measured here (``quotas/request_time``),
 but for what brokers ask of each other. An answer says for how long its client has to pause, and its
@@ -67,6 +68,9 @@ logger = logging.getLogger(__name__)
 _BETWEEN_BROKERS = frozenset(map(int, SERVED_IN_CLUSTERS))
 _EXEMPT = _BETWEEN_BROKERS | {int(ApiKey.WRITE_TXN_MARKERS)}
 """What no quota holds up."""
+# Clients' requests may wait for what brokers bring, and must not keep them waiting. Pushes of telemetry wait
+# for each other, and no more of them than a few: in slots they would keep everybody else waiting.
+_WITHOUT_SLOT = _BETWEEN_BROKERS | {int(ApiKey.PUSH_TELEMETRY)}
 _ABOUT_THE_CLUSTER = frozenset(
     {
         int(ApiKey.METADATA),
@@ -399,8 +403,7 @@ class Dispatcher:
 
     def _slot(self, header: RequestHeader) -> contextlib.AbstractAsyncContextManager[None]:
         """The right to work on a request beyond the turn of the loop in which it came."""
-        # Clients' requests may wait for what brokers bring, and must not keep them waiting.
-        return contextlib.nullcontext() if header.api_key in _BETWEEN_BROKERS else self._slots
+        return contextlib.nullcontext() if header.api_key in _WITHOUT_SLOT else self._slots
 
     async def _take_slowly(
         self,

@@ -1,7 +1,8 @@
 """PushTelemetry, version 0: takes the figures that a client pushes (KIP-714); see ``broker/telemetry``.
 
 Behaviour as in Kafka: INVALID_REQUEST for a reserved instance id and after a push that was said to be the
-last, THROTTLING_QUOTA_EXCEEDED before the interval is over (but not for the last push),
+last, THROTTLING_QUOTA_EXCEEDED before the interval is over (but not for the last push, and, other than in
+Kafka, for any push while a few wait to be read),
 UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE beyond ``telemetry.max.bytes``,
 packed or unpacked, or of more than a hundred thousand elements, and INVALID_RECORD for what is no OTLP.
 """

@@ -8,10 +8,11 @@ subscriptions, so that any broker can go on where another was left; what is reme
 pace alone, in a cache of ``MOST_INSTANCES``. Nobody needs an ACL to push, as in Kafka.
 
 What is pushed is unpacked to ``telemetry.max.bytes`` at most, one push at a time and those that are not small
-beside the loop, and read in steps between which others are served.
+beside the loop, and read in steps between which others are served. ``MOST_WAITING`` pushes wait for their
+turn, so that they need no slot of ``queued.max.requests`` (``broker/dispatch``).
 
 Deviations: an instance whose last push said so is gone for good, where Kafka takes every other push
-after that; the pace of an instance outlives its connection.
+after that; the pace of an instance outlives its connection; what nobody has asked for is not read.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_INSTANCES = 16384
+MOST_WAITING = 16
+"""How many pushes wait for the one that is being read; who comes then has come too early."""
 ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 """How pushes may be packed, what is liked best first; unpacked ones are taken, too."""
 
@@ -123,6 +126,7 @@ class ClientTelemetry:
         self._version = 0
         self._swept_ms = clock.monotonic_ms()
         self._one_at_a_time = asyncio.Lock()
+        self._under_way = 0
         self._log = RateLimitedLog(logger, clock)
         self.counts = TelemetryCounts()
         self.figures: AllFigures | None = None
@@ -222,9 +226,10 @@ class ClientTelemetry:
         finally:
             instance.terminated |= terminating
         instance.last_error = ErrorCode.NONE
-        if not metrics:
+        # A client that is asked for nothing has no reason to push, and nobody to read it.
+        if not metrics or not instance.asked.metrics:
             return None
-        return self._keep(_client(context, instance_id), instance, codec, metrics)
+        return self._keep_in_turn(context, instance_id, instance, codec, metrics)
 
     def _checked(
         self,
@@ -251,18 +256,32 @@ class ClientTelemetry:
             raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE)
         return codec
 
+    async def _keep_in_turn(
+        self, context: RequestContext, instance_id: Uuid, instance: Instance, codec: Codec, metrics: bytes
+    ) -> None:
+        if self._under_way > MOST_WAITING:
+            self.counts.throttled += 1
+            instance.last_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._under_way += 1
+        try:
+            # One at a time: what is unpacked may be a hundred times what was sent.
+            async with self._one_at_a_time:
+                if not context.connection.closed:
+                    await self._keep(_client(context, instance_id), instance, codec, metrics)
+        finally:
+            self._under_way -= 1
+
     async def _keep(self, client: Client, instance: Instance, codec: Codec, metrics: bytes) -> None:
         # Loaded with the first push.
         from tidelog.metrics.otlp import TooManyElementsError
 
         try:
-            # One at a time: what is unpacked may be a hundred times what was sent.
-            async with self._one_at_a_time:
-                if len(metrics) > _SMALL_BYTES and codec is not Codec.NONE:
-                    data = await asyncio.to_thread(decompress, codec, metrics, self.max_bytes)
-                else:
-                    data = decompress(codec, metrics, self.max_bytes)
-                await self._read(client, instance.asked.interval_ms, data)
+            if len(metrics) > _SMALL_BYTES and codec is not Codec.NONE:
+                data = await asyncio.to_thread(decompress, codec, metrics, self.max_bytes)
+            else:
+                data = decompress(codec, metrics, self.max_bytes)
+            await self._read(client, instance.asked.interval_ms, data)
         except (DecompressedTooLargeError, TooManyElementsError) as error:
             # Not INVALID_RECORD, upon which clients never push again.
             raise self._failed(client, instance, ErrorCode.TELEMETRY_TOO_LARGE, str(error)) from error

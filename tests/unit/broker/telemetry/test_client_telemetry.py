@@ -31,8 +31,10 @@ ME = Uuid(bytes(range(16)))
 INTERVAL_MS = 1000
 
 
-def context(client_id: str | None = "orders-1", port: int = 5) -> RequestContext:
-    connection: Any = SimpleNamespace(peer=("10.0.0.7", port), client_software=("librdkafka", "2.16"))
+def context(client_id: str | None = "orders-1", port: int = 5, *, closed: bool = False) -> RequestContext:
+    connection: Any = SimpleNamespace(
+        peer=("10.0.0.7", port), client_software=("librdkafka", "2.16"), closed=closed
+    )
     return RequestContext(connection, 0, 1, client_id)
 
 
@@ -243,7 +245,43 @@ def test_the_last_push_may_come_early_and_nothing_after_it() -> None:
     run(body())
 
 
+def test_what_nobody_has_asked_for_is_not_read() -> None:
+    async def body() -> None:
+        rig = Rig()
+        assert await rig.push(rig.ask(), b"no otlp") == ErrorCode.NONE
+        assert rig.telemetry.figures is None
+        assert rig.telemetry.counts.exported == 0
+
+    run(body())
+
+
+def test_a_push_whose_connection_has_gone_is_not_read() -> None:
+    async def body() -> None:
+        rig = Rig(metrics="*")
+        assert await rig.push(rig.ask(), payload("a"), closed=True) == ErrorCode.NONE
+        assert rig.telemetry.figures is None
+
+    run(body())
+
+
 # Hostile pushes
+
+
+def test_of_many_pushes_at_once_a_few_wait_and_the_others_have_come_too_early() -> None:
+    async def body() -> None:
+        rig = Rig(metrics="*", interval_ms="1000", max_series=100_000)
+        long = payload(*(f"a.{number}" for number in range(2000)))
+        instances = [Uuid(bytes([number]) * 16) for number in range(1, 41)]
+        pushes = [rig.push(rig.ask(each), long, instance_id=each) for each in instances]
+        answers = await asyncio.gather(*pushes)
+        assert answers[:17] == [ErrorCode.NONE] * 17
+        assert answers[17:] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 23
+        assert rig.telemetry.counts.throttled == 23
+        rig.clock.advance(1000)
+        last = instances[-1]
+        assert await rig.push(rig.ask(last), payload("a"), instance_id=last) == ErrorCode.NONE
+
+    run(body())
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
