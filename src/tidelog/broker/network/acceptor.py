@@ -4,7 +4,9 @@ When the broker or the listener is full, or three quarters of the files that the
 (a crowd of connections must not keep logs from being opened), the acceptor stops listening for events and the
 kernel's backlog holds newcomers; ``Network.forget`` calls ``resume`` when a connection has gone. Connections
 of an address that makes them faster than its quota are kept for a moment, unserved, and closed. When the
-process is out of file descriptors all the same it pauses for a moment instead of spinning.
+process is out of file descriptors all the same it pauses for a moment instead of spinning. While it pauses
+for a time, be it for that or because connections are made faster than ``max.connection.creation.rate``, none
+that closes makes it accept.
 """
 
 from __future__ import annotations
@@ -50,15 +52,22 @@ class Acceptor:
     def __init__(self, listener: Listener, network: AcceptingSide, backlog: int) -> None:
         self._network = network
         self._accepting = False
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._early: set[socket.socket] = set()
         self._sock = _bind(listener, backlog)
         self.listener = listener._replace(port=self._sock.getsockname()[1])
 
     def resume(self) -> None:
-        """Accept, if there is room and it is not being done already."""
-        if not self._accepting and self._sock.fileno() >= 0 and self._has_room():
-            self._accepting = True
-            self._network.loop.add_reader(self._sock, self._on_acceptable)
+        """Accept, if there is room, no pause is to be kept, and it is not being done already."""
+        if (
+            self._accepting
+            or self._pause_timer is not None
+            or self._sock.fileno() < 0
+            or not self._has_room()
+        ):
+            return
+        self._accepting = True
+        self._network.loop.add_reader(self._sock, self._on_acceptable)
 
     def pause(self) -> None:
         """Leave newcomers in the kernel's queue."""
@@ -69,6 +78,8 @@ class Acceptor:
     def close(self) -> None:
         """Stop listening."""
         self.pause()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         self._sock.close()
         for early in self._early:
             early.close()
@@ -79,7 +90,13 @@ class Acceptor:
 
     def _pause_for(self, seconds: float) -> None:
         self.pause()
-        self._network.loop.call_later(seconds, self.resume)
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        self._pause_timer = self._network.loop.call_later(seconds, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._pause_timer = None
+        self.resume()
 
     def _on_acceptable(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):

@@ -179,6 +179,43 @@ def test_a_connection_that_is_too_early_is_left_alone_and_then_closed() -> None:
     serve(quotas, test)
 
 
+def test_a_connection_that_closes_does_not_end_the_pause_of_who_accepts_too_fast() -> None:
+    # None may come: whoever comes after the first has to wait for a window, which is longer than this test.
+    quotas = ConnectionQuotas(max_creation_rate=0, windows=2, window_ms=3_600_000)
+
+    async def test(port: int, network: Network) -> None:
+        first = await Client(port).connect()
+        assert await first.is_served()
+        await first.close()
+        while network.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        network.quotas_changed()
+        second = await Client(port).connect()
+        (acceptor,) = network._acceptors
+        # What is in the kernel's queue would be accepted in the next turns of the loop.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not acceptor._accepting
+        assert not network.connections
+        assert second.is_waiting()
+
+    serve(quotas, test)
+
+
+def test_one_pause_does_not_end_the_next_one_early() -> None:
+    async def test(port: int, network: Network) -> None:
+        (acceptor,) = network._acceptors
+        acceptor._pause_for(0.0)
+        acceptor._pause_for(3600.0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not acceptor._accepting
+        acceptor._pause_for(0.0)
+        assert await (await Client(port).connect()).is_served()
+
+    serve(ConnectionQuotas(), test)
+
+
 def test_limits_of_one_listener_come_from_the_options_also_when_these_change() -> None:
     config = BrokerConfig(
         {
