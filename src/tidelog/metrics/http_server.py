@@ -4,15 +4,17 @@ It runs on the broker's loop and gives way to requests: a page is made in pieces
 others have their turn. It trusts nobody: a request is read up to a few thousand bytes and for a few seconds,
 a body is not read at all, and whatever is not a plain request is answered with 400 and the end of the
 connection. There are only so many connections, in all and of one address: when there is no room, the one
-that has kept the server waiting longest goes, be it for its request or to take its answer. So peers that are
-slow, on purpose or not, do not keep others out.
+that has kept the server waiting longest goes, be it for its TLS handshake, for its request or to take its
+answer. So peers that are slow, on purpose or not, do not keep others out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +31,9 @@ _ANSWER_S = 60.0
 _CONNECTIONS = 32
 _OF_ONE_ADDRESS = 16
 _PAGES_AT_ONCE = 2
+_BACKLOG = 100
+_PAUSE_S = 0.1
+_NO_SUCH_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 _STEP_S = 0.001
 _PIECE_BYTES = 64 * 1024
 _REASONS = {
@@ -74,10 +79,12 @@ Serve = Callable[[HttpRequest], HttpAnswer]
 class _Peer:
     """One connection."""
 
-    __slots__ = ("host", "task", "waits_since_s")
+    __slots__ = ("has_begun", "host", "task", "waits_since_s")
 
     def __init__(self, host: str) -> None:
         self.host = host
+        self.has_begun = False
+        """Whether its socket belongs to a transport, which closes it."""
         self.task: asyncio.Task[None] | None = None
         self.waits_since_s: float | None = time.monotonic()
         """Since when the server waits for it; None while it works for it."""
@@ -88,7 +95,8 @@ class HttpServer:
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
-        self._servers: list[asyncio.Server] = []
+        self._listening: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._peers: set[_Peer] = set()
         self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
         self.refused = 0
@@ -96,35 +104,49 @@ class HttpServer:
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen there, with TLS where there is a context for it; gives the port. Raises ``OSError``."""
-        server = await asyncio.start_server(
-            self._begin,
-            host or None,
-            port,
-            limit=_HEADER_BYTES,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else _HEADER_S,
-        )
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+        opened = await _listen(host, port)
+        self._listening += opened
+        # Not ``asyncio.start_server``: it tells of a peer after its handshake, which may never end.
+        loop = asyncio.get_running_loop()
+        self._accepting += [loop.create_task(self._accept(each, tls)) for each in opened]
+        return int(opened[0].getsockname()[1])
 
     async def close(self) -> None:
         """Listen no more and end every connection."""
-        for server in self._servers:
-            server.close()
-        tasks = [peer.task for peer in self._peers if peer.task is not None]
+        talking = [peer.task for peer in self._peers if peer.task is not None]
+        tasks = [*self._accepting, *talking]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._listening:
+            each.close()
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address = writer.get_extra_info("peername")
-        peer = _Peer(str(address[0]) if address else "")
-        if not self._make_room(peer.host):
-            writer.transport.abort()
+    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listening)
+            except OSError as error:
+                # The peer has gone, or there are no file descriptors left, which takes a moment.
+                logger.debug("A connection for metrics cannot be accepted: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                self._begin(sock, str(address[0]), tls)
+
+    def _begin(self, sock: socket.socket, host: str, tls: ssl.SSLContext | None) -> None:
+        peer = _Peer(host)
+        if not self._make_room(host):
+            sock.close()
             return
-        peer.task = asyncio.get_running_loop().create_task(self._talk(peer, reader, writer))
+
+        def forget(_: object) -> None:
+            self._peers.discard(peer)
+            if not peer.has_begun:
+                sock.close()
+
+        peer.task = asyncio.get_running_loop().create_task(self._welcome(peer, sock, tls))
         self._peers.add(peer)
-        peer.task.add_done_callback(lambda _: self._peers.discard(peer))
+        peer.task.add_done_callback(forget)
 
     def _make_room(self, host: str) -> bool:
         """Whether there is room for another of this address; it may cost the slowest one its place."""
@@ -142,6 +164,15 @@ class HttpServer:
         if slowest.task is not None:
             slowest.task.cancel()
         return True
+
+    async def _welcome(self, peer: _Peer, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        peer.has_begun = True
+        try:
+            reader, writer = await _streams(sock, tls)
+        except OSError as error:
+            logger.debug("A connection for metrics of %s has ended in its handshake: %s", peer.host, error)
+            return
+        await self._talk(peer, reader, writer)
 
     async def _talk(self, peer: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         patience_s = _HEADER_S
@@ -237,6 +268,43 @@ class HttpServer:
         writer.write(data)
         if chunked:
             writer.write(b"\r\n")
+
+
+async def _listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen at all addresses of a host, of every interface if there is none."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, _, _, _, address in dict.fromkeys(found):
+        try:
+            sock = socket.create_server(address, family=family, backlog=_BACKLOG)
+        except OSError as error:
+            failure = error
+            if error.errno not in _NO_SUCH_FAMILY:
+                break
+        else:
+            sock.setblocking(False)
+            opened.append(sock)
+    if failure is not None and (not opened or failure.errno not in _NO_SUCH_FAMILY):
+        for each in opened:
+            each.close()
+        raise failure
+    return opened
+
+
+async def _streams(
+    sock: socket.socket, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The streams of an accepted socket, after a handshake where there is TLS; raises ``OSError``."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_HEADER_BYTES)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=None if tls is None else _HEADER_S
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def _next_piece(body: Iterator[str]) -> tuple[str, bool]:

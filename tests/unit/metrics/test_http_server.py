@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
+import uvloop
+from tests.tls_files import TlsFiles
 
 from tidelog.metrics.http_server import (
     BadRequestError,
@@ -136,6 +140,38 @@ def test_a_crowd_of_slow_peers_keeps_nobody_out(sent: bytes, addresses: int) -> 
             writer.transport.abort()
 
     run(test)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_never_shakes_hands_counts_and_keeps_nobody_out(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    files = TlsFiles(tmp_path)
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(files.server)
+    client_side = ssl.create_default_context(cafile=str(files.trust))
+
+    async def main() -> None:
+        server = HttpServer(serve)
+        port = await server.open("127.0.0.1", 0, server_side)
+        try:
+            async with asyncio.timeout(50):
+                held = await crowd(port, 3, b"")
+                while server.refused < 28:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                assert len(server._peers) <= 32
+                for _ in range(5):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_side)
+                    writer.write(GET)
+                    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+                    writer.close()
+        finally:
+            await server.close()
+        for _, writer in held:
+            writer.transport.abort()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
 
 
 def test_who_is_being_served_is_not_sent_away() -> None:
