@@ -50,11 +50,12 @@ _STATES = (
 class Ends:
     """Where one partition ended when."""
 
-    __slots__ = ("_came_s", "_offsets", "_seen_s")
+    __slots__ = ("_came_s", "_first_s", "_offsets", "_seen_s")
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
         self._seen_s: list[float] = []
+        self._first_s = 0.0
         # Of records that were there at the first look.
         self._came_s: dict[int, float] = {}
 
@@ -73,6 +74,8 @@ class Ends:
         if self._offsets and self._offsets[-1] == offset:
             self._seen_s[-1] = now_s
             return
+        if not self._offsets:
+            self._first_s = now_s
         self._offsets.append(offset)
         self._seen_s.append(now_s)
         if len(self._offsets) > _KEPT_ENDS:
@@ -88,7 +91,7 @@ class Ends:
         """The record at ``offset``, which was there at the first look, came at that time."""
         if len(self._came_s) >= _KEPT_ENDS:
             self._came_s.clear()
-        self._came_s[offset] = min(came_s, self._seen_s[0])
+        self._came_s[offset] = min(came_s, self._first_s)
 
     def age_s(self, offset: int, now_s: float) -> float:
         """How long the record at ``offset`` has been there; since the first look if it was there then."""
@@ -97,7 +100,7 @@ class Ends:
         if offset in self._came_s:
             return max(now_s - self._came_s[offset], 0.0)
         place = bisect_right(self._offsets, offset)
-        return max(now_s - self._seen_s[max(place - 1, 0)], 0.0)
+        return max(now_s - (self._seen_s[place - 1] if place else self._first_s), 0.0)
 
 
 class _Lag(NamedTuple):

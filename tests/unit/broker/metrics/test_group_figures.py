@@ -34,6 +34,18 @@ def test_what_was_there_at_the_first_look_is_at_least_as_old_as_that() -> None:
     assert ends.age_s(20, 65.0) == 60.0
 
 
+def test_the_lag_of_a_group_that_is_stuck_grows_though_nothing_more_comes() -> None:
+    ends = Ends()
+    for second in range(0, 601, 5):
+        ends.note(100, float(second))
+    assert ends.age_s(20, 602.0) == 602.0
+    ends.date(30, 400.0)
+    assert ends.age_s(30, 602.0) == 602.0, "it was there at the first look"
+    ends.note(150, 605.0)
+    assert ends.age_s(20, 606.0) == 606.0
+    assert ends.age_s(100, 606.0) == 6.0
+
+
 def test_nothing_is_known_of_a_partition_that_nobody_has_looked_at() -> None:
     assert Ends().age_s(0, 10.0) == 0.0
     assert Ends().last == -1
