@@ -107,7 +107,9 @@ def _shares(broker: ObservedBroker) -> Iterator[tuple[str, Share[Any]] | None]:
         ("controller_mutation_rate", quotas.mutations),
     )
     for kind, quota in kinds:
-        shares: list[Share[Any]] = [] if quota is None else list(quota.levels.shares.values())
+        if quota is None:
+            continue
+        shares: list[Share[Any]] = yield from quota.levels.in_use(broker.clock.monotonic_ms())
         for number, share in enumerate(shares, 1):
             if share.throttled:
                 yield kind, share

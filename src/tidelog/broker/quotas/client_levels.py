@@ -10,13 +10,14 @@ A quota of a user (3, 6) is one for all clients of the user; one of a client id 
 client id; all others are for each user with each client id. The default of a level is no quota in common:
 each has as much.
 
-What is known of clients is forgotten when they have been away for an hour, or are the least active of very
-many. Used by ``client_quotas``.
+What is known of clients is forgotten when they have been away for an hour, or have another quota, by the time
+that somebody wants to see it (``broker/metrics``), and when they are the least active of very many. Used by
+``client_quotas``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Final, Generic, TypeVar
 
 from tidelog.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity
@@ -24,6 +25,9 @@ from tidelog.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity
 IDLE_MS: Final = 3_600_000
 MAX_SHARES: Final = 20_000
 _KNOWN_CLIENTS = 20_000
+_LOOKED_AT_ONCE = 100
+# In place of the user, or the client id, of a share for which it does not matter: nobody is called so.
+_NOBODY = "\0"
 
 MeterT = TypeVar("MeterT")
 
@@ -31,7 +35,7 @@ MeterT = TypeVar("MeterT")
 class Share(Generic[MeterT]):
     """A quota that some clients have in common, or one alone, and what they have used of it."""
 
-    __slots__ = ("client_id", "last_used_ms", "limit", "meter", "throttled", "user")
+    __slots__ = ("client_id", "last_used_ms", "limit", "meter", "throttled", "user", "version")
 
     def __init__(self, user: str, client_id: str, limit: float, meter: MeterT) -> None:
         self.user = user
@@ -42,6 +46,8 @@ class Share(Generic[MeterT]):
         self.last_used_ms = 0.0
         self.throttled = 0
         """How often somebody had to pause because of it."""
+        self.version = 0
+        """Of the quotas that its limit comes from."""
 
 
 class ClientLevels(Generic[MeterT]):
@@ -52,11 +58,13 @@ class ClientLevels(Generic[MeterT]):
         """By user and client id, either of them empty where it does not matter."""
         self._new_meter = new_meter
         self._limits: Mapping[QuotaEntity, float] = {}
+        self._version = 0
         self._found: dict[tuple[str, str], Share[MeterT] | None] = {}
 
     def set_limits(self, limits: Mapping[QuotaEntity, float]) -> None:
         """Other quotas are in force; what was used stays used."""
         self._limits = limits
+        self._version += 1
         self._found.clear()
 
     def share_of(self, user: str, client_id: str, now_ms: float) -> Share[MeterT] | None:
@@ -84,7 +92,34 @@ class ClientLevels(Generic[MeterT]):
                 self._forget(now_ms)
             share = self.shares[shared_by] = Share(*shared_by, limit, self._new_meter())
         share.limit = limit
+        share.version = self._version
         return share
+
+    def in_use(self, now_ms: float) -> Generator[None, None, list[Share[MeterT]]]:
+        """The shares that count, those first that were used last; all others are forgotten.
+
+        Yields where others may have their turn.
+        """
+        for number, (key, share) in enumerate(list(self.shares.items()), 1):
+            is_away = now_ms - share.last_used_ms >= IDLE_MS
+            if self.shares.get(key) is share and (is_away or not self._is_in_force(key, share)):
+                del self.shares[key]
+                self._found.clear()
+            if not number % _LOOKED_AT_ONCE:
+                yield
+        return sorted(self.shares.values(), key=lambda share: share.last_used_ms, reverse=True)
+
+    def _is_in_force(self, key: tuple[str, str], share: Share[MeterT]) -> bool:
+        """Whether somebody still has this share; its limit is the one of now then."""
+        if share.version == self._version:
+            return True
+        user, client_id = key
+        matched = match(self._limits, user or _NOBODY, client_id or _NOBODY)
+        if matched is None or matched[1] != key:
+            return False
+        share.limit, _ = matched
+        share.version = self._version
+        return True
 
     def _forget(self, now_ms: float) -> None:
         """Forget who has been away for long; if that is nobody, the quarter that was away longest."""

@@ -86,7 +86,7 @@ def test_who_had_to_pause_is_told_of_and_nobody_else_and_not_too_many() -> None:
     assert len(page["throttled"]) == 1000
     assert page["left_out"] == 200
     first = page["throttled"][0]
-    assert first["client_id"] == "greedy-0"
+    assert first["client_id"] == "greedy-1199", "who came last is told of first"
     assert first["user"] is None
     assert first["quota"] == "producer_byte_rate"
     assert first["limit"] == 1000

@@ -74,7 +74,9 @@ def test_ever_new_client_ids_make_no_more_series_than_some_thousand() -> None:
     assert quotas.produce is not None
     for number in range(5500):
         quotas.produce.record("ANONYMOUS", f'flood "{number}"', 1)
+    quotas.produce.record("ANONYMOUS", "here to stay", 1)
     pieces = list(quota_figures(Page(), quotas, SystemClock()))
+    assert 'clientId="here to stay"' in "".join(pieces)
     assert sum(piece.count("\nkafka_server") for piece in pieces) <= 3 * 5000
     assert max(map(len, pieces)) < 100_000
 

@@ -39,6 +39,15 @@ def test_others_quotas_are_nobodys() -> None:
     assert match(others, "alice", "app") is None
 
 
+def _in_use(levels: ClientLevels[list[float]], now_ms: float) -> list[tuple[str, str, float]]:
+    steps = levels.in_use(now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return [(share.user, share.client_id, share.limit) for share in end.value]
+
+
 def _levels(limits: dict[QuotaEntity, float]) -> ClientLevels[list[float]]:
     levels: ClientLevels[list[float]] = ClientLevels(list)
     levels.set_limits(limits)
@@ -73,3 +82,35 @@ def test_a_flood_of_client_ids_is_forgotten_again(monkeypatch: pytest.MonkeyPatc
         kept = levels.share_of("alice", "busy", float(number))
     assert len(levels.shares) <= 100
     assert levels.share_of("alice", "busy", 1000.0) is kept
+
+
+def test_who_has_been_away_for_an_hour_is_not_shown_and_those_first_who_came_last() -> None:
+    levels = _levels({(("client-id", None),): 10.0})
+    for number, name in enumerate(("gone", "second", "first")):
+        levels.share_of("alice", name, number * 1000.0)
+    assert _in_use(levels, client_levels.IDLE_MS) == [("", "first", 10.0), ("", "second", 10.0)]
+    # Whoever comes back counts again.
+    levels.share_of("alice", "gone", 4_000_000.0)
+    assert ("", "gone", 10.0) in _in_use(levels, 4_000_000.0)
+
+
+@pytest.mark.parametrize(("entity", "shared_by"), LEVELS)
+def test_a_share_that_nobody_has_any_more_is_not_shown_and_others_with_the_limit_of_now(
+    entity: QuotaEntity, shared_by: tuple[str, str]
+) -> None:
+    levels = _levels({entity: 10.0})
+    levels.share_of("alice", "app", 0.0)
+    levels.set_limits({entity: 20.0, (("user", "bob"),): 5.0})
+    assert _in_use(levels, 0.0) == [(*shared_by, 20.0)]
+    levels.set_limits({(("user", "bob"),): 5.0})
+    assert _in_use(levels, 0.0) == []
+    assert levels.share_of("alice", "app", 0.0) is None
+
+
+def test_a_share_is_not_shown_when_another_level_decides() -> None:
+    levels = _levels({(("client-id", None),): 10.0})
+    levels.share_of("alice", "app", 0.0)
+    levels.set_limits({(("client-id", None),): 10.0, (("user", None),): 20.0})
+    assert _in_use(levels, 0.0) == []
+    levels.share_of("alice", "app", 0.0)
+    assert _in_use(levels, 0.0) == [("alice", "", 20.0)]
