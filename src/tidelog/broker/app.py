@@ -121,6 +121,7 @@ class Broker:
         self._delegation_tokens: DelegationTokens | None = None
         self._request_logger = log_levels.declare_request_logger()
         self._stop_watching_levels: Callable[[], None] = lambda: None
+        self._logged_requests: tuple[int, bool] | None = None
         self.metrics: MetricsService | None = None
         """What tells of this broker over HTTP, where ``metrics.listeners`` asks for it."""
         self._addresses: AddressQuotas | None = None
@@ -346,7 +347,12 @@ class Broker:
         """Have requests counted, and logged, as far as that is wanted."""
         times = None if self.metrics is None else self.metrics.times
         slow_ms = self.config.int("tidelog.slow.request.log.ms")
-        if slow_ms >= 0 or self._request_logger.isEnabledFor(logging.DEBUG):
+        logs_all = self._request_logger.isEnabledFor(logging.DEBUG)
+        if (slow_ms, logs_all) == self._logged_requests:
+            # The level of another logger has changed.
+            return
+        self._logged_requests = slow_ms, logs_all
+        if slow_ms >= 0 or logs_all:
             # Not loaded before somebody wants it.
             from tidelog.broker.request_log import RequestLog
 

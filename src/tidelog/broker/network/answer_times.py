@@ -3,7 +3,8 @@
 A connection has one of these only while somebody wants to know (``Network.observer``). Most requests are
 answered in the wake-up in which they came: their observer is told once, of all of them. The others are kept
 here until their answers are out: those that wait for something, those behind them, and those whose answers
-the socket does not take at once.
+the socket does not take at once. Whoever was told of a request is told of its answer, too, also when somebody
+else has taken its place by then: who is told of one without the other would take it for another's.
 """
 
 from __future__ import annotations
@@ -58,9 +59,17 @@ class RequestObserver(Protocol):
 class _Unanswered:
     """A request whose answer is not out yet."""
 
-    __slots__ = ("arrived_s", "began_s", "key", "promise", "ready_s", "settled_s", "taken_s")
+    __slots__ = ("arrived_s", "began_s", "key", "observer", "promise", "ready_s", "settled_s", "taken_s")
 
-    def __init__(self, promise: PromisedAnswer | None, key: int, arrived_s: float, began_s: float) -> None:
+    def __init__(
+        self,
+        observer: RequestObserver,
+        promise: PromisedAnswer | None,
+        key: int,
+        arrived_s: float,
+        began_s: float,
+    ) -> None:
+        self.observer = observer
         self.promise = promise
         self.key = key
         self.arrived_s = arrived_s
@@ -77,6 +86,7 @@ class AnswerTimes:
         "_unanswered",
         "client_id",
         "later",
+        "observer",
         "pauses",
         "received_bytes",
         "requests",
@@ -85,7 +95,9 @@ class AnswerTimes:
         "waiting_since_s",
     )
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, observer: RequestObserver) -> None:
+        self.observer = observer
+        """Who is told of the requests that are being handled."""
         self.client_id: str | None = None
         """What the client calls itself, or the beginning of it, by its first request that says so."""
         self.since_s = monotonic()
@@ -124,11 +136,11 @@ class AnswerTimes:
         """A request that is being handled is answered later; without ``frame`` it is one to produce."""
         key = _PRODUCE if frame is None else _key_of(frame)
         self.later.append(key)
-        self._unanswered.append(_Unanswered(promise, key, self.waiting_since_s or began_s, began_s))
+        arrived_s = self.waiting_since_s or began_s
+        self._unanswered.append(_Unanswered(self.observer, promise, key, arrived_s, began_s))
 
     def handled(
         self,
-        observer: RequestObserver,
         frames: list[memoryview],
         done: int,
         began_s: float,
@@ -148,8 +160,8 @@ class AnswerTimes:
                     if key in left:
                         left.remove(key)
                     else:
-                        self._unanswered.append(_Unanswered(None, key, arrived_s, began_s))
-        observer.answered(self._connection, frames, done, later, arrived_s, began_s, handled_s)
+                        self._unanswered.append(_Unanswered(self.observer, None, key, arrived_s, began_s))
+        self.observer.answered(self._connection, frames, done, later, arrived_s, began_s, handled_s)
 
     def settled(self) -> float:
         """An answer has become known; gives the time, 0 if nobody waits for any."""
@@ -161,14 +173,7 @@ class AnswerTimes:
                 each.settled_s = now_s
         return now_s
 
-    def handed_over(
-        self,
-        observer: RequestObserver | None,
-        answered: list[PromisedAnswer],
-        ready_s: float,
-        *,
-        unsent: bool,
-    ) -> None:
+    def handed_over(self, answered: list[PromisedAnswer], ready_s: float, *, unsent: bool) -> None:
         """These have had their turn at ``ready_s``; ``unsent`` says that the socket has not taken all."""
         left: list[_Unanswered] = []
         for each in self._unanswered:
@@ -180,26 +185,25 @@ class AnswerTimes:
             if unsent:
                 each.promise = None
                 left.append(each)
-            elif observer is not None:
-                self._tell(observer, each)
+            else:
+                self._tell(each)
         self._unanswered = left
 
-    def sent(self, observer: RequestObserver | None) -> None:
+    def sent(self) -> None:
         """The socket has taken everything that was handed over."""
         out = [each for each in self._unanswered if each.promise is None]
         if out:
             self._unanswered = [each for each in self._unanswered if each.promise is not None]
-            if observer is not None:
-                for each in out:
-                    self._tell(observer, each)
+            for each in out:
+                self._tell(each)
 
     def forget(self) -> None:
         """Nobody waits for an answer any more."""
         self._unanswered.clear()
         self.later.clear()
 
-    def _tell(self, observer: RequestObserver, each: _Unanswered) -> None:
-        observer.waited(
+    def _tell(self, each: _Unanswered) -> None:
+        each.observer.waited(
             self._connection,
             each.key,
             each.arrived_s,

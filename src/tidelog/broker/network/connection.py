@@ -421,7 +421,8 @@ class Connection:
         if observer is not None:
             times = self._times
             if times is None:
-                times = self._times = AnswerTimes(self)
+                times = self._times = AnswerTimes(self, observer)
+            times.observer = observer
             began_s = monotonic()
         # Most peers send one request at a time, and need not pay for a clock.
         end_s = staged_end_s = inf
@@ -490,7 +491,7 @@ class Connection:
             self._flush_new()
             times.count(frames, done)
             if self._writing or times.later or times.waiting_since_s:
-                times.handled(observer, frames, done, began_s, handled_s, unsent=self._writing)
+                times.handled(frames, done, began_s, handled_s, unsent=self._writing)
             else:
                 # What nearly every wake-up is: all are answered, and nobody pays for one step more.
                 observer.answered(self, frames, done, None, began_s, began_s, handled_s)
@@ -560,7 +561,7 @@ class Connection:
         if self._outbox:
             self._flush()
         if times is not None and ready_s:
-            times.handed_over(self._network.observer, answered, ready_s, unsent=self._writing)
+            times.handed_over(answered, ready_s, unsent=self._writing)
         self._go_on()
 
     def _take_turns(self) -> None:
@@ -622,7 +623,7 @@ class Connection:
             if drained:
                 self._events.remove_writer(self._sock)
                 if self._times is not None:
-                    self._times.sent(self._network.observer)
+                    self._times.sent()
             else:
                 self._events.add_writer(self._sock, self._on_writable)
 

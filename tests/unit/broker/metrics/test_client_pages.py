@@ -11,6 +11,7 @@ from tidelog.broker.network.answer_times import AnswerTimes
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.clock import SystemClock
 from tidelog.metadata.client_quotas import CLIENT_ID, PRODUCER_BYTE_RATE
+from tidelog.metrics.request_times import RequestTimes
 from tidelog.security.session import Session
 
 
@@ -29,7 +30,7 @@ class Peer:
     def __init__(self, port: int) -> None:
         self.peer = ("10.0.0.7", port)
         self.session = Session("10.0.0.7")
-        self.times = AnswerTimes(self)
+        self.times = AnswerTimes(self, RequestTimes())
         self.times.client_id = 'a"\n' + "x" * 250
 
 

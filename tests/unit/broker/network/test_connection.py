@@ -727,3 +727,40 @@ def test_a_neighbour_is_served_while_a_crowd_sends_more_than_can_be_handled() ->
         assert 0 < bench.handler.seen.count(b"c") < 20 * 1000
 
     run(test)
+
+
+class Watcher:
+    """Notes which APIs it was told of: as waiting, and as answered after that."""
+
+    def __init__(self) -> None:
+        self.waiting: list[int] = []
+        self.waited_for: list[int] = []
+
+    def answered(self, _: object, frames: object, done: int, later: list[int] | None, *times: float) -> None:
+        self.waiting += later or []
+
+    def waited(self, _: object, key: int, *times: float) -> None:
+        self.waited_for.append(key)
+
+    def throttled(self, *_: object) -> None:
+        raise AssertionError
+
+
+def test_who_is_not_told_of_a_request_is_not_told_of_its_answer() -> None:
+    async def test(bench: Bench) -> None:
+        before, after = Watcher(), Watcher()
+        bench.network.observe(before)
+        _, peer = bench.connect()
+        await bench.send(peer, frame(b"w"))
+        await bench.wait_until(lambda: len(before.waiting) == 1)
+        bench.network.observe(after)
+        bench.handler.pending[0].resolve(frame(b"first"))
+        await bench.send(peer, frame(b"w"))
+        await bench.wait_until(lambda: len(after.waiting) == 1)
+        assert after.waited_for == []
+        assert before.waited_for == before.waiting
+        bench.handler.pending[1].resolve(frame(b"second"))
+        assert await bench.receive(peer, 2) == [b"first", b"second"]
+        assert after.waited_for == after.waiting
+
+    run(test)
