@@ -82,7 +82,9 @@ def _generate(done: Measured, seed: int, truth: Path) -> None:
     start = START + timedelta(hours=3 * len(done.truths))
     with (
         truth_file(truth) as known,
-        to_broker(done.bootstrap, partitions=3, topic_configs=SIMULATED_TIME) as broker,
+        to_broker(
+            {"bootstrap.servers": done.bootstrap}, partitions=3, topic_configs=SIMULATED_TIME
+        ) as broker,
     ):
         traffic = Traffic(TrafficSettings(start, seed=seed, rate=5.0, fraud=4.0), known)
         deliver(traffic, broker, paced=False, seconds=HOURS * 3600)
@@ -90,7 +92,7 @@ def _generate(done: Measured, seed: int, truth: Path) -> None:
 
 
 def test_every_rule_finds_what_was_planted_and_accuses_nobody_else(measured: Measured) -> None:
-    report = score(measured.truth(), read_alerts(measured.bootstrap))
+    report = score(measured.truth(), read_alerts({"bootstrap.servers": measured.bootstrap}))
     by_rule = {rule.rule: rule for rule in report.rules}
     for name in RULES:
         rule = by_rule[name]
@@ -104,7 +106,7 @@ def test_every_rule_finds_what_was_planted_and_accuses_nobody_else(measured: Mea
 
 
 def test_the_measure_fails_when_a_rule_is_blind(measured: Measured) -> None:
-    alerts = read_alerts(measured.bootstrap)
+    alerts = read_alerts({"bootstrap.servers": measured.bootstrap})
     for name in RULES[1:]:
         blind = [
             {**alert, "reasons": [reason for reason in alert.get("reasons", ()) if reason["rule"] != name]}
@@ -143,7 +145,9 @@ def test_incidents_are_in_their_topic_and_table_one_for_each_subject(measured: M
     lasting = {name: told for name, told in newest.items() if told is not None}
     subjects = [(told["pipeline"], told["subject_kind"], told["subject"]) for told in lasting.values()]
     assert len(subjects) == len(set(subjects))
-    assert {told["alert_id"] for told in read_alerts(measured.bootstrap)} == set(lasting)
+    assert {told["alert_id"] for told in read_alerts({"bootstrap.servers": measured.bootstrap})} == set(
+        lasting
+    )
     assert {told["state"] for told in lasting.values()} <= {"open", "updated", "closed"}
     assert all(told["rules"]["version"] and told["rules"]["digest"] for told in lasting.values())
     # A backfill, which the fixture has run first, writes to topics alone.

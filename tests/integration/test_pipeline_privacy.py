@@ -42,7 +42,7 @@ def own_bootstrap() -> Iterator[str]:
 def generate(bootstrap: str, truth: Path) -> None:
     with (
         truth_file(truth) as known,
-        to_broker(bootstrap, partitions=2, topic_configs=SIMULATED_TIME) as target,
+        to_broker({"bootstrap.servers": bootstrap}, partitions=2, topic_configs=SIMULATED_TIME) as target,
     ):
         traffic = Traffic(TrafficSettings(START, seed=31, rate=5.0, fraud=4.0), known)
         deliver(traffic, target, paced=False, seconds=1200)

@@ -13,7 +13,7 @@ import typer
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, DryRun, JsonOutput
 from tidelog.cli.suggest import with_suggestion
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
@@ -84,7 +84,7 @@ def list_resources(
         list[Kind] | None, typer.Option("--type", help="Only these; may be repeated.", show_default="all")
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """List what has configs of its own, or can have; of groups those that have. Needs Kafka 4.1."""
     wanted = [each.resource_type for each in types or ()]
@@ -120,7 +120,7 @@ def describe(
     ] = False,
     docs: Annotated[bool, typer.Option("--docs", help="Show what each config is for.")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Show configs and where their values come from; by default those that somebody has set."""
     resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)
@@ -161,7 +161,7 @@ def alter(
         list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Take from a list.")
     ] = None,
     dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Change configs; those not named stay as they are. All options may be repeated."""
     resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)

@@ -27,7 +27,7 @@ API_TIMEOUT_MS = 30_000
 
 
 def with_cluster(
-    bootstrap: str, action: Callable[[Cluster], Awaitable[T]], *, api_timeout_ms: int = API_TIMEOUT_MS
+    bootstrap: str | None, action: Callable[[Cluster], Awaitable[T]], *, api_timeout_ms: int = API_TIMEOUT_MS
 ) -> T:
     """Connect, run ``action``, disconnect."""
     from tidelog.client.cluster import Cluster
@@ -58,11 +58,11 @@ def with_admin(connection: Connection, action: Callable[[AsyncAdmin], Awaitable[
     return asyncio.run(main())
 
 
-def _from_command_config(bootstrap: str) -> tuple[str, NetworkSettings | None]:
+def _from_command_config(bootstrap: str | None) -> tuple[str, NetworkSettings | None]:
     """The brokers and the settings that the file in the environment names; the command line wins over it."""
     file = os.environ.get(COMMAND_CONFIG)
     if not file:
-        return bootstrap, None
+        return bootstrap or DEFAULT_BOOTSTRAP, None
     from tidelog.client.options import ADMIN, ClientConfig
     from tidelog.client.options.network import network_settings
 
@@ -87,9 +87,14 @@ def client_options(
     given: dict[str, object] = {} if file is None else dict(read_properties(file))
     given.update(properties or {})
     given.update({name: value for name, value in (chosen or {}).items() if value is not None})
-    if bootstrap != DEFAULT_BOOTSTRAP or "bootstrap.servers" not in given:
+    if bootstrap is not None:
         given["bootstrap.servers"] = bootstrap
-    return {"client.id": "tidelog-cli", **(defaults or {}), **given}
+    return {
+        "bootstrap.servers": DEFAULT_BOOTSTRAP,
+        "client.id": "tidelog-cli",
+        **(defaults or {}),
+        **given,
+    }
 
 
 def parse_assignments(texts: list[str] | None, option: str) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from tidelog.cli.broker_pages import BrokerPages
 from tidelog.cli.connect import client_options
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import examples, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, DEFAULT_CONNECTION, Connection, grouped
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, grouped
 
 if TYPE_CHECKING:
     from tidelog.client.admin.async_admin import AsyncAdmin
@@ -245,7 +245,7 @@ def _clusters(
             raise WrongUsage(f"--cluster {text!r} is not of the form NAME=HOST:PORT")
         options = client_options(Connection(bootstrap.strip(), connection.command_config))
         found.append(ClusterSettings(name.strip(), {**options, "client.id": "tidelog-console"}))
-    if not found or connection.bootstrap != DEFAULT_BOOTSTRAP:
+    if not found or connection.bootstrap is not None:
         options = client_options(connection)
         found.append(ClusterSettings("default", {**options, "client.id": "tidelog-console"}))
     names = [each.name for each in found]

@@ -24,15 +24,17 @@ COMMAND_CONFIG = "TIDELOG_COMMAND_CONFIG"
 # Which cluster, and how to talk to it
 
 Bootstrap = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--bootstrap-server",
         "-b",
         envvar="TIDELOG_BOOTSTRAP",
         metavar="HOST:PORT[,…]",
         help="Brokers to ask first.",
+        show_default=DEFAULT_BOOTSTRAP,
     ),
 ]
+"""None is what nobody has given: then a properties file may name the brokers, before the default counts."""
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
@@ -72,7 +74,7 @@ Metrics = Annotated[
 class Connection:
     """Which cluster a command talks to, and by what options."""
 
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    bootstrap: Bootstrap = None
     command_config: CommandConfig = None
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli import commands
+from tidelog.cli.console import _clusters
+from tidelog.cli.shared_options import Connection
+from tidelog.console.config_file import ConfigFile
 
 
 @pytest.fixture
@@ -111,3 +114,23 @@ def test_the_address_of_a_schema_registry_is_checked_and_not_repeated(
     file.write_text("[clusters.a]\nbootstrap = 'h:1'\n[clusters.a.registry]\nurl = 'http://r'\n")
     said = refusal(capsys, "--config", str(file), "--schema-registry", "http://r")
     assert "both name a registry" in said
+
+
+def test_a_named_cluster_has_its_own_brokers_and_the_rest_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "prod.properties"
+    file.write_text("bootstrap.servers=prod.example:9092\nsecurity.protocol=SSL\n")
+    named = ["local=127.0.0.1:9092", "test=test.example:1"]
+    local, test = _clusters(Connection(None, file), named, ConfigFile())
+    assert (local.name, local.bootstrap) == ("local", "127.0.0.1:9092")
+    assert (test.name, test.bootstrap) == ("test", "test.example:1")
+    assert local.options["security.protocol"] == "SSL"
+    (alone,) = _clusters(Connection(None, file), None, ConfigFile())
+    assert (alone.name, alone.bootstrap) == ("default", "prod.example:9092")
+
+
+def test_brokers_that_are_given_are_a_cluster_beside_those_with_names() -> None:
+    found = _clusters(Connection("127.0.0.1:9092"), ["test=test.example:1"], ConfigFile())
+    assert [(each.name, each.bootstrap) for each in found] == [
+        ("test", "test.example:1"),
+        ("default", "127.0.0.1:9092"),
+    ]

@@ -35,7 +35,7 @@ def draw(
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--height", "2"], "box 2 3 127.0.0.1:9092 None\n"),
+        (["--height", "2"], "box 2 3 None None\n"),
         (["--height", "2", "--width", "5", "tree", "-b", "there:1"], "tree 2 5 there:1 None\n"),
     ],
 )

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidelog.cli.connect import client_options
 from tidelog.cli.events.progress import Progress
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import counted, examples, print_json, print_table, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import parse_time_ms
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _STDOUT = "-"
         "tidelog events generate --count 1000 --out - | head -1",
     )
 )
+@grouped
 def generate(
     rate: Annotated[float, typer.Option("--rate", "-r", min=0.1, help="Events per second.")] = 5000.0,
     seconds: Annotated[
@@ -95,7 +97,7 @@ def generate(
         int, typer.Option("--partitions", "-p", min=1, help="Of topics that are missing.")
     ] = 4,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Make the app's events: all topics, realistic sessions, planted fraud with a known truth.
 
@@ -116,7 +118,7 @@ def generate(
     with (
         stop_request() as stopped,
         truth_file(truth) as known,
-        _destination(out, bootstrap, partitions, simulated_time) as destination,
+        _destination(out, connection, partitions, simulated_time) as destination,
         Progress(settings, shown=not quiet and out != _STDOUT) as progress,
     ):
         traffic = Traffic(settings, known)
@@ -141,6 +143,7 @@ def generate(
         "tidelog events score --adversaries 1-5 --rules mine.toml --json",
     )
 )
+@grouped
 def score(
     truth: Annotated[
         Path | None,
@@ -183,7 +186,7 @@ def score(
         ),
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Hold the alerts of account-switch and invite-fraud against the truth, or rules against adversaries."""
     if (truth is None) == (adversaries is None):
@@ -198,9 +201,8 @@ def score(
     assert truth is not None
     from tidelog.pipelines.framework import detection_report
 
-    report = detection_report.score(
-        detection_report.read_truth(truth), detection_report.read_alerts(bootstrap)
-    )
+    options = client_options(connection, {"client.id": "tidelog-events-score"})
+    report = detection_report.score(detection_report.read_truth(truth), detection_report.read_alerts(options))
     if json:
         print_json(_score_json(report))
     else:
@@ -264,7 +266,7 @@ def _start(text: str | None, seconds: float | None, speed: float, paced: bool) -
 
 
 def _destination(
-    out: str | None, bootstrap: str, partitions: int, simulated_time: bool
+    out: str | None, connection: Connection, partitions: int, simulated_time: bool
 ) -> contextlib.AbstractContextManager[Destination]:
     from tidelog.pipelines.generator import delivery
 
@@ -273,4 +275,5 @@ def _destination(
     if out is not None:
         return delivery.to_directory(Path(out))
     configs = delivery.SIMULATED_TIME if simulated_time else {}
-    return delivery.to_broker(bootstrap, partitions=partitions, topic_configs=configs)
+    options = client_options(connection, {"client.id": delivery.CLIENT_ID})
+    return delivery.to_broker(options, partitions=partitions, topic_configs=configs)

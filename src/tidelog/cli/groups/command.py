@@ -15,7 +15,7 @@ from tidelog.cli.groups.offsets import lag_json, print_lag
 from tidelog.cli.groups.state import print_states, state_json
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, Yes
+from tidelog.cli.shared_options import Bootstrap, JsonOutput, Yes
 from tidelog.cli.values import parse_choices
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import (
@@ -62,7 +62,7 @@ def list_groups(
     members: Annotated[bool, typer.Option("--members", "-m", help="Count the members, too.")] = False,
     internal: Internal = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """List the groups of all brokers."""
     states = parse_choices(state, (each for each in GroupState if each is not GroupState.UNKNOWN), "--state")
@@ -136,7 +136,7 @@ def describe(
         bool, typer.Option("--verbose", "-v", help="Epochs, targets, subscriptions, whole member ids.")
     ] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Describe groups: committed offsets and lag, or with an option their members or their state."""
     if bool(groups) is every:
@@ -175,7 +175,7 @@ async def _described(admin: AsyncAdmin, names: _Names) -> list[GroupDescription]
     return [_require_living(group) for group in described.values()]
 
 
-def _describe_lag(bootstrap: str, names: _Names, *, verbose: bool, json: bool) -> list[KafkaError]:
+def _describe_lag(bootstrap: str | None, names: _Names, *, verbose: bool, json: bool) -> list[KafkaError]:
     async def action(cluster: Cluster) -> list[GroupLag]:
         admin = AsyncAdmin.of(cluster)
         return list((await admin.describe_group_lag(await names(admin))).values())
@@ -212,7 +212,7 @@ def delete(
         bool, typer.Option("--if-exists", help="Pass over groups that do not exist.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Delete groups that nobody is in, with their committed offsets. Asks first on a terminal."""
     if not yes and is_terminal():
@@ -239,7 +239,7 @@ def delete_offsets(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="What to forget; may be repeated."),
     ],
     yes: Yes = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Forget what a group has committed for topics that it no longer reads. Asks first on a terminal."""
     if not yes and is_terminal():

@@ -13,7 +13,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.reset import require_inactive
 from tidelog.cli.output import counted, examples, print_json, print_table, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, JsonOutput
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import PartitionResult
 from tidelog.client.cluster import Cluster
@@ -89,7 +89,7 @@ def command(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it and change nothing.")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Carry offsets under /consumers/GROUP/offsets in ZooKeeper over into a group that nobody is in.
 

@@ -18,7 +18,7 @@ from tidelog.cli.failure import Failure, WrongUsage, report_failures
 from tidelog.cli.groups.plan import plan_json, print_plan, read_plan, write_plan
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, print_json, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, Execute, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, Execute, JsonOutput
 from tidelog.cli.values import parse_duration_ms, parse_time_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import GroupState, PartitionResult
@@ -83,7 +83,7 @@ def command(
         typer.Option("--export", metavar="CSV", help="Write the plan to a file (-: stdout)."),
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Move the committed offsets of a group that nobody is in. Shows a plan; --execute carries it out."""
     target = _only_target(

@@ -12,7 +12,7 @@ from tidelog.cli.failure import report_failures
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.log_dirs import move
 from tidelog.cli.output import bytes_text, examples, is_terminal, print_json, print_table
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, JsonOutput
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs, LogDirDescription, ReplicaInfo
 from tidelog.client.cluster import Cluster
@@ -45,7 +45,7 @@ def describe(
         bool, typer.Option("--replicas", "-r", help="List the replicas, the largest first.")
     ] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Show the log directories of brokers: how much is in them, and what is left of their disks."""
 

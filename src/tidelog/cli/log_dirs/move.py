@@ -16,7 +16,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap
+from tidelog.cli.shared_options import Bootstrap
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs
 from tidelog.client.cluster import Cluster
@@ -44,7 +44,7 @@ def command(
         typer.Option("--broker", "-B", metavar="ID", help="Whose replicas; may be left out if there is one."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they have moved.")] = True,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Move replicas to another log directory of the same broker. Ctrl-C leaves them moving."""
 

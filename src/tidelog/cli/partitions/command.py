@@ -12,7 +12,7 @@ from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.partitions import reassign
 from tidelog.cli.partitions.file import print_reassignments, reassignment_json
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, JsonOutput
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import ElectionType
 from tidelog.client.admin.group_resources import PartitionResult
@@ -36,7 +36,7 @@ app.command("reassign", epilog=reassign.EPILOG, no_args_is_help=True)(reassign.c
 def list_reassignments(
     topic: Annotated[list[str] | None, _TOPIC] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """List the partitions that are on their way to other brokers."""
 
@@ -81,7 +81,7 @@ def elect(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (with --unclean).")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Elect leaders: the preferred replicas, the first ones, again; or with --unclean any that is alive."""
     texts = _texts(topic, partition, all_topics)

@@ -27,7 +27,7 @@ from tidelog.cli.partitions.file import (
     write_assignment,
 )
 from tidelog.cli.partitions.throttle import parse_rate, remove_throttle, set_throttle
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, Execute, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, Execute, JsonOutput
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import PartitionReassignment
 from tidelog.client.admin.reassignment_plan import Assignment, current_assignment, plan_reassignment
@@ -97,7 +97,7 @@ def command(
         Path | None, typer.Option("--export", metavar="FILE", help="Write the plan here.")
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Move partitions to other brokers. Shows a plan; --execute carries it out and waits for its end."""
     if sum((execute, dry_run, cancel, verify)) > 1:

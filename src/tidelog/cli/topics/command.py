@@ -10,7 +10,7 @@ import typer
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput, Yes
+from tidelog.cli.shared_options import Bootstrap, JsonOutput, Yes
 from tidelog.cli.suggest import with_suggestion
 from tidelog.cli.topics import delete_records
 from tidelog.cli.topics.description import describe_topics, print_description
@@ -53,7 +53,7 @@ def create(
         bool, typer.Option("--if-not-exists", help="Leave topics alone that exist already.")
     ] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Create topics."""
     configs = dict(parse_assignments(config, "--config"))
@@ -94,7 +94,7 @@ async def _create(
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """List topics."""
     topics = with_cluster(
@@ -128,7 +128,7 @@ def list_topics(
 def describe(
     topics: Names,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Describe topics: partitions, leaders, replicas, offsets and configs that differ from the defaults."""
     described, errors = with_cluster(bootstrap, lambda cluster: describe_topics(cluster, topics))
@@ -151,7 +151,7 @@ def alter(
         list[str] | None,
         typer.Option("--delete-config", metavar="NAME", help="Back to the default; may be repeated."),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Add partitions to a topic, or change its configs."""
     ops = [AlterConfigOp(name, value) for name, value in parse_assignments(config, "--config")]
@@ -182,7 +182,7 @@ def delete(
         bool, typer.Option("--if-exists", help="Pass over topics that do not exist.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Delete topics with everything in them. Asks first on a terminal."""
     if not yes and is_terminal():

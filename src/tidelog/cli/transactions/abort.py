@@ -15,7 +15,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.groups.topics import assignment_text
 from tidelog.cli.output import examples, is_terminal, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, Yes
+from tidelog.cli.shared_options import Bootstrap, Yes
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.transaction_resources import AbortMarker, TransactionDescription, TransactionState
 from tidelog.errors import ErrorCode, KafkaError
@@ -53,7 +53,7 @@ def command(
         typer.Option("--coordinator-epoch", metavar="N", min=-1, help="and its coordinator's epoch."),
     ] = None,
     yes: Yes = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Abort a transaction: by its transactional id, or a hanging one by its place. Asks on a terminal."""
     producer = (producer_id, producer_epoch, coordinator_epoch)
@@ -84,7 +84,7 @@ def command(
     _write(AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0)), yes, bootstrap)
 
 
-def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str) -> None:
+def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str | None) -> None:
     async def look(admin: AsyncAdmin) -> TransactionDescription:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
 
@@ -109,7 +109,7 @@ def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str) -> None:
     print(f"aborted the transaction of {transactional_id}")
 
 
-def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: str) -> None:
+def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: str | None) -> None:
     found = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_producers([place]))[place]
     found.raise_for_error()
     for each in found.producers:
@@ -124,7 +124,7 @@ def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: st
     )
 
 
-def _write(marker: AbortMarker, yes: bool, bootstrap: str) -> None:
+def _write(marker: AbortMarker, yes: bool, bootstrap: str | None) -> None:
     print(
         f"transaction in {marker.partition} of producer {marker.producer_id} epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}"

@@ -12,7 +12,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups.topics import assignment_text
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark, time_text
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, JsonOutput
 from tidelog.cli.transactions import abort, hanging
 from tidelog.cli.values import duration_text, parse_choices, parse_duration_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -60,7 +60,7 @@ def list_transactions(
         typer.Option("--pattern", metavar="REGEX", help="Only transactional ids that match as a whole."),
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """List the transactional ids of all brokers and what they do."""
     states: list[TransactionState] = parse_choices(state, _STATES, "--state")
@@ -117,7 +117,7 @@ def describe(
         list[str], typer.Argument(metavar="TRANSACTIONAL_ID", help="Transactional ids.", show_default=False)
     ],
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Describe transactional ids: producer, epoch, state, and the partitions of an open transaction."""
     described = with_cluster(
@@ -188,7 +188,7 @@ def describe_producers(
         int | None, typer.Option("--broker", "-B", metavar="ID", help="Ask this replica, not the leader.")
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Show the producers that a partition knows, and where their open transactions begin."""
     wanted = TopicPartition(topic, partition)

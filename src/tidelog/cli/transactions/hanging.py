@@ -13,7 +13,7 @@ import typer
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Bootstrap, JsonOutput
+from tidelog.cli.shared_options import Bootstrap, JsonOutput
 from tidelog.cli.values import duration_text, parse_duration_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.transaction_resources import HangingTransactions, OpenTransaction
@@ -43,7 +43,7 @@ def command(
         ),
     ] = "PT15M",
     json: JsonOutput = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
 ) -> None:
     """Find transactions that hang: open in a partition, and unknown to their coordinator."""
     if partition is not None and topic is None:

@@ -26,7 +26,7 @@ def run(arguments: Mapping[str, Any]) -> None:
     with (
         stop_request() as stopped,
         truth_file(Path(arguments["truth"])) as truth,
-        to_topics(arguments["bootstrap_servers"]) as destination,
+        to_topics({"bootstrap.servers": arguments["bootstrap_servers"]}) as destination,
     ):
         deliver(Traffic(settings, truth), destination, paced=True, stopped=stopped)
 

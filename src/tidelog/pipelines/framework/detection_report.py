@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from tidelog.client import Consumer, TopicPartition
+from tidelog.client import TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
 from tidelog.pipelines.framework.incident_topic import read_incident
+from tidelog.pipelines.framework.letter_reader import open_consumer
 from tidelog.pipelines.framework.verdicts import records_to_the_end
 from tidelog.unreadable import UNREADABLE
 
@@ -84,11 +85,10 @@ def read_truth(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def read_alerts(bootstrap_servers: str) -> list[dict[str, Any]]:
+def read_alerts(options: Mapping[str, object]) -> list[dict[str, Any]]:
     """All alerts of both pipelines, of each id the newest."""
     newest: dict[tuple[str, bytes | None], dict[str, Any]] = {}
-    options = {"bootstrap.servers": bootstrap_servers, "isolation.level": "read_committed"}
-    with Consumer({**options, "enable.auto.commit": False, "client.id": "tidelog-events-score"}) as consumer:
+    with open_consumer(options) as consumer:
         there = consumer.list_topics()
         for topic in (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS):
             partitions = [TopicPartition(topic, each.partition) for each in there.get(topic, ())]

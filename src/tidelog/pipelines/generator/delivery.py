@@ -31,6 +31,7 @@ _TICK_S = 0.1
 """Each tick sends a batch to most partitions, and a batch costs more than the few records in it."""
 _RECORDS_PER_STEP = 2_000
 
+CLIENT_ID = "tidelog-events"
 SIMULATED_TIME = {
     "retention.ms": "-1",
     "message.timestamp.after.max.ms": str(2**63 - 1),
@@ -116,36 +117,36 @@ class LineDestination:
 
 @contextlib.contextmanager
 def to_broker(
-    bootstrap_servers: str, *, partitions: int = PARTITIONS, topic_configs: Mapping[str, str] | None = None
+    options: Mapping[str, object],
+    *,
+    partitions: int = PARTITIONS,
+    topic_configs: Mapping[str, str] | None = None,
 ) -> Iterator[BrokerDestination]:
     """A broker, with the topics of all events on it; those that exist are left as they are."""
     from tidelog.client import Admin, NewTopic
+    from tidelog.client.options import ADMIN
+    from tidelog.pipelines.framework.letter_reader import options_for
 
-    with Admin(bootstrap_servers=bootstrap_servers, client_id="tidelog-events") as admin:
+    with Admin({"client.id": CLIENT_ID, **options_for(ADMIN, options)}) as admin:
         wanted = [
             NewTopic(kind.topic, partitions, configs=dict(topic_configs or {})) for kind in events.KINDS
         ]
         for result in admin.create_topics(wanted):
             if result.error is not None and result.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise result.error
-    with to_topics(bootstrap_servers) as destination:
+    with to_topics(options) as destination:
         yield destination
 
 
 @contextlib.contextmanager
-def to_topics(bootstrap_servers: str) -> Iterator[BrokerDestination]:
+def to_topics(options: Mapping[str, object]) -> Iterator[BrokerDestination]:
     """A broker that has the topics of all events."""
     from tidelog.client import Producer
+    from tidelog.client.options import PRODUCER
+    from tidelog.pipelines.framework.letter_reader import options_for
 
-    with Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "client.id": "tidelog-events",
-            "linger.ms": 5,
-            "batch.size": 65_536,
-            "compression.type": "lz4",
-        }
-    ) as producer:
+    own = {"client.id": CLIENT_ID, "linger.ms": 5, "batch.size": 65_536, "compression.type": "lz4"}
+    with Producer({**own, **options_for(PRODUCER, options)}) as producer:
         yield BrokerDestination(producer)
 
 
