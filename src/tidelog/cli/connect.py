@@ -73,7 +73,7 @@ def _from_command_config(bootstrap: str | None) -> tuple[str, NetworkSettings | 
 def client_options(
     connection: Connection,
     defaults: Mapping[str, object] | None = None,
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, object] | None = None,
     chosen: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """The options of a command's client: what it is called with wins over ``properties``, then the file.

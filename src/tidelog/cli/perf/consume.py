@@ -69,8 +69,11 @@ def command(
         bool, typer.Option("--from-latest", help="Begin at the end where the group has no offsets.")
     ] = False,
     fetch_size: Annotated[
-        int, typer.Option("--fetch-size", min=1, help="Bytes of a partition to ask for at once.")
-    ] = 1 << 20,
+        int | None,
+        typer.Option(
+            "--fetch-size", min=1, help="Bytes of a partition to ask for at once.", show_default=str(1 << 20)
+        ),
+    ] = None,
     timeout: Annotated[
         int, typer.Option("--timeout", metavar="MS", min=1, help="End after so long without records.")
     ] = 10_000,
@@ -89,17 +92,22 @@ def command(
     """Read records as fast as they come, and tell of rates. Ctrl-C ends it."""
     defaults: dict[str, object] = {
         "client.id": "perf-consumer-client",
-        "group.id": f"perf-consumer-{random.randrange(100_000)}",
-        "auto.offset.reset": "latest" if from_latest else "earliest",
-        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
-        "max.partition.fetch.bytes": fetch_size,
+        "max.partition.fetch.bytes": 1 << 20,
         "receive.buffer.bytes": 2 << 20,
         "max.poll.records": 5000,
         "check.crcs": False,
     }
-    chosen = {"group.id": group, "enable.auto.commit": None if group is None else True}
-    properties = dict(parse_assignments(consumer_property, "--consumer-property"))
+    # The group of a file written for an application is that one's: measuring must not take its partitions.
+    own = {"group.id": f"perf-consumer-{random.randrange(100_000)}", "enable.auto.commit": False}
+    properties = {**own, **dict(parse_assignments(consumer_property, "--consumer-property"))}
+    chosen = {
+        "group.id": group,
+        "enable.auto.commit": None if group is None else True,
+        "auto.offset.reset": "latest" if from_latest else None,
+        "max.partition.fetch.bytes": fetch_size,
+    }
     options = client_options(connection, defaults, properties, chosen)
     plan = ConsumePlan(
         topic,

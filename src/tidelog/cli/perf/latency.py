@@ -67,7 +67,10 @@ def command(
         return client_options(connection, own, properties, {})
 
     producing = options({"linger.ms": 0, "acks": acks})
-    consuming = options({"fetch.max.wait.ms": 0, "enable.auto.commit": False, "auto.offset.reset": "latest"})
+    consuming = options({"fetch.max.wait.ms": 0, "auto.offset.reset": "latest"})
+    # A group of a file written for an application is that one's: nothing is committed there.
+    consuming.pop("group.id", None)
+    consuming["enable.auto.commit"] = False
     latencies_ms: list[float] = []
     run = _run(topic, num_records, record_size, producing, consuming, latencies_ms, quiet=json)
     interrupted = asyncio.run(run)
