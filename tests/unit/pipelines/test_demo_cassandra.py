@@ -22,8 +22,8 @@ def test_a_fresh_run_has_a_keyspace_of_its_own_and_a_resumed_one_its_old(tmp_pat
     names = []
     for resume in (False, True, False):
         chosen = settings(tmp_path, resume=resume)
-        directory.prepare(chosen)
-        names.append(directory.keyspace(chosen))
+        with directory.prepared(chosen):
+            names.append(directory.keyspace(chosen))
     assert names[0] == names[1] != names[2]
     assert all(name.startswith("tidelog_demo_") for name in names)
     assert any(names[2] in command for _, command in next_steps(chosen, "127.0.0.1:9092"))
@@ -31,11 +31,12 @@ def test_a_fresh_run_has_a_keyspace_of_its_own_and_a_resumed_one_its_old(tmp_pat
 
 def test_a_run_is_not_resumed_with_its_tables_elsewhere(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
-    directory.prepare(chosen)
-    directory.keyspace(chosen)
+    with directory.prepared(chosen):
+        directory.keyspace(chosen)
     with pytest.raises(DemoError, match="the tables of that run are in Cassandra; name it with --cassandra"):
         directory.keyspace(settings(tmp_path, resume=True, cassandra=None))
-    directory.prepare(settings(tmp_path, cassandra=None))
+    with directory.prepared(settings(tmp_path, cassandra=None)):
+        pass
     with pytest.raises(DemoError, match="had no Cassandra; leave --cassandra out"):
         directory.keyspace(settings(tmp_path, resume=True))
 

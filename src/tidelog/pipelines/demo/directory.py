@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import socket
 import uuid
+from collections.abc import Iterator
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.demo.settings import DemoSettings
@@ -18,8 +22,13 @@ class DemoError(TidelogError):
     """The main job cannot go on; the text is the sentence that a person reads."""
 
 
-def prepare(settings: DemoSettings) -> None:
-    """Make the directory ready; whatever an earlier run left in it goes, unless this one resumes."""
+@contextlib.contextmanager
+def prepared(settings: DemoSettings) -> Iterator[None]:
+    """The directory, ready and this run's alone until it ends.
+
+    Whatever an earlier run left in it goes, unless this one resumes. The marker is what is locked, so it
+    stays in its place.
+    """
     directory = settings.directory
     if directory.exists() and not directory.is_dir():
         raise DemoError(f"--dir {directory} is a file: name a directory, or one that does not exist yet")
@@ -29,11 +38,36 @@ def prepare(settings: DemoSettings) -> None:
         )
     if settings.resume and not settings.marker.exists():
         raise DemoError(f"--resume: there is no earlier run in {directory}; leave --resume out")
-    if not settings.resume and directory.is_dir():
-        shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    settings.marker.touch()
-    settings.topics_marker.unlink(missing_ok=True)
+    lock = os.open(settings.marker, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(lock, settings)
+        if not settings.resume:
+            _clear(settings)
+        settings.topics_marker.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, settings: DemoSettings) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DemoError(
+            f"--dir {settings.directory}: another `tidelog demo` runs there; stop it first, or name another "
+            "directory with --dir"
+        ) from None
+
+
+def _clear(settings: DemoSettings) -> None:
+    for entry in settings.directory.iterdir():
+        if entry == settings.marker:
+            entry.write_text("")
+        elif entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def next_number(settings: DemoSettings) -> int:

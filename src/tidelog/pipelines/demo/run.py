@@ -68,8 +68,8 @@ def run(settings: DemoSettings, console: Console) -> int:
         raise DemoError(f"there is no pipeline {unknown[0]}: choose from {', '.join(registry.PIPELINES)}")
     if settings.cassandra is not None:
         ContactPoints.parse(settings.cassandra)
-    directory.prepare(settings)
-    return asyncio.run(Demo(settings, console).run())
+    with directory.prepared(settings):
+        return asyncio.run(Demo(settings, console).run())
 
 
 class Demo:

@@ -40,7 +40,10 @@ class DemoSettings:
 
     @property
     def marker(self) -> Path:
-        """A file that says that the directory belongs to the main job, so that it may be cleared."""
+        """A file that says that the directory belongs to the main job, so that it may be cleared.
+
+        It is locked while a run uses the directory.
+        """
         return self.directory / ".tidelog-demo"
 
     @property
