@@ -26,14 +26,14 @@ from tidelog.cli.partitions.file import (
     reassignment_json,
     write_assignment,
 )
-from tidelog.cli.partitions.throttle import parse_rate, remove_throttle, set_throttle
+from tidelog.cli.partitions.throttle import VERIFY, parse_rate, remove_throttle, set_throttle
 from tidelog.cli.shared_options import Bootstrap, Execute, JsonOutput
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import PartitionReassignment
 from tidelog.client.admin.reassignment_plan import Assignment, current_assignment, plan_reassignment
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition
 
 EPILOG = examples(
@@ -125,7 +125,7 @@ def command(
         raise WrongUsage("--replication-factor goes with --topics; in a FILE, list the replicas")
     brokers = _broker_ids(to)
 
-    async def action(cluster: Cluster) -> list[KafkaError]:
+    async def action(cluster: Cluster) -> list[TidelogError]:
         admin = AsyncAdmin.of(cluster)
         if named is not None:
             current, planned = await current_assignment(admin, {each.topic for each in named}), dict(named)
@@ -194,23 +194,38 @@ def _show(
 
 async def _execute(
     admin: AsyncAdmin, before: Assignment, changed: Assignment, rate: int | None, *, wait: bool, kept: bool
-) -> list[KafkaError]:
+) -> list[TidelogError]:
     """Move the partitions of ``changed``; returns why some cannot."""
     if not kept:
         way_back = msgspec.json.encode(assignment_json({each: before[each] for each in changed})).decode()
         remark(f"to go back, `tidelog partitions reassign FILE --execute` with this in a file:\n{way_back}")
-    if rate is not None:
-        await set_throttle(admin, before, changed, rate)
-    results = await admin.alter_partition_reassignments(changed)
-    errors = [result.error for result in results if result.error is not None]
+    try:
+        throttled = rate is not None and await set_throttle(admin, before, changed, rate)
+    except TidelogError as error:
+        # Some topics and brokers may have it, and nothing will move.
+        return [error, *await remove_throttle(admin)]
+    try:
+        results = await admin.alter_partition_reassignments(changed)
+    except BaseException:
+        if throttled:
+            # The moves may have begun all the same, and must not go on without it.
+            remark(f"the throttle stays: {VERIFY}")
+        raise
+    errors: list[TidelogError] = [result.error for result in results if result.error is not None]
     begun = {result.partition for result in results if result.error is None}
-    if begun and wait:
-        await _wait(admin, {each: changed[each] for each in begun})
-        remark(f"moved {counted(len(begun), 'partition')}")
-        if rate is not None:
-            errors += await remove_throttle(admin)
-    elif begun:
+    if begun and not wait:
         remark(f"began to move {counted(len(begun), 'partition')}: `tidelog partitions list-reassignments`")
+        if throttled:
+            remark(f"the throttle stays: {VERIFY}")
+        return errors
+    if begun:
+        try:
+            await _wait(admin, {each: changed[each] for each in begun})
+            remark(f"moved {counted(len(begun), 'partition')}")
+        except Failure as failure:
+            errors.append(failure)
+    if throttled:
+        errors += await remove_throttle(admin)
     return errors
 
 
@@ -219,13 +234,14 @@ async def _wait(admin: AsyncAdmin, targets: Assignment) -> None:
     try:
         async for _ in _shown(_remaining(admin, targets), len(targets)):
             pass
-    except asyncio.CancelledError:
+        elsewhere = await _elsewhere(admin, targets)
+    except BaseException:  # Ctrl-C, or nobody answers any more
         remark(
             "the moves go on: `tidelog partitions list-reassignments` shows them, "
             "`tidelog partitions reassign --cancel` gives them up, `--verify` removes a throttle afterwards"
         )
         raise
-    for partition, found in (await _elsewhere(admin, targets)).items():
+    for partition, found in elsewhere.items():
         raise Failure(
             f"{partition} is on {_ids(found)} and not on {_ids(targets[partition])}: somebody has given up "
             "its move, or begun another"
@@ -287,7 +303,7 @@ async def _under_way(
 
 async def _verify(
     admin: AsyncAdmin, named: Assignment | None, topics: Collection[str], *, json: bool
-) -> list[KafkaError]:
+) -> list[TidelogError]:
     """Say what is still moving, and what is not where a plan wants it; when all is done, remove throttles."""
     moving = await _under_way(admin, named, topics)
     if json:
@@ -302,17 +318,18 @@ async def _verify(
         for partition, replicas in sorted(named.items()):
             if found.get(partition) != replicas:
                 there = _ids(found.get(partition, ()))
-                raise Failure(
+                failure = Failure(
                     f"{partition} is on {there} and not on {_ids(replicas)}, and nothing is moving it: "
                     "`tidelog partitions reassign FILE --execute` does"
                 )
+                return [failure, *await remove_throttle(admin)]
     remark("everything is where it shall be" if named is not None else "nothing is under way")
     return await remove_throttle(admin)
 
 
 async def _cancel(
     admin: AsyncAdmin, named: Mapping[TopicPartition, object] | None, topics: Collection[str]
-) -> list[KafkaError]:
+) -> list[TidelogError]:
     """Give up what is under way, and remove the throttle."""
     moving = await _under_way(admin, named, topics)
     results = await admin.alter_partition_reassignments(dict.fromkeys(moving)) if moving else []

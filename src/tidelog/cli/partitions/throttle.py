@@ -9,8 +9,9 @@ from tidelog.cli.output import counted, remark
 from tidelog.client.admin import replication_throttle
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.reassignment_plan import Assignment
-from tidelog.errors import KafkaError
+from tidelog.errors import TidelogError
 
+VERIFY = "`tidelog partitions reassign --verify` removes it when nothing moves"
 _RATE = re.compile(r"(\d+)\s*((?:[kmg]i?)?)b?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -25,20 +26,25 @@ def parse_rate(text: str) -> int:
 
 async def set_throttle(
     admin: AsyncAdmin, before: Assignment, planned: Assignment, bytes_per_second: int
-) -> None:
-    """Throttle the moves from ``before`` to ``planned``; raises what is refused."""
-    if await replication_throttle.set_throttle(admin, before, planned, bytes_per_second):
+) -> bool:
+    """Throttle the moves from ``before`` to ``planned``; whether any is. Raises what is refused."""
+    is_set = await replication_throttle.set_throttle(admin, before, planned, bytes_per_second)
+    if is_set:
         remark(f"each broker copies at most {bytes_per_second} bytes a second until the moves are done")
+    return is_set
 
 
-async def remove_throttle(admin: AsyncAdmin) -> list[KafkaError]:
+async def remove_throttle(admin: AsyncAdmin) -> list[TidelogError]:
     """Take all throttles away, unless something is moving still; returns what could not be done."""
-    done = await replication_throttle.remove_throttle(admin)
+    try:
+        done = await replication_throttle.remove_throttle(admin)
+    except TidelogError as error:
+        remark(f"a throttle may still be set: {VERIFY}")
+        return [error]
     if done.moving:
-        remark(
-            f"the throttle stays: {counted(done.moving, 'partition')} still on the way "
-            "(`tidelog partitions reassign --verify` removes it when they have arrived)"
-        )
-    elif done.found and not done.errors:
+        remark(f"the throttle stays: {counted(done.moving, 'partition')} still on the way ({VERIFY})")
+    elif done.errors:
+        remark(f"the throttle is still set in part: {VERIFY}")
+    elif done.found:
         remark("removed the throttle")
     return list(done.errors)
