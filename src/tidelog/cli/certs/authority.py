@@ -18,6 +18,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
+LONGEST_NAME_BYTES = 64
+"""Of a common name: ub-common-name in RFC 5280."""
+
 # Clocks of two machines differ.
 _EARLIER = timedelta(hours=1)
 
@@ -95,8 +98,12 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def subject(common_name: str) -> x509.Name:
-    """A distinguished name that is just a common name."""
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    """A distinguished name that is just a common name, or as much of it as X.509 has room for.
+
+    Whom a server's name is for is said by the alternative names, which have room for every host.
+    """
+    shown = common_name.encode()[:LONGEST_NAME_BYTES].decode(errors="ignore")
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, shown)])
 
 
 def _builder(name: x509.Name, issuer: x509.Name, key: PrivateKey, days: float) -> x509.CertificateBuilder:

@@ -66,8 +66,12 @@ def init(
             raise WrongUsage(
                 f"--client {name!r} cannot be part of a file's name: use letters, digits, dots and dashes"
             )
-    from tidelog.cli.certs.authority import Authority
+    from tidelog.cli.certs.authority import LONGEST_NAME_BYTES, Authority
 
+    for name in clients:
+        # A client is known by its common name, which must not be cut.
+        if len(name) > LONGEST_NAME_BYTES:
+            raise WrongUsage(f"--client {name!r} is too long: use at most {LONGEST_NAME_BYTES} characters")
     authority = Authority.create(f"Tidelog development authority of {os.uname().nodename}")
     server = authority.issue((host or ["localhost"])[0], [*(host or []), *_LOCAL], days=days)
     layout = _Layout(directory.absolute(), (host or ["localhost"])[0], port)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from tidelog.cli.cluster.secure import SecureCluster
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.properties import read_properties
 from tidelog.security.tls.context import client_context, server_context
@@ -71,3 +74,28 @@ def test_what_is_there_is_not_overwritten_unasked(tidelog: Run, tmp_path: Path) 
 def test_names_that_are_no_files_are_refused(tidelog: Run, tmp_path: Path, name: str) -> None:
     assert tidelog("certs", "init", tmp_path, "--client", name)[0] == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_long_names_of_machines_and_hosts_are_no_hindrance(
+    tidelog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, host = "m" * 63, f"{'h' * 60}.{'d' * 60}.test"
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", machine, "", "", "")))
+    code, _, err = tidelog("certs", "init", tmp_path / "tls", "--host", host)
+    assert code == 0, err
+    authority = x509.load_pem_x509_certificate((tmp_path / "tls" / "ca.pem").read_bytes())
+    name = f"Tidelog development authority of {machine}"
+    assert authority.subject.rfc4514_string() == f"CN={name[:64]}"
+    config, _ = BrokerConfig.load(tmp_path / "tls" / "server.properties")
+    server = server_context(read_settings(config.for_listener("SSL")), "required")
+    assert server.key is not None
+    assert f"DNS:{host}" in server.key.certificate.alternative_names
+    SecureCluster(tmp_path / "security").broker_options()
+
+
+def test_a_client_whose_name_would_be_cut_is_refused(tidelog: Run, tmp_path: Path) -> None:
+    assert tidelog("certs", "init", tmp_path / "tls", "--client", "c" * 64)[0] == 0
+    code, _, err = tidelog("certs", "init", tmp_path / "other", "--client", "c" * 65)
+    assert code == 2
+    assert "is too long: use at most 64 characters" in err
+    assert not (tmp_path / "other").exists()
