@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import overload
 
 import msgspec
 
@@ -80,12 +81,17 @@ def _cell(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case str():
-            return value
+            # Clients choose the names of groups, members and much else: none of them may forge a row.
+            return printable(value)
         case list() | tuple():
             return ",".join(_cell(item) for item in value) or "-"
-    return str(value)
+    return printable(str(value))
 
 
+@overload
+def printable(text: str) -> str: ...
+@overload
+def printable(text: str | None) -> str | None: ...
 def printable(text: str | None) -> str | None:
     """What a stranger has named, so that it moves no cursor and breaks no line: ``\\n``, ``\\x1b``."""
     if text is None or text.isprintable():
@@ -116,14 +122,18 @@ def print_json_stream(fields: dict[str, object], name: str, elements: Iterable[o
 def remark(sentence: str) -> None:
     """Tell a person something that is not the result, on stderr, after the results so far."""
     sys.stdout.flush()
-    print(sentence, file=sys.stderr)
+    print(_printable_lines(sentence), file=sys.stderr)
 
 
 def complain(sentence: str) -> None:
     """Say what went wrong, on stderr, after the results so far."""
     sys.stdout.flush()
     prefix = _painted("error:", _RED_BOLD) if sys.stderr.isatty() else "error:"
-    print(f"{prefix} {sentence}", file=sys.stderr)
+    print(f"{prefix} {_printable_lines(sentence)}", file=sys.stderr)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _painted(text: str, style: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+import msgspec
 import pytest
 
 from tidelog.cli import output
@@ -57,3 +60,46 @@ def test_names_of_strangers_move_no_cursor() -> None:
     assert output.printable('naïve "é"') == 'naïve "é"'
     assert output.printable("a\x1b[2J\tb\n\u202e") == r"a\x1b[2J\tb\n\u202e"
     assert output.printable(None) is None
+
+
+HOSTILE = "mine\tEmpty\nbilling\x1b[2J"
+ESCAPED = r"mine\tEmpty\nbilling\x1b[2J"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_of_strangers_forge_no_rows(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+    output.print_table(("group", "members"), [(HOSTILE, [HOSTILE])])
+    rows = output.RowStream((("group", 40), ("members", 40)))
+    rows.row((HOSTILE, (HOSTILE, Named(HOSTILE))))
+    output.print_row((HOSTILE,))
+    printed = capsys.readouterr().out
+    assert printed.count(ESCAPED) == 6
+    assert "\nbilling" not in printed
+    assert "\x1b[2J" not in printed
+
+
+def test_json_is_exact(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    output.print_json([HOSTILE], indent=None)
+    sys.stdout.flush()
+    assert msgspec.json.decode(capfdbinary.readouterr().out) == [HOSTILE]
+
+
+def test_remarks_and_errors_keep_their_lines_and_move_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    output.remark("one\ntwo\x1b[2J")
+    output.complain("group a\x1b]0;b")
+    assert capsys.readouterr().err == "one\ntwo\\x1b[2J\nerror: group a\\x1b]0;b\n"
+
+
+class Named:
+    """Something that is shown by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __str__(self) -> str:
+        return self._name

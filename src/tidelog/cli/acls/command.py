@@ -17,7 +17,7 @@ from tidelog.cli.acls.selection import (
 )
 from tidelog.cli.connect import with_admin
 from tidelog.cli.failure import WrongUsage, report_failures
-from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, printable, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.client.admin.access_explanation import BrokerAccess, Explanation, explain
 from tidelog.client.admin.acls import create_acls, delete_acls, describe_acls
@@ -305,7 +305,7 @@ def explain_access(
         print_json([_explanation_json(each) for each in answers])
         return
     if len(answers) == 1:
-        print(_sentence(str(who), host, answers[0]))
+        print(printable(_sentence(str(who), host, answers[0])))
     else:
         rows = [
             (operation.name, pattern.type.name, pattern.name, decision.allowed, decision.reason)

@@ -15,7 +15,7 @@ import typer
 
 from tidelog.cli.connect import client_options
 from tidelog.cli.failure import Failure
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import examples, is_terminal, print_json, print_table, printable, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import parse_time_ms
 from tidelog.pipelines.framework import incident_topic
@@ -91,10 +91,11 @@ def show_alert(
         return
     for name, value in told.items():
         if name not in {"reasons", "history", "logins", "invites", "rules"}:
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            shown = printable(", ".join(map(str, value)) if isinstance(value, list) else str(value))
             print(f"{name:<14}{shown}" if is_terminal() else f"{name}\t{shown}")
     rules = told["rules"]
-    print(f"{'rules':<14}{rules['version']} ({rules['digest']})" if is_terminal() else f"rules\t{rules}")
+    version = printable(f"{rules['version']} ({rules['digest']})" if is_terminal() else str(rules))
+    print(f"{'rules':<14}{version}" if is_terminal() else f"rules\t{version}")
     print_table(
         ("reason", "points", "count", "of"),
         [(each["rule"], each["points"], each["count"], each["value"]) for each in told["reasons"]],

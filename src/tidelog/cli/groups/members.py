@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidelog.cli.groups.state import headline, short_member_id, state_json
 from tidelog.cli.groups.topics import assignment_text
-from tidelog.cli.output import is_terminal, print_table, remark
+from tidelog.cli.output import is_terminal, print_table, printable, remark
 from tidelog.client.admin.group_resources import GroupDescription, MemberDescription
 
 _COLUMNS = ("client id", "member", "host", "instance id", "partitions", "assignment")
@@ -48,10 +48,10 @@ def _print_table(group: GroupDescription) -> None:
 
 
 def _print_block(member: MemberDescription) -> None:
-    print(f"\n  {member.member_id}")
+    print(f"\n  {printable(member.member_id)}")
     for name, value in zip((*_COLUMNS, *_VERBOSE), _row(member, True), strict=True):
         if value is not None and name != "member":
-            print(f"    {name:<13} {value}")
+            print(f"    {name:<13} {printable(str(value))}")
 
 
 def _row(member: MemberDescription, verbose: bool, *, short: bool = False) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.cli.groups.state import headline, short_member_id, state_json
-from tidelog.cli.output import counted, is_terminal, print_table
+from tidelog.cli.output import counted, is_terminal, print_table, printable
 from tidelog.client.admin.group_resources import GroupLag, PartitionLag
 from tidelog.errors import ErrorCode
 
@@ -30,7 +30,7 @@ def print_lag(groups: Sequence[GroupLag], *, verbose: bool) -> None:
             unneeded = () if assigned else ("client id", "host", "member")
             print_table(*_without(columns, shown, unneeded), right=_NUMBERS, optional=("member", "host"))
         for sentence in _remarks(each):
-            print(sentence)
+            print(printable(sentence))
 
 
 def _without(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog.cli.output import counted, is_terminal, print_table
+from tidelog.cli.output import counted, is_terminal, print_table, printable
 from tidelog.client.admin.group_resources import GroupDescription, MemberDescription
 
 _COLUMNS = ("group", "type", "state", "assignor", "members", "coordinator")
@@ -20,7 +20,7 @@ def headline(group: GroupDescription) -> str:
         parts.append(f"assignor {group.assignor}")
     if group.protocol_type not in ("", "consumer"):
         parts.append(f"protocol {group.protocol_type}")
-    return f"{group.group_id}  ({', '.join(parts)})"
+    return printable(f"{group.group_id}  ({', '.join(parts)})")
 
 
 def short_member_id(member: MemberDescription) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.cli.log.dump_internal import internal_json, internal_text
 from tidelog.cli.log.segment_scan import ScannedBatch, TornTail, base_offset_of, map_file, records_of, scan
-from tidelog.cli.output import RowStream, print_json, print_json_stream, time_text
+from tidelog.cli.output import RowStream, print_json, print_json_stream, printable, time_text
 from tidelog.cli.records.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import BatchHeader
@@ -131,7 +131,7 @@ def _record_text(record: Record, control: bool, schemas: RecordSchemas | None) -
         return f"{record.offset}  {time_text(record.timestamp)}  {parse_control_type(record.key).name}"
     if schemas is not None:
         return f"{record.offset}  {time_text(record.timestamp)}  {internal_text(record, schemas)}"
-    headers = " ".join(f"{name}={readable(value)}" for name, value in record.headers)
+    headers = " ".join(f"{printable(name)}={readable(value)}" for name, value in record.headers)
     text = (
         f"{record.offset}  {time_text(record.timestamp)}  {readable(record.key)} → {readable(record.value)}"
     )

@@ -21,7 +21,7 @@ import typer
 
 from tidelog.cli.connect import client_options, parse_assignments
 from tidelog.cli.failure import Failure, WrongUsage
-from tidelog.cli.output import counted, examples, is_terminal, remark, time_text
+from tidelog.cli.output import counted, examples, is_terminal, printable, remark, time_text
 from tidelog.cli.records.record_text import bytes_to_json, headers_to_json, readable
 from tidelog.cli.records.start_offsets import EARLIEST, StartOffset, parse_start_offset, resolve_start_offsets
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, ConsumerProperty, grouped
@@ -289,7 +289,7 @@ def text_line(*, key: bool, headers: bool, meta: bool, separator: str) -> Record
             place = f"{record.partition}{separator}{record.offset}{separator}{time_text(record.timestamp)}"
             parts.append(place.encode())
         if headers:
-            pairs = (f"{name}={readable(value)}" for name, value in record.headers)
+            pairs = (f"{printable(name)}={readable(value)}" for name, value in record.headers)
             parts.append(",".join(pairs).encode() or b"-")
         if key:
             parts.append(shown(record.key))

@@ -13,7 +13,7 @@ import typer
 
 from tidelog.cli.connect import client_options, with_admin
 from tidelog.cli.failure import Failure, WrongUsage
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark, time_text
+from tidelog.cli.output import examples, is_terminal, print_json, print_table, printable, remark, time_text
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.tokens.login_file import check_login_file, write_login_file
 from tidelog.cli.values import parse_duration_ms
@@ -78,7 +78,8 @@ def create_token(
     shown = ("file", str(to)) if to is not None else ("password", token.password)
     for name, value in (("token", token.token_id), shown, *_lines(token)):
         # No table: it would break a password in two on a narrow terminal.
-        print(f"{name:<10}{value}" if is_terminal() else f"{name}\t{value}")
+        text = printable(str(value))
+        print(f"{name:<10}{text}" if is_terminal() else f"{name}\t{text}")
     if to is None and is_terminal():
         remark("Log in by SCRAM with the token as user name, this password and tokenauth=true; keep it safe.")
 

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tidelog.cli.output import bytes_text, counted
+from tidelog.cli.output import bytes_text, counted, printable
 from tidelog.cli.top.loads import ClusterLoad
 from tidelog.cli.top.sections import Section, kept_columns, sections
 
@@ -101,7 +101,7 @@ def _shares(room: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _listed(section: Section, width: int, count: int) -> RenderableType:
-    shown = section.rows[:count]
+    shown = [[printable(cell) for cell in row] for row in section.rows[:count]]
     heading = Text.assemble((section.title, f"bold {_ACCENT}"))
     if len(section.rows) > len(shown):
         heading.append(f"  {len(shown)} of {len(section.rows)}", "dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tidelog.cli.output import counted, is_terminal, print_table
+from tidelog.cli.output import counted, is_terminal, print_table, printable
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import ConfigResource, ConfigSource, OffsetResult, OffsetSpec, ResourceType
@@ -117,5 +117,5 @@ def print_description(topic: DescribedTopic) -> None:
         return
     configs = "  ".join(f"{name}={value}" for name, value in topic.configs.items())
     print(f"{topic.name}  ({counted(len(rows), 'partition')}, id {topic.topic_id})")
-    print(f"configs: {configs or 'all defaults'}")
+    print(f"configs: {printable(configs) or 'all defaults'}")
     print_table(_COLUMNS, rows, right=_NUMBERS)

@@ -14,7 +14,7 @@ import typer
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.groups.topics import assignment_text
-from tidelog.cli.output import examples, is_terminal, remark
+from tidelog.cli.output import examples, is_terminal, printable, remark
 from tidelog.cli.shared_options import Bootstrap, Yes
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.transaction_resources import AbortMarker, TransactionDescription, TransactionState
@@ -133,7 +133,7 @@ def _write(marker: AbortMarker, yes: bool, bootstrap: str | None) -> None:
     if owner is not None:
         remark(
             f"it does not hang: transactional id {owner!r} has it open, and "
-            f"`tidelog transactions abort --transactional-id {owner}` ends it in all partitions"
+            f"`tidelog transactions abort --transactional-id {printable(owner)}` ends it in all partitions"
         )
     _ask("Write an abort marker, past its coordinator?", yes)
     with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))

@@ -11,7 +11,7 @@ import typer
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups.topics import assignment_text
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark, time_text
+from tidelog.cli.output import examples, is_terminal, print_json, print_table, printable, remark, time_text
 from tidelog.cli.shared_options import Bootstrap, JsonOutput
 from tidelog.cli.transactions import abort, hanging
 from tidelog.cli.values import duration_text, parse_choices, parse_duration_ms
@@ -148,7 +148,7 @@ def _description_row(each: TransactionDescription) -> tuple[object, ...]:
 
 
 def _print_description(each: TransactionDescription) -> None:
-    print(f"{each.transactional_id}  ({each.state.value})")
+    print(printable(f"{each.transactional_id}  ({each.state.value})"))
     started = None
     if each.start_time_ms is not None and each.state in _OPEN:
         age = duration_text(max(round(time.time() * 1000) - each.start_time_ms, 0))

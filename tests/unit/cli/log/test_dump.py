@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.records.record import Record, encode_batch
 from tidelog.storage.directories.checkpoints import RECOVERY_POINT_FILE
 
 Tidelog = Callable[..., tuple[int, str, str]]
@@ -43,6 +44,14 @@ def test_records_are_shown_with_keys_values_headers_and_markers(
     assert "null → null" in out
     assert "k39 → " + "v" * 50 in out
     assert "ABORT" in out
+
+
+def test_names_of_headers_forge_no_lines(tmp_path: Path, tidelog: Tidelog) -> None:
+    file = tmp_path / "00000000000000000000.log"
+    file.write_bytes(encode_batch([Record(value=b"a", headers=[("h\x1b[2J\ni", b"1")])]))
+    code, out, _ = tidelog("log", "dump", "--records", file)
+    assert code == 0
+    assert r"null → a  [h\x1b[2J\ni=1]" in out
 
 
 def test_json_holds_everything_in_the_header_and_the_records(partition_dir: Path, tidelog: Tidelog) -> None:
