@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar, cast
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.wire.primitives import read_array_count, read_nullable_string, read_string
-from tidelog.wire.varint import read_tag, read_uvarint, require_tag_size, skip_tags
+from tidelog.wire.varint import read_tag, read_tag_count, require_tag_size, skip_tags
 
 T = TypeVar("T")
 
@@ -360,7 +360,7 @@ def _parse_forgotten(
 
 def _parse_partition_tags(buf: memoryview, pos: int, version: int) -> tuple[Uuid, int, int]:
     directory, high_watermark = ZERO_UUID, MAX_LONG
-    count, pos = read_uvarint(buf, pos)
+    count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         tag, size, pos = read_tag(buf, pos)
         if tag == 0 and version >= 17:
@@ -377,7 +377,7 @@ def _parse_tags(buf: memoryview, pos: int, version: int, replica_id: int) -> tup
     """Cluster id, replica id and replica epoch from the request's own tagged section."""
     cluster_id: str | None = None
     replica_epoch = -1
-    count, pos = read_uvarint(buf, pos)
+    count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         tag, size, pos = read_tag(buf, pos)
         end = pos + size

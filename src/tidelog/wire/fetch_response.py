@@ -28,7 +28,7 @@ from tidelog.wire.primitives import (
     read_string,
     string_bytes,
 )
-from tidelog.wire.varint import read_tag, read_uvarint, require_tag_size, skip_tags, uvarint
+from tidelog.wire.varint import read_tag, read_tag_count, require_tag_size, skip_tags, uvarint
 
 SESSION_SINCE = 7
 FLEXIBLE_SINCE = 12
@@ -414,7 +414,7 @@ def _decode_aborted(buf: memoryview, pos: int, flexible: bool) -> tuple[list[Pai
 
 def _decode_partition_tags(buf: memoryview, pos: int) -> tuple[dict[int, Pair], int]:
     pairs: dict[int, Pair] = {}
-    count, pos = read_uvarint(buf, pos)
+    count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         tag, size, pos = read_tag(buf, pos)
         layout = _TAGGED_PAIRS.get(tag)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from tidelog.errors import ErrorCode, KafkaError, WireError
-from tidelog.wire.varint import read_tag, read_uvarint, require_tag_size, skip_tags, uvarint
+from tidelog.wire.varint import read_tag, read_tag_count, read_uvarint, require_tag_size, skip_tags, uvarint
 
 Buffer = bytes | memoryview
 Endpoint = tuple[int, str, int, str | None]
@@ -96,7 +96,7 @@ def endpoint_section(endpoints: Sequence[Endpoint]) -> bytes:
 def read_endpoint_section(buf: Buffer, pos: int) -> tuple[list[Endpoint], int]:
     """The inverse of :func:`endpoint_section`, other tags skipped, and the position behind it."""
     endpoints: list[Endpoint] = []
-    tags, pos = read_uvarint(buf, pos)
+    tags, pos = read_tag_count(buf, pos)
     for _ in range(tags):
         tag, size, pos = read_tag(buf, pos)
         end = pos + size
