@@ -131,7 +131,8 @@ class CompletedFetch:
                 break
             try:
                 records = self._read_next(max_records - len(taken))
-            except TidelogError:
+            except Exception:
+                # Whatever it is (MemoryError, too): the position stands behind what was taken already.
                 if taken:
                     break
                 raise
@@ -142,7 +143,11 @@ class CompletedFetch:
         return taken
 
     def take_columns(self, *, with_headers: bool) -> RecordColumns:
-        """All records that are left, column by column, and move on; keys and values stay bytes."""
+        """All records that are left, column by column, and move on; keys and values stay bytes.
+
+        A batch that cannot be read, or not into the same columns (no column may pass 2 GB), waits for the next
+        call; it raises when it is the first one.
+        """
         # A batch of which some records were taken one by one is read again, from the next one on.
         self._reader = None
         columns = self._new_columns(with_headers=with_headers)
@@ -161,8 +166,10 @@ class CompletedFetch:
                     columns.append_batch(
                         self._data, self.next_offset, pos=start, check_crc=self._config.check_crcs
                     )
-            except TidelogError as error:
+            except Exception as error:
                 if columns.rows:
+                    # What is handed out may lie in this memory: the next call must not write there.
+                    self._data = memoryview(self._data).toreadonly()
                     break
                 raise self._where(error) from error
             self._batch_done(after, epoch)
@@ -179,7 +186,7 @@ class CompletedFetch:
         expected = self.size_bytes - left[0][0] if left else 0
         return RecordColumns(with_headers=with_headers, expected_bytes=expected)
 
-    def _where(self, error: TidelogError) -> TidelogError:
+    def _where(self, error: Exception) -> Exception:
         if not isinstance(error, CorruptRecordError):
             return error
         return CorruptRecordError(

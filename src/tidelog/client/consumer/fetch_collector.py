@@ -17,7 +17,7 @@ from tidelog.client.consumer.metrics import FetchStats
 from tidelog.client.consumer.partition_state import FetchPosition
 from tidelog.client.consumer.reset_strategy import NONE
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.record_codec import ConsumerRecord
@@ -66,7 +66,7 @@ class FetchCollector:
                 collected[fetch.partition] = fetch.state.require_position()
             try:
                 taken = self._take_from(fetch, max_records - len(records))
-            except TidelogError:
+            except Exception:
                 if records:
                     break  # what is good goes out first; the next call meets the error again
                 raise
@@ -89,9 +89,9 @@ class FetchCollector:
                     self._raise_or_reset(fetch)
                     continue
                 columns = fetch.take_columns(with_headers=with_headers)
-            except TidelogError:
+            except Exception:
                 if found:
-                    break
+                    break  # the same: their positions have been moved
                 raise
             if columns.rows:
                 found.append((fetch.partition, columns))

@@ -5,17 +5,23 @@ import zlib
 from typing import Any
 
 import pytest
+from benchmarks.codec_modules import CodecModules
 from tests.unit.client.consumer.conftest import batch
 
+from tidelog.client.consumer import completed_fetch
 from tidelog.client.consumer.completed_fetch import CompletedFetch
 from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
 from tidelog.client.consumer.fetch_buffer import FetchBuffer
+from tidelog.client.consumer.fetch_collector import FetchCollector
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.partition_state import FetchPosition, PartitionState
+from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.resources import IsolationLevel
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import HEADER_SIZE, LENGTH_AT, RECORD_COUNT_AT, write_crc
+from tidelog.records.column_codec import RecordColumns
+from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 
 P = TopicPartition("t", 3)
@@ -254,6 +260,99 @@ def test_columns_go_on_behind_the_records_that_were_taken_one_by_one() -> None:
     columns = fetch.take_columns(with_headers=False)
     assert columns.offsets.cast("q").tolist() == [2, 3, 4]
     assert (fetch.next_offset, fetch.is_drained) == (5, True)
+
+
+@pytest.fixture
+def small_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that can hold 3000 bytes instead of 2 GB."""
+    columns = CodecModules("interpreted").columns.RecordColumns
+    # In the compiled module the limit is a constant.
+    monkeypatch.setitem(columns.append_batch.__globals__, "_MAX_BYTES", 3000)
+    monkeypatch.setattr(completed_fetch, "RecordColumns", columns)
+
+
+def compressed(offset: int, size: int = 1000) -> bytes:
+    return batch(offset, b"v" * size, codec=Codec.ZSTD)
+
+
+@pytest.mark.usefixtures("small_columns")
+def test_records_for_which_a_column_has_no_room_come_with_the_next_columns() -> None:
+    fetch = fetched(*map(compressed, range(5)))
+    found = []
+    while not fetch.is_drained:
+        columns = fetch.take_columns(with_headers=False)
+        found.append(columns.offsets.cast("q").tolist())
+        assert fetch.next_offset == found[-1][-1] + 1
+    assert found == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.usefixtures("small_columns")
+def test_a_batch_too_large_for_columns_is_told_after_what_comes_before_it() -> None:
+    fetches = {
+        TopicPartition("t", number): fetched(compressed(0, size), partition=TopicPartition("t", number))
+        for number, size in enumerate([1000, 4000])
+    }
+    buffer = FetchBuffer(FetchConfig())
+    for fetch in fetches.values():
+        buffer.add(fetch)
+    collector = FetchCollector(SubscriptionState(), buffer)
+    good, large = fetches
+    found = collector.take_columns(with_headers=False)
+    assert [(partition, columns.rows) for partition, columns in found] == [(good, 1)]
+    with pytest.raises(OverflowError, match="a column cannot hold"):
+        collector.take_columns(with_headers=False)
+    assert fetches[large].state.require_position().offset == 0
+    assert [each.offset for each in collector.take(10)] == [0]
+
+
+class ShortOfMemory:
+    """Columns that find no memory for the batch at ``fails_at``, once."""
+
+    def __init__(self, fails_at: int) -> None:
+        self.fails_at = fails_at
+
+    def __call__(self, **options: Any) -> Any:
+        self.columns = RecordColumns(**options)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.columns, name)
+
+    def append_batch(self, data: Any, start_offset: int, *, pos: int, check_crc: bool) -> int:
+        if pos == self.fails_at:
+            self.fails_at = -1
+            raise MemoryError
+        return self.columns.append_batch(data, start_offset, pos=pos, check_crc=check_crc)
+
+
+def test_columns_in_the_memory_of_an_answer_stay_as_they_are_when_the_rest_is_read_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = batch(0, b"a" * 100), batch(1, b"b" * 100)
+    monkeypatch.setattr(completed_fetch, "RecordColumns", ShortOfMemory(len(first)))
+    state = PartitionState()
+    state.seek(FetchPosition(0))
+    fetch = CompletedFetch(P, state, 0, FetchConfig(), memoryview(bytearray(first + second)))
+    earlier = fetch.take_columns(with_headers=False).values.buffers()[2]
+    assert fetch.next_offset == 1
+    later = fetch.take_columns(with_headers=False).values.buffers()[2]
+    assert (bytes(earlier), bytes(later)) == (b"a" * 100, b"b" * 100)
+    assert fetch.is_drained
+
+
+def test_records_that_were_read_go_out_when_memory_ends_within_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch = fetched(batch(0, b"a"), batch(1, b"b"))
+    read = CompletedFetch._read_next
+    failures = [MemoryError()]
+
+    def read_next(self: CompletedFetch, max_records: int) -> Any:
+        if self.next_offset == 1 and failures:
+            raise failures.pop()
+        return read(self, max_records)
+
+    monkeypatch.setattr(CompletedFetch, "_read_next", read_next)
+    assert [each.offset for each in fetch.take(10)] == [0]
+    assert [each.offset for each in fetch.take(10)] == [1]
 
 
 def test_a_bad_value_in_a_later_piece_of_a_batch_is_met_again_until_it_is_passed() -> None:
