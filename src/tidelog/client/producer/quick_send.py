@@ -211,13 +211,17 @@ class TopicQueues:
         self.compression_ratio = 1.0
 
     def update(self, metadata: TopicMetadata) -> None:
-        """Take over what is known of the topic now."""
-        self.partition_count = len(metadata.partitions)
-        self.leaders = {number: partition.leader for number, partition in metadata.partitions.items()}
-        self.available = tuple([number for number, leader in self.leaders.items() if leader is not None])
+        """Take over what is known of the topic now.
+
+        Senders look without a lock, so the order matters: what is counted has a queue, what is available is
+        counted.
+        """
         for number in metadata.partitions:
             if number not in self.queues:
                 self.queues[number] = PartitionQueue(self, number)
+        self.partition_count = len(metadata.partitions)
+        self.leaders = {number: partition.leader for number, partition in metadata.partitions.items()}
+        self.available = tuple([number for number, leader in self.leaders.items() if leader is not None])
 
     def note_compression(self, ratio: float) -> None:
         """Learn how far the topic's records shrink: quickly for the worse, slowly for the better."""

@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -112,6 +113,45 @@ def test_keys_choose_the_partition_that_java_chooses(quick: ModuleType) -> None:
     scene = Scene(quick)
     future = scene.producer.send("t", b"", b"abc")
     assert future.batch.topic_partition.partition == quick.key_partition(b"abc", 3)
+
+
+class WatchedPartitions(dict[int, PartitionMetadata]):
+    """Partitions of a topic; whoever looks at them is watched."""
+
+    def __init__(self, count: int, watch: Callable[[], None]) -> None:
+        super().__init__({number: PartitionMetadata(number, 1) for number in range(count)})
+        self._watch = watch
+
+    def __len__(self) -> int:
+        self._watch()
+        return super().__len__()
+
+    def __iter__(self) -> Iterator[int]:
+        for number in super().__iter__():
+            self._watch()
+            yield number
+
+    def items(self) -> Any:
+        self._watch()
+        return super().items()
+
+
+def test_records_with_keys_are_sent_while_a_topic_gains_partitions(quick: ModuleType) -> None:
+    scene = Scene(quick)
+    topics = scene.topics
+    key = next(b"%d" % n for n in range(1000) if quick.key_partition(b"%d" % n, 50) == 49)
+    seen = []
+
+    def send() -> None:
+        seen.append(topics.partition_count)
+        scene.producer.send("t", b"v", key)
+        # What a partitioner may choose from has to be counted.
+        assert max(topics.available) < topics.partition_count
+
+    topics.update(TopicMetadata("t", ZERO_UUID, False, WatchedPartitions(50, send)))
+    send()
+    assert {seen[0], seen[-1]} == {3, 50}
+    assert len(topics.available) == 50
 
 
 def test_what_is_not_quick_goes_the_long_way_as_it_is(quick: ModuleType) -> None:
