@@ -78,6 +78,7 @@ SNAPPY_MAX_RATIO: Final = 64
 SNAPPY_BLOCK_LENGTH: Final = struct.Struct(">I")
 
 GZIP_WBITS: Final = 31
+_GZIP_PORTION_BYTES: Final = 4 * 1024
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK_MAX: Final = 128 * 1024
@@ -115,25 +116,31 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _gunzip(data: Buffer, max_size: int | None) -> bytes:
-    members: list[bytes] = []
-    total = 0
-    rest: Buffer = data
-    while True:
+    view = memoryview(data)
+    parts: list[bytes] = []
+    total = at = 0
+    # Nearly always there is one member, which is read in one go. A decoder copies what follows its member, so
+    # that many small ones would take quadratic time if they were not read in portions.
+    portion = len(view)
+    while at < len(view) or not parts:
         decoder = zlib.decompressobj(GZIP_WBITS)
-        if max_size is None:
-            member = decoder.decompress(rest)
-        else:
-            # max_length 0 would mean "no limit", so one byte more than allowed is asked for.
-            member = decoder.decompress(rest, max_size - total + 1)
-            total += len(member)
-            if total > max_size:
-                raise _too_large(Codec.GZIP, max_size)
-        if not decoder.eof:
-            raise EOFError("the stream is cut short")
-        members.append(member)
-        rest = decoder.unused_data
-        if not rest:
-            return members[0] if len(members) == 1 else b"".join(members)
+        while not decoder.eof:
+            given = view[at : at + portion]
+            if not given:
+                raise EOFError("the stream is cut short")
+            if max_size is None:
+                part = decoder.decompress(given)
+            else:
+                # max_length 0 would mean "no limit", so one byte more than allowed is asked for.
+                part = decoder.decompress(given, max_size - total + 1)
+                total += len(part)
+                if total > max_size:
+                    raise _too_large(Codec.GZIP, max_size)
+            parts.append(part)
+            at += len(given)
+        at -= len(decoder.unused_data)
+        portion = _GZIP_PORTION_BYTES
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _snappy(data: Buffer, _level: int | None) -> bytes:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
+import zlib
+from types import SimpleNamespace
+from typing import Any
 
 import cramjam
 import lz4.frame
@@ -14,7 +18,8 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_python_codec
 
 from tidelog.errors import CorruptRecordError
-from tidelog.records.compression import LEVELS, Codec, compress, decompress
+from tidelog.records import compression
+from tidelog.records.compression import LEVELS, Codec, DecompressedTooLargeError, compress, decompress
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 LARGE = bytes(range(256)) * 1024 + b"tide" * 30_000
@@ -91,6 +96,46 @@ def test_concatenated_gzip_members_are_read_as_one() -> None:
     assert decompress(Codec.GZIP, gzip.compress(b"ebb") + gzip.compress(b"flow"), 7) == b"ebbflow"
     with pytest.raises(CorruptRecordError, match="more than the 6 bytes"):
         decompress(Codec.GZIP, gzip.compress(b"ebb") + gzip.compress(b"flow"), 6)
+
+
+def test_gzip_members_of_any_number_and_size_are_read() -> None:
+    rng = random.Random(7)
+    members = [rng.randbytes(size) for size in (0, 1, 0, 5000, 20_000, 0, 4096, 3)]
+    data, expected = b"".join(map(gzip.compress, members)), b"".join(members)
+    assert decompress(Codec.GZIP, data) == expected
+    assert decompress(Codec.GZIP, memoryview(data), len(expected)) == expected
+    with pytest.raises(DecompressedTooLargeError):
+        decompress(Codec.GZIP, data, len(expected) - 1)
+    for cut in (1, 10, 30):
+        with pytest.raises(CorruptRecordError, match="cut short"):
+            decompress(Codec.GZIP, data[:-cut])
+    with pytest.raises(CorruptRecordError):
+        decompress(Codec.GZIP, data + b"stray")
+
+
+def test_gzip_takes_time_by_its_size_however_many_members_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = 0
+
+    class Decoder:
+        def __init__(self, wbits: int) -> None:
+            self._decoder = zlib.decompressobj(wbits)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._decoder, name)
+
+        def decompress(self, data: memoryview, max_length: int = 0) -> bytes:
+            nonlocal fed
+            fed += len(data)
+            return self._decoder.decompress(data, max_length)
+
+    def fed_by(members: int) -> int:
+        nonlocal fed
+        fed = 0
+        assert decompress(Codec.GZIP, gzip.compress(b"") * members, 0) == b""
+        return fed
+
+    monkeypatch.setattr(compression, "zlib", SimpleNamespace(decompressobj=Decoder, error=zlib.error))
+    assert fed_by(4000) < 3 * fed_by(2000)
 
 
 def test_zstd_streams_without_content_size_are_read() -> None:
