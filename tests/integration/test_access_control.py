@@ -230,6 +230,30 @@ def test_one_denied_topic_of_a_produce_request_does_not_harm_the_others(broker: 
             )
 
 
+@pytest.mark.parametrize("partitions", [1, 300])
+def test_a_long_transactional_id_is_refused_in_an_answer_of_any_width(
+    broker: GuardedBroker, caplog: pytest.LogCaptureFixture, partitions: int
+) -> None:
+    """A request about more than 256 partitions is carried out in slices, and refused in the same words."""
+    broker.allow(rule(TOPIC, "orders", Op.WRITE))
+    records = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    parts = [PartitionProduceData(index=index, records=records) for index in range(partitions)]
+    request = ProduceRequest(
+        transactional_id="t" * 32_767,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name="orders", partition_data=parts)],
+    )
+    with broker.connect() as client:
+        answer = client.ask(9, request, ProduceResponse)
+    found = [
+        (each.index, each.error_code, each.error_message) for each in answer.responses[0].partition_responses
+    ]
+    code = int(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert found == [(index, code, None) for index in range(partitions)]
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
+
+
 @pytest.mark.parametrize("by_id", [False, True])
 def test_rules_act_at_once_on_connections_that_are_open(broker: GuardedBroker, *, by_id: bool) -> None:
     with broker.connect() as client:

@@ -32,7 +32,9 @@ from tidelog.wire.primitives import (
     read_string,
     string_bytes,
 )
+from tidelog.wire.source import MAX_STRING_BYTES
 from tidelog.wire.varint import skip_tags
+from tidelog.wire.writers import shortened
 
 FLEXIBLE_SINCE = 9
 LEADER_SINCE = 10
@@ -374,15 +376,22 @@ def _put_result(out: bytearray, version: int, result: PartitionAnswer) -> None:
         out += count_bytes(len(record_errors), flexible)
         for batch_index, text in record_errors:
             out += _INT32.pack(batch_index)
-            out += string_bytes(text, flexible)
+            out += _sentence_bytes(text, flexible)
             if flexible:
                 out.append(0)
-        out += string_bytes(message, flexible)
+        out += _sentence_bytes(message, flexible)
     if flexible:
         if leader is None or leader == _NO_LEADER or version < LEADER_SINCE:
             out.append(0)
         else:
             out += _LEADER_SECTION.pack(1, 0, 9, *leader, 0)
+
+
+def _sentence_bytes(text: str | None, flexible: bool) -> bytes:
+    """An error message; a name in it that was sent may make it too long."""
+    if text is not None and len(raw := text.encode()) > MAX_STRING_BYTES:
+        text = shortened(raw).decode()
+    return string_bytes(text, flexible)
 
 
 def encode_produce_request(

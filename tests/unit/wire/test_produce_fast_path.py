@@ -17,6 +17,7 @@ from tidelog.wire.codec import decode, encode
 from tidelog.wire.fetch_request import SLICE
 from tidelog.wire.headers import RequestHeader, encode_request, encode_response
 from tidelog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -220,6 +221,29 @@ def test_what_a_version_cannot_say_is_left_out() -> None:
     decoded = decode(ProduceResponse, 9, body)[0]
     assert decoded.node_endpoints == []
     assert decoded.responses[0].partition_responses[0].error_message == "not me"
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_messages_that_are_too_long_for_an_answer_are_shortened_as_by_the_codec(version: int) -> None:
+    long = "ä" * 20_000
+    message = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                **({"topic_id": TOPIC_ID} if version >= 13 else {"name": "orders"}),
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=0,
+                        error_code=53,
+                        record_errors=[BatchIndexAndErrorMessage(batch_index_error_message=long)],
+                        error_message=long,
+                    )
+                ],
+            )
+        ]
+    )
+    frame = encode_produce_response(version, 1, as_answers(message))
+    assert frame == encode_response(ApiKey.PRODUCE, version, 1, message)
+    assert len(frame) < 10_000
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -362,18 +362,20 @@ class ProduceHandler:
             denied = await run(self._denied_in_slices(self._guard, connection.session, request.topics))
             call = call._replace(denied=denied)
         if transactional_id is not None:
-            try:
-                if self._guard is not None:
-                    refused = self._transaction_refused(self._guard, connection.session, request)
-                    if refused is not None:
-                        raise NotVerifiedError(refused.code, refused.message)
+            refused: KafkaError | None = None
+            if self._guard is not None:
+                refused = self._transaction_refused(self._guard, connection.session, request)
+            if refused is None:
                 allowed = call.allowed_topics()
-                asked = await run(self._transactions.verify_in_slices(transactional_id, version, allowed))
-            except NotVerifiedError as refusal:
-                outcome = await run(self._refuse(call, refusal).settle_in_slices())
+                verifying = self._transactions.verify_in_slices(transactional_id, version, allowed)
+                try:
+                    verified = await (await run(verifying))
+                except NotVerifiedError as refusal:
+                    refused = refusal
+            if refused is not None:
+                outcome = await run(self._refuse(call, refused).settle_in_slices())
                 frame.release()
                 return outcome
-            verified = await asked
         return self._judge_apart(call, await run(self._slow_in_slices(call)), verified, frame.release)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
