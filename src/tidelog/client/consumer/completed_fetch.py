@@ -145,8 +145,8 @@ class CompletedFetch:
     def take_columns(self, *, with_headers: bool) -> RecordColumns:
         """All records that are left, column by column, and move on; keys and values stay bytes.
 
-        A batch that cannot be read, or not into the same columns (no column may pass 2 GB), waits for the next
-        call; it raises when it is the first one.
+        A batch that cannot be read, or not into the same columns (no column may pass 2 GB), waits for the
+        next call; it raises when it is the first one.
         """
         # A batch of which some records were taken one by one is read again, from the next one on.
         self._reader = None

@@ -340,7 +340,7 @@ def test_columns_in_the_memory_of_an_answer_stay_as_they_are_when_the_rest_is_re
     assert fetch.is_drained
 
 
-def test_records_that_were_read_go_out_when_memory_ends_within_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_were_read_go_out_when_memory_ends_in_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = fetched(batch(0, b"a"), batch(1, b"b"))
     read = CompletedFetch._read_next
     failures = [MemoryError()]
