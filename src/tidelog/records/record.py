@@ -4,7 +4,7 @@ One record, after the batch's 61-byte header (see ``records/batch``), compressed
 
     length            varint   bytes that follow
     attributes        int8     unused
-    timestamp delta   varlong  to the batch's base timestamp
+    timestamp delta   varlong  to the batch's base timestamp; sum and difference wrap around, as in Java
     offset delta      varint   to the batch's base offset
     key length        varint   -1: no key;    key bytes
     value length      varint   -1: no value;  value bytes
@@ -46,7 +46,7 @@ from tidelog.records.batch import (
     parse_header,
 )
 from tidelog.records.compression import Codec, compress, decompress
-from tidelog.records.varint import decode_varint, decode_varlong, encode_varint
+from tidelog.records.varint import decode_varint, decode_varlong, encode_varint, wrap_int64
 
 RecordHeader = tuple[str, bytes | None]
 
@@ -183,7 +183,7 @@ def decode_batch(
         value_end = value_at + value_length if value_length > 0 else value_at
         fields = (
             base_offset + offset_delta,
-            base_timestamp + timestamp_delta if append_time is None else append_time,
+            wrap_int64(base_timestamp + timestamp_delta) if append_time is None else append_time,
             None if key_length < 0 else body[key_at : key_at + key_length],
             None if value_length < 0 else body[value_at:value_end],
             () if value_end + 1 == end and not body[value_end] else _decode_headers(body, value_end, end),
@@ -300,7 +300,7 @@ def _encode_records(
         fields = b"".join(
             (
                 b"\0",
-                encode_varint(timestamp - base_timestamp),
+                encode_varint(wrap_int64(timestamp - base_timestamp)),
                 encode_varint(delta),
                 _NULL if key is None else encode_varint(len(key)),
                 key or b"",

@@ -10,8 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.errors import CorruptRecordError
+from tidelog.records.batch import MASK_64, MAX_INT64, MIN_INT64
 
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
+
+
+def wrap_int64(value: int) -> int:
+    """``value`` in 64 bits with a sign, as Java has the sum or the difference of two timestamps."""
+    return value if MIN_INT64 <= value <= MAX_INT64 else (value - MIN_INT64 & MASK_64) + MIN_INT64
 
 
 def encode_varint(value: int) -> bytes:

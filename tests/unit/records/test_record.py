@@ -125,6 +125,13 @@ def test_assemble_batch_rebuilds_the_same_bytes() -> None:
 # -- foreign oracles ------------------------------------------------------------------------------
 
 
+def test_timestamps_further_apart_than_64_bits_hold_are_read_back_by_others_too() -> None:
+    times = [2**62 + 5, -(2**62) - 9, -(2**63), 2**63 - 1]
+    batch = encode_batch([Record(timestamp=at, value=b"v") for at in times])
+    assert [record.timestamp for record in decode_batch(batch)] == times
+    assert [record.timestamp for record in AioBatch(batch)] == times
+
+
 def _read_foreign(batch_class, data: bytes) -> list[Record]:  # type: ignore[no-untyped-def]
     batch = batch_class(data)
     assert batch.validate_crc()

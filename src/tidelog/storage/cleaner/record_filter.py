@@ -2,7 +2,8 @@
 
 Invariant: the result has the same base and last offset, leader epoch and producer fields as the original;
 records that stay are copied as they are, unless a delete horizon moves the base timestamp, which their
-timestamp deltas then follow. A batch that cannot be read stays as it is, and is told of
+timestamp deltas then follow. Timestamps and deltas wrap around at 64 bits, as in Java: a producer may choose
+timestamps that lie further apart. A batch that cannot be read stays as it is, and is told of
 (:class:`SkippedBatches`). Memory holds a piece of a batch's records, never all of them. Used by
 ``compaction``.
 """
@@ -20,6 +21,7 @@ from tidelog.records.batch import (
     CONTROL_BIT,
     CREATE_TIME,
     DELETE_HORIZON_BIT,
+    MAX_INT64,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -28,6 +30,7 @@ from tidelog.records.batch import (
 from tidelog.records.body_compressor import BodyCompressor
 from tidelog.records.compression import Codec
 from tidelog.records.record import assemble_batch, join_batch, rebase_record
+from tidelog.records.varint import wrap_int64
 from tidelog.storage.cleaner.cleaned_transactions import CleanedTransactions
 from tidelog.storage.cleaner.offset_map import OffsetMap
 from tidelog.storage.segment.batch_records import BatchRecords, scan_sound
@@ -83,12 +86,12 @@ class SkippedBatches:
 class _Kept:
     """Which records of a batch stay: one byte for each, and what their batch must say of them."""
 
-    __slots__ = ("count", "first_timestamp_delta", "max_timestamp_delta", "tombstones", "verdicts")
+    __slots__ = ("count", "first_timestamp", "max_timestamp", "tombstones", "verdicts")
 
     def __init__(self) -> None:
         self.verdicts = bytearray()
         self.count = 0
-        self.first_timestamp_delta = self.max_timestamp_delta = 0
+        self.first_timestamp = self.max_timestamp = 0
         self.tombstones = False
 
 
@@ -113,7 +116,7 @@ class RecordFilter:
         self._offsets = offsets
         self._producers = {producer.producer_id: producer for producer in producers}
         self._now_ms = now_ms
-        self._new_horizon_ms = now_ms + delete_retention_ms
+        self._new_horizon_ms = min(now_ms + delete_retention_ms, MAX_INT64)
         self._upper_bound = upper_bound
 
     def retained(self, buf: Buffer, pos: int, header: BatchHeader) -> Buffer | None:
@@ -146,6 +149,7 @@ class RecordFilter:
         horizon = header.delete_horizon_ms
         keeps_tombstones = horizon is None or self._now_ms < horizon
         base_offset, is_control = header.base_offset, header.is_control
+        base_timestamp, append_time = header.base_timestamp, _append_time(header)
         mapped_up_to = self._offsets.latest_offset
         last_offset_of = self._offsets.get
         kept = _Kept()
@@ -162,26 +166,26 @@ class RecordFilter:
             if span.value_length < 0 and not is_control:
                 kept.tombstones = True
             verdicts.append(1)
-            if not kept.count or span.timestamp_delta > kept.max_timestamp_delta:
-                kept.max_timestamp_delta = span.timestamp_delta
+            timestamp = (
+                wrap_int64(base_timestamp + span.timestamp_delta) if append_time is None else append_time
+            )
+            if not kept.count or timestamp > kept.max_timestamp:
+                kept.max_timestamp = timestamp
             if not kept.count:
-                kept.first_timestamp_delta = span.timestamp_delta
+                kept.first_timestamp = timestamp
             kept.count += 1
         return kept
 
     def _rebuilt(
         self, header: BatchHeader, records: BatchRecords, kept: _Kept, needs_horizon: bool
     ) -> bytearray:
-        old_base, attributes = header.base_timestamp, header.attributes
-        has_own_times = header.timestamp_type == CREATE_TIME
-        first = old_base + kept.first_timestamp_delta if has_own_times else header.max_timestamp
+        old_base, attributes, append_time = header.base_timestamp, header.attributes, _append_time(header)
         if needs_horizon:
             base_timestamp, attributes = self._new_horizon_ms, attributes | DELETE_HORIZON_BIT
         elif header.delete_horizon_ms is not None:
             base_timestamp = old_base
         else:
-            base_timestamp = first
-        max_timestamp = old_base + kept.max_timestamp_delta if has_own_times else header.max_timestamp
+            base_timestamp = kept.first_timestamp
         compressor = BodyCompressor(Codec(header.codec), None)
         verdicts = iter(kept.verdicts)
         for piece in records.pieces():
@@ -189,8 +193,8 @@ class RecordFilter:
             for span in scan_sound(piece):
                 if not next(verdicts):
                     continue
-                timestamp = old_base + span.timestamp_delta if has_own_times else header.max_timestamp
-                delta = timestamp - base_timestamp
+                timestamp = old_base + span.timestamp_delta if append_time is None else append_time
+                delta = wrap_int64(timestamp - base_timestamp)
                 parts.append(
                     piece[span.start : span.end]
                     if delta == span.timestamp_delta
@@ -202,7 +206,7 @@ class RecordFilter:
             header._replace(
                 attributes=attributes,
                 base_timestamp=base_timestamp,
-                max_timestamp=max_timestamp,
+                max_timestamp=kept.max_timestamp,
                 record_count=kept.count,
             ),
             compressor.finish(),
@@ -228,3 +232,8 @@ class RecordFilter:
         if producer.last_offset != NO_OFFSET:
             return header.last_offset == producer.last_offset
         return header.is_control and header.producer_epoch == producer.epoch
+
+
+def _append_time(header: BatchHeader) -> int | None:
+    """The timestamp of all records, None where each has its own."""
+    return None if header.timestamp_type == CREATE_TIME else header.max_timestamp

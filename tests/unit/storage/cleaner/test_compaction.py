@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.rigs.clock import ManualClock
 
 from tidelog.errors import CorruptRecordError
-from tidelog.records.batch import BatchHeader, iter_batches
+from tidelog.records.batch import MAX_INT64, MIN_INT64, BatchHeader, iter_batches
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, decode_batch, encode_batch
+from tidelog.records.record_codec import decode_records
 from tidelog.storage.cleaner.cleanable import examine
 from tidelog.storage.cleaner.cleaning_pass import CleaningPass, LogChanged, compact_now
 from tidelog.storage.cleaner.compaction import CleanedGroup, SourceSegment, compact, group_segments
@@ -42,6 +43,12 @@ class CompactedLog:
     def append(self, *pairs: tuple[bytes | None, bytes | None], **batch: object) -> None:
         records = [Record(timestamp=self.clock.time_ms(), key=key, value=value) for key, value in pairs]
         self.log.append_as_leader(bytearray(encode_batch(records, **batch)), 0)  # type: ignore[arg-type]
+        self.log.update_high_watermark(self.log.log_end_offset)
+
+    def append_at(self, *records: tuple[int, bytes, bytes | None]) -> None:
+        """Append one batch of records with these timestamps."""
+        batch = encode_batch([Record(timestamp=at, key=key, value=value) for at, key, value in records])
+        self.log.append_as_leader(bytearray(batch), 0)
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def end_transaction(self, control_type: ControlType, producer_id: int, epoch: int = 0) -> None:
@@ -287,6 +294,61 @@ def test_the_delete_horizon_is_set_once(compacted: CompactedLog) -> None:
     compacted.cleaned_up_to = 0
     compacted.compact()
     assert compacted.batches()[0][0].delete_horizon_ms == first
+
+
+def test_a_delete_horizon_that_64_bits_do_not_hold_is_the_latest_time(tmp_path: Path) -> None:
+    config = LogConfig(cleanup_policy=("compact",), delete_retention_ms=MAX_INT64)
+    compacted = CompactedLog(tmp_path, config)
+    compacted.append((b"a", b"1"), (b"a", None))
+    compacted.log.roll()
+    compacted.append((b"end", b""))
+    compacted.compact()
+    header, (tombstone,) = compacted.batches()[0]
+    assert header.delete_horizon_ms == MAX_INT64
+    assert (tombstone.key, tombstone.value, tombstone.timestamp) == (b"a", None, compacted.clock.time_ms())
+
+
+# -- timestamps further apart than 64 bits hold ---------------------------------------------------
+
+
+def test_a_tombstone_of_the_earliest_time_can_be_read_beside_its_delete_horizon(
+    compacted: CompactedLog,
+) -> None:
+    earliest = MIN_INT64 + compacted.clock.time_ms() + 1000
+    compacted.append_at((earliest, b"a", b"1"), (earliest, b"a", None))
+    compacted.log.roll()
+    compacted.append((b"end", b""))
+    compacted.compact()
+    header, records = compacted.batches()[0]
+    assert header.delete_horizon_ms == compacted.clock.time_ms() + DAY_MS
+    assert records == [Record(1, earliest, b"a", None)]
+    segment = compacted.log.segments[0]
+    by_clients = decode_records(segment.read_bytes(0, header.size_bytes))
+    assert [record[:2] for record in by_clients] == [(1, earliest)]
+
+    compacted.clock.advance(DAY_MS)
+    compacted.cleaned_up_to = 0
+    compacted.compact()
+    assert compacted.table() == {2: (b"end", b"")}
+
+
+def test_records_of_the_earliest_and_of_the_present_time_share_a_compacted_batch(
+    compacted: CompactedLog,
+) -> None:
+    now_ms = compacted.clock.time_ms()
+    earliest, latest = MIN_INT64 + now_ms + 1, now_ms + 3_600_000
+    compacted.append_at((0, b"a", b"1"), (earliest, b"b", b"1"), (latest, b"c", b"1"), (0, b"d", b"1"))
+    compacted.append((b"a", b"2"))
+    compacted.log.roll()
+    compacted.append((b"d", b"2"))
+    compacted.log.roll()
+    compacted.append((b"end", b""))
+    for _ in range(2):  # the second pass has deltas before it that have wrapped around
+        compacted.cleaned_up_to = 0
+        compacted.compact()
+        header, records = compacted.batches()[0]
+        assert (header.base_timestamp, header.max_timestamp) == (earliest, latest)
+        assert [(record.offset, record.timestamp) for record in records] == [(1, earliest), (2, latest)]
 
 
 # -- producers ------------------------------------------------------------------------------------
