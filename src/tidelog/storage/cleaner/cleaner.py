@@ -53,15 +53,20 @@ class Cleaner:
         *,
         clock: Clock,
         on_disk_error: Callable[[Path, Exception], None],
+        checkpoint_soon: Callable[[LogDir], None],
         runner: CompactionRunner | None = None,
     ) -> None:
-        """``logs`` and ``log_dirs`` (by path) are looked at anew in every round."""
+        """``logs`` and ``log_dirs`` (by path) are looked at anew in every round.
+
+        ``checkpoint_soon`` is asked to write the checkpoints of a directory, those of the cleaner among them.
+        """
         self.options = options
         self.uncleanable: set[TopicPartition] = set()
         self._logs = logs
         self._log_dirs = log_dirs
         self._clock = clock
         self._on_disk_error = on_disk_error
+        self._checkpoint_soon = checkpoint_soon
         self._runner: CompactionRunner = runner or CleanerProcess()
         self._paused: Counter[TopicPartition] = Counter()
         self._deaths: Counter[TopicPartition] = Counter()
@@ -104,10 +109,17 @@ class Cleaner:
         log_dir = self._log_dirs.get(log.files.log_dir)
         end = log.segments.active.base_offset
         if log_dir is not None and log_dir.cleaned_offsets.get(log.topic_partition, 0) > end:
-            log_dir.cleaned_offsets[log.topic_partition] = end
+            self._reset(log_dir, log.topic_partition, end)
+
+    def _reset(self, log_dir: LogDir, partition: TopicPartition, cleaned_up_to: int) -> None:
+        """Correct how far a log is clean; on disk, too: after a restart the old offset would be believed."""
+        log_dir.cleaned_offsets[partition] = cleaned_up_to
+        self._checkpoint_soon(log_dir)
 
     def moved(self, partition: TopicPartition, source: LogDir | None, target: LogDir) -> None:
-        """``partition`` now lies in ``target``, with the same records."""
+        """``partition`` now lies in ``target``, with the same records; the caller writes the checkpoints."""
+        # What the target knows is of an earlier stay there.
+        target.cleaned_offsets.pop(partition, None)
         if source is not None and partition in source.cleaned_offsets:
             target.cleaned_offsets[partition] = source.cleaned_offsets.pop(partition)
 
@@ -164,8 +176,9 @@ class Cleaner:
         log_dir = self._log_dirs.get(log.files.log_dir)
         if log_dir is None:
             return None
+        cleaned_up_to = log_dir.cleaned_offsets.get(partition)
         try:
-            dirty = examine(log, log_dir.cleaned_offsets.get(partition), now_ms)
+            dirty = examine(log, cleaned_up_to, now_ms)
         except OSError as error:
             self._fail(log, error)
             return None
@@ -175,6 +188,8 @@ class Cleaner:
         except StorageError as error:
             self._give_up(partition, str(error))
             return None
+        if cleaned_up_to is not None and dirty.first_dirty_offset != cleaned_up_to:
+            self._reset(log_dir, partition, dirty.first_dirty_offset)
         return dirty if dirty.is_due else None
 
     # -- cleaning -------------------------------------------------------------------------------------
@@ -230,7 +245,8 @@ class Cleaner:
                     if isinstance(event, CompactionFailed):
                         self._failed(cleaning, event)
                     elif isinstance(event, CompactionDone):
-                        done = event
+                        # A worker that has sent its end cannot be stopped: the log may be cut since then.
+                        done = None if cleaning.is_stopped else event
                     elif isinstance(event, BatchSkipped):
                         self._name_skipped(partition, event)
                     else:
@@ -264,13 +280,9 @@ class Cleaner:
         if log_dir is None or self._logs.get(log.topic_partition) is not log:
             return
         log_dir.cleaned_offsets[log.topic_partition] = end_offset
-        offsets = {
-            partition: offset
-            for partition, offset in log_dir.cleaned_offsets.items()
-            if partition in self._logs
-        }
+        logs = [each for each in self._logs.values() if each.files.log_dir == log_dir.path]
         try:
-            await asyncio.to_thread(log_dir.cleaned.write, offsets)
+            await asyncio.to_thread(log_dir.checkpoint_cleaned, logs)
         except OSError as error:
             self._fail(log, error)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -79,6 +80,7 @@ class LogDir:
         self.high_watermarks = OffsetCheckpoint(path / HIGH_WATERMARK_FILE, disk)
         self.cleaned = OffsetCheckpoint(path / CLEANER_FILE, disk)
         self.cleaned_offsets: dict[TopicPartition, int] = {}
+        self._cleaned_lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"LogDir({self.path})"
@@ -151,6 +153,7 @@ class LogDir:
         self.checkpoint_recovery_points(every)
         self.checkpoint_log_starts(every)
         self.checkpoint_high_watermarks(every)
+        self.checkpoint_cleaned(every)
 
     def checkpoint_recovery_points(self, logs: Iterable[Log]) -> None:
         """Write how far each log is flushed; may run in a thread."""
@@ -172,6 +175,16 @@ class LogDir:
     def checkpoint_high_watermarks(self, logs: Iterable[Log]) -> None:
         """Write the high watermarks; may run in a thread."""
         self.high_watermarks.write({log.topic_partition: log.high_watermark for log in logs})
+
+    def checkpoint_cleaned(self, logs: Iterable[Log]) -> None:
+        """Write how far each log is compacted; may run in a thread."""
+        partitions = {log.topic_partition for log in logs}
+        # Nobody writes this file again in a minute, so no thread may write older offsets over newer ones.
+        with self._cleaned_lock:
+            offsets = dict(self.cleaned_offsets)
+            self.cleaned.write(
+                {partition: offset for partition, offset in offsets.items() if partition in partitions}
+            )
 
     def forget(self, partition: TopicPartition) -> None:
         """Take a partition out of all checkpoints: a new log must not begin with an old one's offsets."""

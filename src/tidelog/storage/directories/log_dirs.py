@@ -80,15 +80,16 @@ class LogDirs:
         self.on_moved: Callable[[TopicPartition, Log], None] | None = None
         """Told of each partition whose log is now another one, in another directory."""
         self.deletion = DelayedDeletion(self.clock)
+        self.upkeep = Upkeep(self)
         self.cleaner = Cleaner(
             self.logs,
             self.online,
             self.options.cleaner,
             clock=self.clock,
             on_disk_error=self.mark_offline,
+            checkpoint_soon=self.upkeep.checkpoint_soon,
             runner=runner,
         )
-        self.upkeep = Upkeep(self)
         self.moves = LogMoves(self, self.upkeep.checkpoint_soon)
         self._preferred: dict[TopicPartition, Path] = {}
         self._told_of_files_ms: float | None = None
@@ -444,7 +445,7 @@ class LogDirs:
     # -- closing --------------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks of all directories now."""
+        """Write the checkpoints of all directories now."""
         await self.upkeep.checkpoint_all()
 
     async def close(self, *, broker_epoch: int = -1) -> None:

@@ -287,7 +287,7 @@ class Upkeep:
         await self._in_each_dir(LogDir.checkpoint_high_watermarks)
 
     async def checkpoint_all(self) -> None:
-        """Write all three kinds now."""
+        """Write all checkpoints now, how far logs are compacted included."""
         await self._in_each_dir(LogDir.checkpoint)
 
     def checkpoint_soon(self, log_dir: LogDir) -> None:

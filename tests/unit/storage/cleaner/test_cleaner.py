@@ -351,6 +351,23 @@ def test_a_log_that_is_truncated_during_a_pass_keeps_what_it_has(tmp_path: Path)
     asyncio.run(scenario())
 
 
+def test_a_log_that_is_truncated_before_the_end_of_its_pass_is_read_is_not_clean(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        runner = TroubledRunner()
+        dirs = loaded(tmp_path, runner)
+        log = dirs.get_or_create(T0, None, COMPACT)
+        fill(log, b"a", b"a", b"b")
+        # The group is swapped in, the end of the pass has been sent, and then the log is cut.
+        before = iter((lambda: None, lambda: dirs.truncate_to(T0, 2)))
+        runner.before = lambda: next(before)()
+        assert not await dirs.cleaner.clean_dirtiest()
+        assert offsets_in(log) == [1]
+        assert next(iter(dirs.online.values())).cleaned_offsets == {}
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
 def test_segments_that_retention_takes_from_under_the_worker_are_no_disk_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         runner = TroubledRunner()
@@ -385,6 +402,66 @@ def test_truncation_behind_the_clean_part_makes_it_dirty_again(tmp_path: Path) -
         await dirs.close()
 
     asyncio.run(scenario())
+
+
+def test_what_truncation_made_dirty_is_dirty_after_a_restart_too(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        dirs = loaded(tmp_path, clock=clock)
+        log = dirs.get_or_create(T0, None, COMPACT)
+        fill(log, b"k", b"a")
+        fill(log, b"b", b"c", b"d", b"e")
+        assert await dirs.cleaner.clean_dirtiest()
+        dirs.truncate_to(T0, 2)
+        start_of_cut = log.segments.active.base_offset
+        assert OffsetCheckpoint(tmp_path / "cleaner-offset-checkpoint").read() == {T0: start_of_cut}
+        log.append_as_leader(bytearray(encode_batch([Record(timestamp=clock.time_ms(), key=b"k")])), 0)
+        fill(log, b"f", b"g", b"h")
+        await dirs.close()
+
+        dirs = loaded(tmp_path, clock=clock)
+        log = dirs.logs[T0]
+        assert await dirs.cleaner.clean_dirtiest()
+        assert offsets_in(log) == [1, 2, 3, 4, 5], "the tombstone of k stays, its value goes"
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_truncation_of_a_running_broker_is_written_down_in_the_background(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        logs = [dirs.get_or_create(partition, None, COMPACT) for partition in (T0, T1)]
+        for log in logs:
+            fill(log, b"a", b"b")
+            fill(log, b"c", b"d")
+            assert await dirs.cleaner.clean_dirtiest()
+        checkpoint = OffsetCheckpoint(tmp_path / "cleaner-offset-checkpoint")
+        assert checkpoint.read() == {T0: 4, T1: 4}
+        dirs.start()
+        for partition in (T0, T1):
+            dirs.truncate_to(partition, 0)
+        await wait_until(lambda: checkpoint.read() == {T0: 0, T1: 0})
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("believed", "first_dirty"), [(0, 1), (99, 1), (2, 2)])
+def test_a_checkpoint_outside_the_log_is_corrected_for_good(
+    tmp_path: Path, believed: int, first_dirty: int
+) -> None:
+    dirs = loaded(tmp_path)
+    log = dirs.get_or_create(T0, None, COMPACT)
+    fill(log, b"a", b"b", b"c")
+    log.increment_log_start_offset(1)
+    log_dir = next(iter(dirs.online.values()))
+    log_dir.cleaned_offsets[T0] = believed
+    log_dir.checkpoint_cleaned([log])
+    dirs.cleaner.choose()
+    assert log_dir.cleaned_offsets == {T0: first_dirty}
+    assert OffsetCheckpoint(tmp_path / "cleaner-offset-checkpoint").read() == {T0: first_dirty}
+    asyncio.run(dirs.close())
 
 
 def test_a_paused_partition_is_not_cleaned(tmp_path: Path) -> None:

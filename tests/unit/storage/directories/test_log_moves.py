@@ -302,6 +302,21 @@ def test_the_clean_offset_moves_along(tmp_path: Path) -> None:
         assert dirs.online[tmp_path / "a"].cleaned_offsets == {}
         assert dirs.online[tmp_path / "b"].cleaned_offsets == {T0: 1}
         await dirs.close()
+        assert not OffsetCheckpoint(tmp_path / "a" / "cleaner-offset-checkpoint").read()
+        assert OffsetCheckpoint(tmp_path / "b" / "cleaner-offset-checkpoint").read() == {T0: 1}
+
+    asyncio.run(scenario())
+
+
+def test_a_clean_offset_of_an_earlier_stay_is_forgotten(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
+        dirs.online[tmp_path / "b"].cleaned_offsets[T0] = 1
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        assert dirs.online[tmp_path / "b"].cleaned_offsets == {}
+        await dirs.close()
 
     asyncio.run(scenario())
 
