@@ -4,7 +4,8 @@ has them.
 The controller sends UpdateMetadata; :meth:`ClusterFeed.update` puts it into the image. Configs and features
 every broker reads for itself: all of them at the start, and afterwards those that a notice below
 ``/config/changes`` names. Notices are never waited for by their writer, and old ones are removed after a
-quarter of an hour, as in Kafka. Nobody announces the configs that a topic is created with: they are read when
+quarter of an hour, as in Kafka; whoever was away for so long that its session expired reads everything
+again. Nobody announces the configs that a topic is created with: they are read when
 the controller first speaks of the topic (:meth:`ClusterFeed.read_configs`).
 """
 
@@ -20,11 +21,28 @@ from tidelog.clock import Clock
 from tidelog.errors import StorageError
 from tidelog.ids import ZERO_UUID, Uuid
 from tidelog.metadata import znode_requests, znodes
-from tidelog.metadata.feed import ImageDelta, Subscriber, load_configs, refresh, tell, tell_in_turns
+from tidelog.metadata.feed import (
+    ImageDelta,
+    Subscriber,
+    known_config_paths,
+    load_configs,
+    refresh,
+    stored_config_paths,
+    tell,
+    tell_in_turns,
+)
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.network_options import SECURITY_PROTOCOLS
-from tidelog.metadata.store import Change, ChangeKind, NoNode, SharedStore, StoreError, ensure_path
+from tidelog.metadata.store import (
+    Change,
+    ChangeKind,
+    NoNode,
+    SessionState,
+    SharedStore,
+    StoreError,
+    ensure_path,
+)
 from tidelog.metadata.token_znodes import TOKEN_CHANGE_PREFIX, TOKEN_CHANGES, token_path
 from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.wire.fetch_request import drained
@@ -57,6 +75,9 @@ class ClusterFeed:
         self._telling = asyncio.Lock()
         self._last_notice = ""
         self._last_token_notice = ""
+        self._expiries = 0
+        self._made_up_expiries = 0
+        """Of how many expired sessions the missed notices have been made up for."""
         self._seen_ms: dict[str, dict[str, float]] = {}
         """When notices were first seen, by their parent."""
         self._configs_of: dict[str, Uuid] = {}
@@ -66,6 +87,7 @@ class ClusterFeed:
     async def start(cls, store: SharedStore, clock: Clock) -> ClusterFeed:
         """Read what a broker reads for itself, and follow it from now on."""
         feed = cls(store, clock)
+        feed._stops.append(store.on_session(feed._session_changed))
         notices = await feed._notices()
         feed._last_notice = notices[-1] if notices else ""
         await load_configs(store, feed.image)
@@ -213,6 +235,7 @@ class ClusterFeed:
 
     async def _read_notices(self) -> None:
         async with self._turn:
+            await self._make_up()
             await self._read_missing()
             names = await self._notices()
             for name in names:
@@ -220,6 +243,21 @@ class ClusterFeed:
                     await self._read_notice(f"{znodes.CONFIG_CHANGES}/{name}")
                     self._last_notice = name
             await self._remove_old(znodes.CONFIG_CHANGES, names)
+
+    def _session_changed(self, state: SessionState) -> None:
+        # The next session sets the watches again, and with that notices are read.
+        self._expiries += state is SessionState.EXPIRED
+
+    async def _make_up(self) -> None:
+        """Read everything again after a session has expired: notices of that time may be gone by now."""
+        expiries = self._expiries
+        if expiries == self._made_up_expiries:
+            return
+        stored = dict.fromkeys(await stored_config_paths(self._store))
+        # What is gone comes first: it may be a user who must not get in any more.
+        for path in (*(each for each in known_config_paths(self.image) if each not in stored), *stored):
+            await self._reread(path)
+        self._made_up_expiries = expiries
 
     async def _read_token_notices(self) -> None:
         """Read the tokens that notices name; those from before the start are read once more, in vain."""

@@ -178,28 +178,46 @@ async def load_configs(store: MetadataStore, image: MetadataImage) -> None:
     delta = ImageDelta()
     for path in (znodes.CLUSTER_ID, znodes.FEATURE):
         await _refresh_single(store, image, path, delta)
-    for topic in await _children(store, f"{znodes.CONFIG}/topics"):
-        await _refresh_topic_config(store, image, topic, delta)
-    for entity in await _children(store, f"{znodes.CONFIG}/brokers"):
-        await _refresh_broker_config(store, image, entity, delta)
-    for entity in await _children(store, f"{znodes.CONFIG}/groups"):
-        await _refresh_group_config(store, image, entity, delta)
-    for entity in await _children(store, znodes.CLIENT_METRICS):
-        await _refresh_client_metrics(store, image, entity, delta)
-    for entity in await _children(store, znodes.USER_CONFIGS):
-        await _refresh_user_config(store, image, entity, delta)
-        of_user = f"{znodes.USER_CONFIGS}/{entity}/clients"
-        for client_id in await _children(store, of_user):
-            await _refresh_quotas(store, image, f"{of_user}/{client_id}", delta)
-    for parent in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
-        for entity in await _children(store, parent):
-            await _refresh_quotas(store, image, f"{parent}/{entity}", delta)
-    for token_id in await _children(store, znodes.DELEGATION_TOKENS):
+    for path in await stored_config_paths(store):
         try:
-            await _refresh_token(store, image, token_id, delta)
+            await _refresh_config(store, image, path, delta)
         except StorageError as error:
+            if not path.startswith(znodes.DELEGATION_TOKENS):
+                raise
             # Users make tokens: one that cannot be read is good for nobody, and stops no broker.
-            logger.error("Delegation token %s is passed over: %s", token_id, error)
+            logger.error("Delegation token %s is passed over: %s", path, error)
+
+
+async def stored_config_paths(store: MetadataStore) -> list[str]:
+    """Where the store has configs, quotas and delegation tokens."""
+    paths: list[str] = []
+    for parent in (
+        f"{znodes.CONFIG}/topics",
+        f"{znodes.CONFIG}/brokers",
+        znodes.GROUP_CONFIGS,
+        znodes.CLIENT_METRICS,
+        znodes.CLIENT_CONFIGS,
+        znodes.IP_CONFIGS,
+        znodes.DELEGATION_TOKENS,
+    ):
+        paths += [f"{parent}/{name}" for name in await _children(store, parent)]
+    for user in await _children(store, znodes.USER_CONFIGS):
+        paths.append(path := f"{znodes.USER_CONFIGS}/{user}")
+        paths += [f"{path}/clients/{name}" for name in await _children(store, f"{path}/clients")]
+    return paths
+
+
+def known_config_paths(image: MetadataImage) -> list[str]:
+    """Where an image has its configs, quotas and delegation tokens from."""
+    return [
+        *map(znodes.user_config_path, image.user_configs),
+        *(f"{znodes.DELEGATION_TOKENS}/{token_id}" for token_id in image.delegation_tokens),
+        *map(znodes.quota_path, image.quotas),
+        *map(znodes.topic_config_path, image.topic_configs),
+        *map(znodes.broker_config_path, (None, *image.broker_configs)),
+        *map(znodes.group_config_path, image.group_configs),
+        *map(znodes.client_metrics_path, image.client_metrics),
+    ]
 
 
 async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[Change]) -> ImageDelta:
@@ -221,20 +239,8 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
                     states[topic].add(int(index))
                 case ["brokers", "ids", broker_id]:
                     await _refresh_broker(store, image, int(broker_id), delta)
-                case ["config", "topics", topic]:
-                    await _refresh_topic_config(store, image, topic, delta)
-                case ["config", "brokers", entity]:
-                    await _refresh_broker_config(store, image, entity, delta)
-                case ["config", "groups", entity]:
-                    await _refresh_group_config(store, image, entity, delta)
-                case ["config", "client-metrics", entity]:
-                    await _refresh_client_metrics(store, image, entity, delta)
-                case ["config", "users", entity]:
-                    await _refresh_user_config(store, image, entity, delta)
-                case ["config", "users", _, "clients", _] | ["config", "clients" | "ips", _]:
-                    await _refresh_quotas(store, image, path, delta)
-                case ["delegation_token", "tokens", token_id]:
-                    await _refresh_token(store, image, token_id, delta)
+                case ["config" | "delegation_token", *_]:
+                    await _refresh_config(store, image, path, delta)
                 case ["admin", "delete_topics", topic]:
                     await _refresh_deleting(store, image, topic, delta)
                 case _:
@@ -246,6 +252,25 @@ async def refresh(store: MetadataStore, image: MetadataImage, changes: Sequence[
         if image.put_partition_states(topic, await _states(store, topic, indexes)):
             delta.topics.add(topic)
     return delta
+
+
+async def _refresh_config(store: MetadataStore, image: MetadataImage, path: str, delta: ImageDelta) -> None:
+    """The node of one topic, broker, user, …; others are nobody's configs."""
+    match path[1:].split("/"):
+        case ["config", "topics", topic]:
+            await _refresh_topic_config(store, image, topic, delta)
+        case ["config", "brokers", entity]:
+            await _refresh_broker_config(store, image, entity, delta)
+        case ["config", "groups", entity]:
+            await _refresh_group_config(store, image, entity, delta)
+        case ["config", "client-metrics", entity]:
+            await _refresh_client_metrics(store, image, entity, delta)
+        case ["config", "users", entity]:
+            await _refresh_user_config(store, image, entity, delta)
+        case ["config", "users", _, "clients", _] | ["config", "clients" | "ips", _]:
+            await _refresh_quotas(store, image, path, delta)
+        case ["delegation_token", "tokens", token_id]:
+            await _refresh_token(store, image, token_id, delta)
 
 
 def _is_topic_node(path: str) -> bool:

@@ -13,6 +13,9 @@ from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import _PER_TURN, NOTICE_AGE_MS, ClusterFeed
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import ensure_path, put
+from tidelog.metadata.token_znodes import encode_token, token_path
+from tidelog.security.delegation_token import DelegationToken
+from tidelog.security.principal import Principal
 from tidelog.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -234,6 +237,67 @@ def test_changes_that_came_while_the_session_was_away_are_read_when_it_is_back()
         scene.zookeeper.resume(scene.store)
         await scene.settled()
         assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "1"}
+
+    run(test)
+
+
+def test_changes_of_a_lost_session_hold_though_their_notices_are_gone() -> None:
+    """A user who was deleted meanwhile must not be let in for ever."""
+    token = DelegationToken("t1", Principal("User", "ann"), Principal("User", "ann"), (), 1, 2, 3)
+    mallory, config = znodes.user_config_path("mallory"), znodes.encode_config
+    of_client = znodes.quota_path((("user", "bob"), ("client-id", None)))
+    before = {
+        mallory: config({"SCRAM-SHA-256": "salt=x"}),
+        znodes.topic_config_path("gone"): config({"retention.ms": "1"}),
+        znodes.topic_config_path(TOPIC): config({"retention.ms": "1"}),
+        znodes.broker_config_path(None): config({"log.retention.ms": "1"}),
+        of_client: config({"producer_byte_rate": "1"}),
+        token_path("t1"): encode_token(token),
+    }
+
+    async def test(scene: Scene) -> None:
+        for path, raw in before.items():
+            await put(scene.store, path, raw)
+        await scene.feed.close()
+        await scene.start()
+        image = scene.feed.image
+        assert (set(image.user_configs), image.delegation_tokens) == ({"mallory"}, {"t1": token})
+        scene.zookeeper.suspend(scene.store)
+        scene.zookeeper.expire(scene.store)
+        writer = scene.zookeeper.session()
+        for path in (mallory, znodes.topic_config_path("gone"), of_client, token_path("t1")):
+            await writer.delete(path)
+        await put(writer, znodes.topic_config_path(TOPIC), config({"retention.ms": "2"}))
+        await put(writer, znodes.broker_config_path(None), config({}))
+        await put(writer, znodes.group_config_path("new"), config({"consumer.session.timeout.ms": "9"}))
+        scene.deltas.clear()
+        scene.zookeeper.resume(scene.store)
+        await scene.settled()
+        assert (image.user_configs, image.quotas, image.delegation_tokens) == ({}, {}, {})
+        assert image.topic_configs == {TOPIC: {"retention.ms": "2"}}
+        assert (image.default_broker_config, set(image.group_configs)) == ({}, {"new"})
+        assert {name for each in scene.deltas for name in each.user_configs} == {"mallory"}
+        assert {name for each in scene.deltas for name in each.topic_configs} == {"gone", TOPIC}
+        assert {name for each in scene.deltas for name in each.delegation_tokens} == {"t1"}
+        assert {which for each in scene.deltas for which in each.broker_configs} == {None}
+
+    run(test)
+
+
+def test_a_session_that_expires_while_all_is_read_again_leaves_nothing_out() -> None:
+    async def test(scene: Scene) -> None:
+        await put(scene.store, znodes.user_config_path("mallory"), znodes.encode_config({"a": "b"}))
+        await scene.feed.announce("users/mallory")
+        scene.zookeeper.suspend(scene.store)
+        scene.zookeeper.expire(scene.store)
+        await scene.zookeeper.session().delete(znodes.user_config_path("mallory"))
+        scene.zookeeper.resume(scene.store)
+        await asyncio.sleep(0)
+        scene.zookeeper.suspend(scene.store)
+        scene.zookeeper.expire(scene.store)
+        scene.zookeeper.resume(scene.store)
+        await scene.settled()
+        assert scene.feed.image.user_configs == {}
 
     run(test)
 
