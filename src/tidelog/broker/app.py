@@ -417,6 +417,8 @@ class Broker:
     async def _load(self) -> None:
         if self._ended_unclean:
             self._life.enter(BrokerState.RECOVERING_FROM_UNCLEAN_SHUTDOWN)
+        # The dynamic options were not known when the directories were opened.
+        self.log_dirs.update_options(self._log_dirs_options())
         self.log_dirs.load(self._log_config, is_stray=self.membership.is_stray, progress=self._loaded_one)
         self.partitions.apply(self.image.topics, at_start=True)
         self._feed.subscribe(self._on_metadata)

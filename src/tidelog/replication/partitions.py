@@ -211,7 +211,11 @@ class Partitions:
 
     def _open(self, topic_partition: TopicPartition, topic_id: Uuid, *, is_new: bool) -> Partition:
         topic, index = topic_partition
-        log = self._log_dirs.get_or_create(topic_partition, topic_id, self._log_config(topic), is_new=is_new)
+        config = self._log_config(topic)
+        log = self._log_dirs.get_or_create(topic_partition, topic_id, config, is_new=is_new)
+        if log.config != config:
+            # It was opened at the start, and nobody told it of changes before the partition came.
+            log.update_config(config)
         self._known[topic_partition] = topic_id
         partition = Partition(
             topic_partition,

@@ -240,6 +240,25 @@ def test_a_log_that_may_be_in_a_failed_directory_is_not_made_anew(tmp_path: Path
     run(test, tmp_path / "one", tmp_path / "two")
 
 
+def test_topic_options_that_changed_after_the_logs_were_loaded_hold_when_the_partition_comes(
+    tmp_path: Path,
+) -> None:
+    """A broker of a cluster loads its logs, perhaps for minutes, before it is told what they are for."""
+
+    async def test(scene: Scene) -> None:
+        scene.put("orders", (ME,))
+        topic_id, name = scene.partitions.get("orders", 0).topic_id, TopicPartition("orders", 0)
+        scene.partitions._forget(scene.partitions.get("orders", 0))
+        scene.config = LogConfig(retention_ms=-1, cleanup_policy=("compact",))
+        partition, _ = scene.partitions.assign(
+            name, topic_id, PartitionImage((ME,), ME, 1, (ME,)), is_new=False
+        )
+        assert partition.log is scene.log_dirs.logs[name]
+        assert partition.log.config == scene.config
+
+    run(test, tmp_path)
+
+
 def test_topic_options_reach_the_logs(tmp_path: Path) -> None:
     async def test(scene: Scene) -> None:
         scene.put("orders", (ME,))
