@@ -7,11 +7,14 @@ topics to register; it writes nothing. The controller calls it on the first star
 step that initialises it, so that a crash leaves either an empty store or one with every topic in it.
 
 What is taken over: names, ids, partition counts (a gap in the numbers is filled, as a topic has none), the
-next leader epoch, and, where a KRaft metadata log lies next to the partitions, configs of topics and groups,
-feature levels and which producer ids are taken (without one, all blocks up to the highest id in the producer
-snapshots are). What is left alone: ``__cluster_metadata-0`` itself,
-directories that wait for deletion, are strays or half moved (``-delete``, ``-stray``, ``-future``), and
-partitions of topics that the metadata log says were deleted.
+next leader epoch, and, where a KRaft metadata log lies next to the partitions, configs of topics, groups and
+this broker, feature levels and which producer ids are taken (without one, all blocks up to the highest id in
+the producer snapshots are). What is left alone: ``__cluster_metadata-0`` itself, directories that wait for
+deletion, are strays or half moved (``-delete``, ``-stray``, ``-future``), and partitions of topics that the
+metadata log says were deleted.
+
+Where Kafka was in KRaft mode and its metadata log cannot be read, nothing is taken over: without its configs
+a topic that is to be kept, or compacted, would lose its records to the retention of the defaults.
 """
 
 from __future__ import annotations
@@ -23,17 +26,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.controller.kraft_metadata import (
+    BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     METADATA_DIRECTORY,
     TOPIC_RESOURCE,
     KraftMetadata,
+    holds_kraft_metadata,
     read_kraft_metadata,
 )
 from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from tidelog.errors import StorageError
 from tidelog.ids import NO_PRODUCER_ID, Uuid, random_uuid
 from tidelog.metadata.producer_ids import BLOCK_SIZE
+from tidelog.storage.directories.meta_properties import read_meta_properties
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.files import LEADER_EPOCH_FILE, parse_directory_name
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
@@ -41,6 +47,9 @@ from tidelog.storage.log.partition_metadata import read_partition_metadata
 from tidelog.storage.producers.producer_snapshots import ProducerSnapshots
 
 logger = logging.getLogger(__name__)
+
+_KRAFT_VERSION = 1
+"""Of ``meta.properties``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,8 @@ class FoundCluster:
     next_producer_id: int
     group_configs: Mapping[str, Mapping[str, str]]
     client_metrics: Mapping[str, Mapping[str, str]]
+    broker_configs: Mapping[int | None, Mapping[str, str]]
+    """Dynamic options by broker; None for those of every broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +89,34 @@ class _FoundPartition:
     last_producer_id: int
 
 
-def find_cluster(log_dirs: Iterable[Path]) -> FoundCluster:
-    """What lies in ``log_dirs``; topics are sorted by name."""
+def find_cluster(
+    log_dirs: Sequence[Path], metadata_log_dir: Path | None = None, *, without_metadata: bool = False
+) -> FoundCluster:
+    """What lies in ``log_dirs``; topics are sorted by name.
+
+    ``metadata_log_dir`` is where the metadata log is, if not in one of them. Raises StorageError if Kafka had
+    one that cannot be read, unless ``without_metadata``.
+    """
     partitions: dict[str, list[_FoundPartition]] = {}
-    kraft: KraftMetadata | None = None
     for log_dir in log_dirs:
         for directory in sorted(log_dir.iterdir()) if log_dir.is_dir() else ():
-            if directory.name == METADATA_DIRECTORY:
-                kraft = _read_kraft(directory) or kraft
             found = _read_partition(directory)
             if found is not None:
                 partitions.setdefault(found.topic, []).append(found)
+    places = log_dirs if metadata_log_dir is None else (metadata_log_dir, *log_dirs)
+    try:
+        kraft = _read_kraft(places, needed=bool(partitions))
+    except (StorageError, OSError) as error:
+        if partitions and not without_metadata:
+            raise StorageError(
+                f"topics that Kafka left in {', '.join(map(str, log_dirs))} are not taken over, as their "
+                f"configs are not known, and retention could delete what they keep: {error}. Set "
+                f"metadata.log.dir to the directory with Kafka's {METADATA_DIRECTORY}, or start Kafka and "
+                "stop it in good order; tidelog.adopt.without.metadata=true takes over topics without their "
+                "configs"
+            ) from error
+        logger.warning("nothing but topics is taken over: %s", error)
+        kraft = None
     # A log without topics says nothing about the partitions beside it: not even that they are gone.
     topic_source = kraft if kraft is not None and kraft.topics else None
     topics = (_topic(name, found, topic_source) for name, found in sorted(partitions.items()))
@@ -98,6 +126,11 @@ def find_cluster(log_dirs: Iterable[Path]) -> FoundCluster:
         kraft.next_producer_id if kraft is not None else _next_producer_id(partitions.values()),
         _configs_of(kraft, GROUP_RESOURCE),
         _configs_of(kraft, CLIENT_METRICS_RESOURCE),
+        {
+            int(name) if name else None: entries
+            for name, entries in _configs_of(kraft, BROKER_RESOURCE).items()
+            if not name or name.isdecimal()
+        },
     )
 
 
@@ -176,9 +209,16 @@ def _next_producer_id(partitions: Iterable[Sequence[_FoundPartition]]) -> int:
     return (last // BLOCK_SIZE + 1) * BLOCK_SIZE
 
 
-def _read_kraft(directory: Path) -> KraftMetadata | None:
-    try:
-        return read_kraft_metadata(directory)
-    except (StorageError, OSError) as error:
-        logger.warning("topic configs are not taken over from %s: %s", directory, error)
-        return None
+def _read_kraft(places: Sequence[Path], *, needed: bool) -> KraftMetadata | None:
+    """The metadata log in the first of some directories that has one; None if Kafka kept none.
+
+    Raises StorageError or OSError if it cannot be read, or if it is ``needed`` and cannot be found.
+    """
+    for place in places:
+        if holds_kraft_metadata(place / METADATA_DIRECTORY):
+            return read_kraft_metadata(place / METADATA_DIRECTORY)
+    for place in places if needed else ():
+        meta = read_meta_properties(place)
+        if meta is not None and meta.version == _KRAFT_VERSION:
+            raise StorageError(f"{place} is of Kafka in KRaft mode, whose metadata log is not there")
+    return None

@@ -18,6 +18,7 @@ an id that another one has written with.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from tidelog.errors import CorruptRecordError, StorageError
 from tidelog.ids import Uuid
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch
+
+logger = logging.getLogger(__name__)
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
@@ -92,31 +95,59 @@ class KraftMetadata:
 
 
 def read_kraft_metadata(directory: Path) -> KraftMetadata:
-    """Everything in one ``__cluster_metadata-0`` directory, up to a torn end; raises StorageError."""
+    """Everything in one ``__cluster_metadata-0`` directory, up to a torn end; raises StorageError.
+
+    A loss of power leaves half a batch at the end, or zeros, or a batch with zeros in it, which Kafka cuts
+    off. Damage anywhere else is none that a crash leaves: what is behind it would be missed.
+    """
     metadata = KraftMetadata()
     snapshots = sorted(path for path in directory.iterdir() if _SNAPSHOT.fullmatch(path.name))
     start = 0
     if snapshots:
-        for value in _values(snapshots[-1], 0):
+        for value in _values(snapshots[-1], 0, may_be_torn=False):
             metadata.apply(value)
         start = int(snapshots[-1].name[:20])
-    for segment in sorted(path for path in directory.iterdir() if _SEGMENT.fullmatch(path.name)):
-        for value in _values(segment, start):
+    segments = sorted(path for path in directory.iterdir() if _SEGMENT.fullmatch(path.name))
+    for segment in segments:
+        for value in _values(segment, start, may_be_torn=segment is segments[-1]):
             metadata.apply(value)
+    if metadata == KraftMetadata():
+        raise StorageError(f"{directory} holds no KRaft metadata")
     return metadata
 
 
-def _values(path: Path, start_offset: int) -> Iterator[bytes]:
+def holds_kraft_metadata(directory: Path) -> bool:
+    """Whether a ``__cluster_metadata-0`` directory is there with anything to read in it."""
+    files = directory.iterdir() if directory.is_dir() else ()
+    return any(_SNAPSHOT.fullmatch(path.name) or _SEGMENT.fullmatch(path.name) for path in files)
+
+
+def _values(path: Path, start_offset: int, *, may_be_torn: bool) -> Iterator[bytes]:
     data = path.read_bytes()
-    try:
-        for position, header in iter_batches(data):
-            if header.is_control:
-                continue
-            for record in decode_batch(data[position : position + header.size_bytes]):
-                if record.value is not None and record.offset >= start_offset:
-                    yield record.value
-    except CorruptRecordError as error:
-        raise StorageError(f"{path} is no readable KRaft metadata log: {error}") from error
+    batches = iter_batches(data)
+    damage: CorruptRecordError | None = None
+    while True:
+        try:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            position, header = batch
+            records = decode_batch(data[position : position + header.size_bytes])
+        except CorruptRecordError as error:
+            damage = damage or error
+            continue
+        if damage is not None:
+            # It has something whole behind it.
+            may_be_torn = False
+            break
+        for record in records if not header.is_control else ():
+            if record.value is not None and record.offset >= start_offset:
+                yield record.value
+    if damage is None:
+        return
+    if not may_be_torn:
+        raise StorageError(f"{path} is no readable KRaft metadata log: {damage}") from damage
+    logger.warning("the KRaft metadata in %s is read up to its torn end: %s", path, damage)
 
 
 class _Frame:

@@ -4,8 +4,9 @@
 opened. In order:
 
 1. On the very first start (no ``/brokers/topics``) the topics that Kafka left in the log directories are
-   registered in the same ``multi`` that initialises the store; so are its feature levels and the producer
-   ids that are taken. Where no features have been finalized, those of a new cluster are.
+   registered in the same ``multi`` that initialises the store; so are this broker's dynamic options, feature
+   levels and the producer ids that are taken. Where no features have been finalized, those of a new cluster
+   are.
 2. ``/controller`` and ``/controller_epoch`` say who the controller is.
 3. Deletions that a crash interrupted (a mark in ``/admin/delete_topics`` is left) are finished: nodes go,
    and the topic's directories are renamed to ``-delete``, which the log directories remove on loading.
@@ -26,16 +27,19 @@ from tidelog.clock import Clock
 from tidelog.controller.auto_topics import internal_configs
 from tidelog.controller.features import first_features
 from tidelog.controller.topic_nodes import create_topic_ops, delete_topic_ops, first_state, set_leader_op
-from tidelog.errors import KafkaError, StorageError
+from tidelog.errors import ConfigError, KafkaError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.client_metrics import check_subscription
+from tidelog.metadata.dynamic_config import usable_dynamic
 from tidelog.metadata.feed import load
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.secret_entries import SecretEntries
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, parent_of
 from tidelog.metadata.topic_options import check_topic_overrides
+from tidelog.metadata.unsupported_options import unmet_protection
 from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.files import DELETE_DIR_SUFFIX, parse_directory_name, suffixed_directory_name
 
@@ -63,7 +67,11 @@ async def take_over(
         # Imported here: few starts are the first on a directory that Kafka has filled.
         from tidelog.controller.adopt import find_cluster
 
-        found = find_cluster(directories)
+        found = find_cluster(
+            directories,
+            config.metadata_log_dir,
+            without_metadata=config.bool("tidelog.adopt.without.metadata"),
+        )
         features = found.features
         ops += _adoption_ops(found, config, epoch)
     if not await store.exists(znodes.FEATURE):
@@ -125,6 +133,7 @@ def _adoption_ops(found: FoundCluster, config: BrokerConfig, controller_epoch: i
     if found.next_producer_id > 0:
         taken = znodes.ProducerIdBlock(config.node_id, 0, found.next_producer_id - 1)
         ops.append(Set(znodes.PRODUCER_ID_BLOCK, taken.encode()))
+    ops += _broker_ops(found, config)
     for group, entries in found.group_configs.items():
         usable = _usable_group_configs(group, entries, config)
         if usable:
@@ -161,6 +170,31 @@ def _usable_configs(topic: FoundTopic, config: BrokerConfig) -> dict[str, str]:
         else:
             usable[name] = value
     return usable
+
+
+def _broker_ops(found: FoundCluster, config: BrokerConfig) -> list[Op]:
+    """Register the dynamic options of this broker, and those of every broker."""
+    ops: list[Op] = []
+    layers: dict[int | None, dict[str, str]] = {None: {}, config.node_id: {}}
+    for which, usable in layers.items():
+        path = znodes.broker_config_path(which)
+        given = found.broker_configs.get(which, {})
+        for sentence in unmet_protection(given):
+            raise ConfigError(f"the dynamic options that Kafka had for {path} cannot be honoured: {sentence}")
+        for name, value in given.items():
+            try:
+                if not usable_dynamic({name: value}):
+                    raise ConfigError("it is not among the options that can be changed while a broker runs")
+                with_it = {**layers, which: {**usable, name: value}}
+                config.preview_dynamic(with_it[None], with_it[config.node_id])
+            except ConfigError as error:
+                logger.warning("%s of %s is not taken over: %s", name, path, error)
+            else:
+                usable[name] = value
+        if usable:
+            kept = SecretEntries(config).hidden(usable, {})
+            ops.append(Create(path, znodes.encode_config(kept)))
+    return ops
 
 
 def _usable_group_configs(group: str, given: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:

@@ -120,6 +120,12 @@ class BrokerConfig(TypedValues):
         return tuple(Path(directory).absolute() for directory in self.list(name))
 
     @property
+    def metadata_log_dir(self) -> Path | None:
+        """Where Kafka had its metadata log, absolute, if not in a log directory."""
+        directory = self.optional_str("metadata.log.dir")
+        return None if directory is None else Path(directory).absolute()
+
+    @property
     def max_connections_per_ip_overrides(self) -> dict[builtins.str, builtins.int]:
         """``max.connections.per.ip.overrides`` as host → count."""
         name = "max.connections.per.ip.overrides"

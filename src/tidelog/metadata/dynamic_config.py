@@ -297,15 +297,15 @@ class DynamicConfigs:
         return BrokerLayers(self._config, self._this_broker(), self._every_broker())
 
     def _this_broker(self) -> dict[str, str]:
-        return _usable(self._secrets.shown(self._image.broker_config(self._config.node_id)))
+        return usable_dynamic(self._secrets.shown(self._image.broker_config(self._config.node_id)))
 
     def _every_broker(self) -> dict[str, str]:
-        return _usable(self._secrets.shown(self._image.broker_config(None)))
+        return usable_dynamic(self._secrets.shown(self._image.broker_config(None)))
 
     def _apply_broker(self) -> frozenset[str]:
         for which in (self._config.node_id, None):
             entries = self._image.broker_config(which)
-            unusable = sorted(entries.keys() - _usable(self._secrets.shown(entries)))
+            unusable = sorted(entries.keys() - usable_dynamic(self._secrets.shown(entries)))
             if unusable:
                 names = ", ".join(unusable)
                 logger.warning("Dynamic broker options that cannot be used are passed over: %s", names)
@@ -348,7 +348,7 @@ def _is_per_broker(name: str) -> bool:
     return option is not None and option.dynamic == "per-broker"
 
 
-def _usable(entries: Mapping[str, str]) -> dict[str, str]:
+def usable_dynamic(entries: Mapping[str, str]) -> dict[str, str]:
     """Dynamic entries without those that are read-only, have a bad value, ask for protection, or are about
     the TLS of all listeners."""
     usable = {}

@@ -42,6 +42,23 @@ DIRECTORY_OPTIONS: tuple[Option, ...] = (
         importance="high",
     ),
     option(
+        "metadata.log.dir",
+        "string",
+        None,
+        "Where Kafka in KRaft mode had its metadata log, if not in one of log.dirs: read once, when its "
+        "directories are taken over.",
+        importance="high",
+    ),
+    option(
+        "tidelog.adopt.without.metadata",
+        "boolean",
+        False,
+        "Whether the directories of a Kafka in KRaft mode are taken over even if its metadata log cannot be "
+        "read. Topics then have no configs of their own, and their records are deleted by the broker's "
+        "defaults: set those first.",
+        internal=True,
+    ),
+    option(
         "num.recovery.threads.per.data.dir",
         "int",
         2,

@@ -103,7 +103,7 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
         controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
         eligible.leader.replicas.enable
         initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
-        internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes metadata.log.dir
+        internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
         metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
         metadata.log.segment.bytes metadata.log.segment.min.bytes metadata.log.segment.ms
         metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms process.roles

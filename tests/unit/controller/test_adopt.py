@@ -195,13 +195,67 @@ def test_a_torn_end_of_the_kraft_log_is_where_reading_stops(tmp_path: Path) -> N
     assert read_kraft_metadata(directory).topics == {ORDERS: "orders"}
 
 
-def test_topics_are_taken_over_even_if_the_kraft_log_is_unreadable(tmp_path: Path) -> None:
-    directory = _metadata_log(tmp_path, [b"\x07no such frame"])
-    with pytest.raises(StorageError):
+@pytest.mark.parametrize("torn", ["zeros", "wrong checksum", "zeros in the batch"])
+def test_what_a_loss_of_power_leaves_at_the_end_of_the_kraft_log_is_where_reading_stops(
+    tmp_path: Path, torn: str
+) -> None:
+    directory = _metadata_log(tmp_path, [_topic("orders", ORDERS)])
+    last = bytearray(_batch([_topic("torn", OTHER)], base_offset=1))
+    if torn == "wrong checksum":
+        last[-1] ^= 1
+    else:
+        last[30 if torn == "zeros in the batch" else 0 :] = bytes(4096)
+    path = directory / f"{0:020}.log"
+    path.write_bytes(path.read_bytes() + last)
+    assert read_kraft_metadata(directory).topics == {ORDERS: "orders"}
+
+
+def test_damage_that_no_crash_leaves_makes_the_kraft_log_unreadable(tmp_path: Path) -> None:
+    directory = _metadata_log(tmp_path, [_topic("orders", ORDERS)])
+    path = directory / f"{0:020}.log"
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    following = _batch([_topic("other", OTHER)], base_offset=1)
+    path.write_bytes(damaged + following)
+    with pytest.raises(StorageError, match="no readable KRaft metadata log"):
         read_kraft_metadata(directory)
+    path.write_bytes(damaged)
+    (directory / f"{1:020}.log").write_bytes(following)
+    with pytest.raises(StorageError, match="no readable KRaft metadata log"):
+        read_kraft_metadata(directory)
+
+
+@pytest.mark.parametrize("log", ["a frame that is not known", "empty", "zeros", "missing"])
+def test_topics_without_readable_kraft_metadata_are_taken_over_only_if_one_insists(
+    tmp_path: Path, log: str
+) -> None:
+    """They would be deleted by the defaults' retention otherwise, whatever their own was."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
     _partition(tmp_path, "orders-0", ORDERS)
-    (topic,) = find_cluster([tmp_path]).topics
+    if log != "missing":
+        path = _metadata_log(tmp_path, [b"\x07no such frame"]) / f"{0:020}.log"
+        if not log.startswith("a"):
+            path.write_bytes(bytes(0 if log == "empty" else 4096))
+    with pytest.raises(StorageError, match=r"metadata\.log\.dir.*tidelog\.adopt\.without\.metadata=true"):
+        find_cluster([tmp_path])
+    (topic,) = find_cluster([tmp_path], without_metadata=True).topics
     assert (topic.name, topic.configs) == ("orders", {})
+
+
+def test_the_metadata_log_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
+    data, metadata = tmp_path / "data", tmp_path / "metadata"
+    _metadata_log(metadata, [_topic("orders", ORDERS), _config(2, "orders", "cleanup.policy", "compact")])
+    _partition(data, "orders-0", ORDERS)
+    (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    (topic,) = find_cluster([data], metadata).topics
+    assert topic.configs == {"cleanup.policy": "compact"}
+
+
+def test_dynamic_options_of_brokers_come_from_the_kraft_metadata_log(tmp_path: Path) -> None:
+    of_all, of_one = _config(4, "", "log.retention.ms", "-1"), _config(4, "1", "message.max.bytes", "7")
+    _metadata_log(tmp_path, [of_all, of_one])
+    found = find_cluster([tmp_path]).broker_configs
+    assert found == {None: {"log.retention.ms": "-1"}, 1: {"message.max.bytes": "7"}}
 
 
 def test_finding_topics_changes_nothing_on_disk(tmp_path: Path) -> None:

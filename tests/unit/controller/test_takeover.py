@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tidelog.controller.topics import NewTopic
+from tidelog.errors import ConfigError
 from tidelog.ids import Uuid, uuid_to_text
 from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.metadata.store import Delete
@@ -104,6 +107,58 @@ def test_features_producer_ids_and_group_configs_of_a_kafka_directory_are_kept(
         assert seat.image.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
 
     _run(open_seat, body)
+
+
+def _metadata_log(log_dir: Path, records: list[bytes]) -> None:
+    (log_dir / "__cluster_metadata-0").mkdir(parents=True)
+    (log_dir / "__cluster_metadata-0" / f"{0:020}.log").write_bytes(
+        encode_batch([Record(timestamp=1, value=value) for value in records])
+    )
+
+
+def _broker_option(broker: str, name: str, value: str) -> bytes:
+    texts = b"".join(bytes([len(text) + 1]) + text.encode() for text in (broker, name, value))
+    return b"\x01\x04\x00\x04" + texts + b"\0"
+
+
+def test_dynamic_options_of_a_kafka_broker_hold_from_the_first_start_on(
+    open_seat: OpenSeat, tmp_path: Path
+) -> None:
+    _metadata_log(
+        tmp_path / "metadata",
+        [
+            _broker_option("", "log.retention.ms", "-1"),
+            _broker_option("", "log.cleaner.backoff.ms", "soon"),
+            _broker_option("", "log.cleaner.min.compaction.lag.ms", "50"),
+            _broker_option("1", "message.max.bytes", "7"),
+            _broker_option("1", "log.cleaner.max.compaction.lag.ms", "49"),
+            _broker_option("1", "node.id", "7"),
+            _broker_option("2", "message.max.bytes", "8"),
+        ],
+    )
+    _partition(tmp_path, "orders-0")
+
+    async def body(seat: Any) -> None:
+        lag = {"log.cleaner.min.compaction.lag.ms": "50"}
+        assert seat.image.default_broker_config == {"log.retention.ms": "-1", **lag}
+        assert seat.image.broker_configs == {1: {"message.max.bytes": "7"}}
+        defaults = seat.config.topic_defaults()
+        assert (defaults["retention.ms"], defaults["max.message.bytes"]) == (-1, 7)
+
+    _run(open_seat, body, options={"metadata.log.dir": str(tmp_path / "metadata")})
+
+
+def test_a_kafka_broker_whose_protection_cannot_be_had_is_not_taken_over(
+    open_seat: OpenSeat, tmp_path: Path
+) -> None:
+    _metadata_log(tmp_path, [_broker_option("", "principal.builder.class", "a.b.C")])
+
+    async def body(seat: Any) -> None:
+        raise AssertionError
+
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"principal\.builder\.class"):
+            _run(open_seat, body)
 
 
 def test_nothing_is_taken_over_once_the_store_exists(open_seat: OpenSeat, tmp_path: Path) -> None:
