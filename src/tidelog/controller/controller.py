@@ -315,8 +315,9 @@ class Controller:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         validate_topic_name(name)
         async with self._turn(None):
-            entries = edit(self._image.topic_config(name))
-            self._configs.check_topic(entries)
+            stored = self._image.topic_config(name)
+            entries = edit(stored)
+            self._configs.check_topic_change(stored, entries)
             if name not in self._image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
             if not validate_only:

@@ -36,6 +36,7 @@ from tidelog.metadata.dynamic_config import usable_dynamic
 from tidelog.metadata.feed import load
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.image import MetadataImage
+from tidelog.metadata.log_options import raised
 from tidelog.metadata.secret_entries import SecretEntries
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, parent_of
 from tidelog.metadata.topic_options import check_topic_overrides
@@ -164,7 +165,8 @@ def _usable_configs(topic: FoundTopic, config: BrokerConfig) -> dict[str, str]:
     usable: dict[str, str] = {}
     for name, value in topic.configs.items():
         try:
-            check_topic_overrides({**usable, name: value}, config.topic_defaults())
+            checked = {each: raised(each, text) for each, text in {**usable, name: value}.items()}
+            check_topic_overrides(checked, config.topic_defaults())
         except KafkaError as error:
             logger.warning("topic %s is taken over without %s=%s: %s", topic.name, name, value, error.message)
         else:

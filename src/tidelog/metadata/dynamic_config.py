@@ -6,13 +6,15 @@ broker, the properties file, the default. Changes go to ``/config/topics/T``, ``
 has them, whoever wrote them.
 
 Invariant: what is in the store may be wrong (another version wrote it), what is in effect never is: an
-entry that cannot be used is passed over with one log line, and the next layer's value holds.
+entry that cannot be used is passed over with one log line, and the next layer's value holds; one that is
+below a bound which Kafka 3.9 did not have counts as that bound. Such entries stay as they are stored, and
+hinder no change of others.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Protocol
 
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
@@ -34,6 +36,7 @@ from tidelog.metadata.empty_configs import drop_empty
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.listener_options import ListenerConfig, listener_of
+from tidelog.metadata.log_options import raised
 from tidelog.metadata.secret_entries import SecretEntries
 from tidelog.metadata.store import MetadataStore, NoNode, TooLargeError, put
 from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
@@ -93,6 +96,7 @@ class DynamicConfigs:
         self._secrets = SecretEntries(config)
         self._broker_subscribers: list[BrokerSubscriber] = []
         self._topic_subscribers: list[TopicSubscriber] = []
+        self._warnings: set[str] = set()
         self.listener_stores: ListenerStores | None = None
         """Asked before the stores of listeners change, and told when they may have; set by the broker."""
         for which in (config.node_id, None):
@@ -113,18 +117,24 @@ class DynamicConfigs:
     def topic(self, name: str) -> TopicConfig:
         """A topic's effective config."""
         usable = {}
-        for option_name, text in self._image.topic_config(name).items():
+        for option_name, stored in self._image.topic_config(name).items():
             option = TOPIC_OPTIONS.get(option_name)
+            text = raised(option_name, stored)
             try:
                 if option is not None:
                     option.parse(text)
             except BadValueError as error:
-                logger.warning(
-                    "Topic %s has a config that cannot be used and is passed over: %s", name, error
-                )
+                self._warn_once(f"Topic {name} has a config that cannot be used and is passed over: {error}")
             else:
                 usable[option_name] = text
+                if text != stored:
+                    self._warn_once(f"Topic {name} has {option_name}={stored}: {text} is the least, and used")
         return TopicConfig(self._config.topic_defaults(), usable)
+
+    def _warn_once(self, warning: str) -> None:
+        if warning not in self._warnings:
+            self._warnings.add(warning)
+            logger.warning("%s", warning)
 
     def describe_topic(self, name: str) -> list[ConfigEntry]:
         """Every option of a topic, for DescribeConfigs."""
@@ -215,11 +225,28 @@ class DynamicConfigs:
             lambda listener: self._config.preview_for_listener(listener, entries)
         )
 
-    async def set_topic(
-        self, name: str, entries: Mapping[str, str], *, foreign: Collection[str] = ()
-    ) -> None:
-        """Check and keep a topic's complete entries; ``foreign`` ones, which others know, are not checked."""
-        self.check_topic({each: value for each, value in entries.items() if each not in foreign})
+    def check_topic_change(self, stored: Mapping[str, str], entries: Mapping[str, str]) -> None:
+        """``check_topic`` without entries that cannot be used, but have been stored and stay as they are.
+
+        Brokers of Apache Kafka in the same cluster, or of another release, wrote them and may use them.
+        """
+        self.check_topic(
+            {
+                name: text
+                for name, text in entries.items()
+                if text != stored.get(name) or self._is_usable_in_topic(name, text)
+            }
+        )
+
+    def _is_usable_in_topic(self, name: str, text: str) -> bool:
+        try:
+            self.check_topic({name: text})
+        except KafkaError:
+            return False
+        return True
+
+    async def set_topic(self, name: str, entries: Mapping[str, str]) -> None:
+        """Keep a topic's complete entries, which whoever makes them has checked."""
         await self._put(znodes.topic_config_path(name), entries)
 
     async def set_group(self, name: str, entries: Mapping[str, str]) -> None:
@@ -246,10 +273,13 @@ class DynamicConfigs:
             name: text for name, text in stored.items() if name not in given and edited.get(name) == text
         }
         entries = {name: text for name, text in edited.items() if name not in unreadable}
-        await self.check_broker(entries, every_broker=every_broker)
+        usable = {
+            name: raised(name, text) if text == stored.get(name) else text for name, text in entries.items()
+        }
+        await self.check_broker(usable, every_broker=every_broker)
         if validate_only:
             return
-        use_stores = None if every_broker else await self._prepare_stores(entries)
+        use_stores = None if every_broker else await self._prepare_stores(usable)
         idle = sorted(name for name in entries if is_unsupported(name) and option_of(name) is None)
         if idle:
             logger.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
@@ -352,8 +382,9 @@ def usable_dynamic(entries: Mapping[str, str]) -> dict[str, str]:
     """Dynamic entries without those that are read-only, have a bad value, ask for protection, or are about
     the TLS of all listeners."""
     usable = {}
-    for name, text in entries.items():
+    for name, stored in entries.items():
         option = option_of(name)
+        text = raised(name, stored)
         try:
             if option is not None:
                 option.parse(text)

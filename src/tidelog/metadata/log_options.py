@@ -22,6 +22,16 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 CLEANUP_POLICIES = ("compact", "delete")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 MIN_SEGMENT_BYTES = 1024 * 1024
+_KAFKA_3_MIN_SEGMENT_BYTES = 14
+
+
+def raised(name: str, stored: str) -> str:
+    """A stored value as it can be used: at least at the bound that Kafka 4 has where Kafka 3.9 took less."""
+    if name not in ("segment.bytes", "log.segment.bytes") or not stored.strip().isdecimal():
+        return stored
+    too_small = _KAFKA_3_MIN_SEGMENT_BYTES <= int(stored) < MIN_SEGMENT_BYTES
+    return str(MIN_SEGMENT_BYTES) if too_small else stored
+
 
 DIRECTORY_OPTIONS: tuple[Option, ...] = (
     option(

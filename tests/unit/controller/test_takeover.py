@@ -148,6 +148,22 @@ def test_dynamic_options_of_a_kafka_broker_hold_from_the_first_start_on(
     _run(open_seat, body, options={"metadata.log.dir": str(tmp_path / "metadata")})
 
 
+def test_a_topic_with_small_segments_is_taken_over_and_can_be_changed(
+    open_seat: OpenSeat, tmp_path: Path
+) -> None:
+    texts = b"".join(bytes([len(each) + 1]) + each for each in (b"orders", b"segment.bytes", b"524288"))
+    topic = b"\x01\x02\x00\x07orders" + TOPIC_ID + b"\0"
+    _metadata_log(tmp_path, [topic, b"\x01\x04\x00\x02" + texts + b"\0"])
+    _partition(tmp_path, "orders-0")
+
+    async def body(seat: Any) -> None:
+        assert seat.configs.topic("orders")["segment.bytes"] == 1 << 20
+        await seat.controller.change_topic_config("orders", lambda now: {**now, "retention.ms": "7"})
+        assert seat.image.topic_config("orders") == {"segment.bytes": "524288", "retention.ms": "7"}
+
+    _run(open_seat, body)
+
+
 def test_a_kafka_broker_whose_protection_cannot_be_had_is_not_taken_over(
     open_seat: OpenSeat, tmp_path: Path
 ) -> None:

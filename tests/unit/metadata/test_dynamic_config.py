@@ -284,7 +284,7 @@ def test_what_the_store_holds_and_nobody_can_use_is_passed_over(
 ) -> None:
     async def spoil(rig: Rig) -> None:
         topic = znodes.encode_config(
-            {"segment.bytes": "14", "message.format.version": "2.0", "flush.ms": "6"}
+            {"segment.bytes": "13", "message.format.version": "2.0", "flush.ms": "6"}
         )
         broker = znodes.encode_config({"log.dirs": "/x", "message.max.bytes": "big", "max.connections": "3"})
         await put(rig.store, znodes.topic_config_path("t"), topic)
@@ -302,6 +302,48 @@ def test_what_the_store_holds_and_nobody_can_use_is_passed_over(
         assert _entry(rig.configs.describe_topic("t"), "segment.bytes").source is ConfigSource.DEFAULT_CONFIG
 
     _run(tmp_path, spoil)
+    _run(tmp_path, scenario)
+
+
+def test_segments_that_kafka_3_lets_be_smaller_are_as_small_as_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = {"segment.bytes": "524288", "cleanup.policy": "compact"}
+
+    async def scenario(rig: Rig) -> None:
+        await put(rig.store, znodes.topic_config_path("t"), znodes.encode_config(small))
+        broker = znodes.broker_config_path(None)
+        await put(rig.store, broker, znodes.encode_config({"log.segment.bytes": "14"}))
+        await rig.feed.caught_up()
+        for _ in range(2):
+            assert rig.configs.topic("t")["segment.bytes"] == 1 << 20
+        entry = _entry(rig.configs.describe_topic("t"), "segment.bytes")
+        assert (entry.value, entry.source) == ("1048576", ConfigSource.TOPIC_CONFIG)
+        assert sum("segment.bytes=524288" in message for message in caplog.messages) == 1
+        assert rig.configs.topic("other")["segment.bytes"] == 1 << 20
+        # Other options can be changed, and what is stored stays for those who can use it.
+        stored = rig.feed.image.broker_config(None)
+        await rig.configs.change_broker(
+            stored, lambda now: {**now, "max.connections": "3"}, every_broker=True
+        )
+        await rig.feed.caught_up()
+        assert rig.config.int("max.connections") == 3
+        assert rig.feed.image.broker_config(None) == {"log.segment.bytes": "14", "max.connections": "3"}
+        with pytest.raises(KafkaError, match=r"log\.segment\.bytes"):
+            await rig.configs.change_broker(stored, lambda _: {"log.segment.bytes": "15"}, every_broker=True)
+
+    _run(tmp_path, scenario)
+
+
+def test_what_is_stored_for_a_topic_and_cannot_be_used_hinders_no_other_change(tmp_path: Path) -> None:
+    stored = {"segment.bytes": "524288", "remote.storage.enable": "true", "retention.ms": "?", "new": "1"}
+
+    async def scenario(rig: Rig) -> None:
+        rig.configs.check_topic_change(stored, {**stored, "flush.ms": "7"})
+        for change in ({"segment.bytes": "524289"}, {"flush.ms": "?"}, {"newer": "1"}, {"new": "2"}):
+            with pytest.raises(KafkaError):
+                rig.configs.check_topic_change(stored, {**stored, **change})
+
     _run(tmp_path, scenario)
 
 

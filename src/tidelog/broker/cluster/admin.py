@@ -46,7 +46,6 @@ from tidelog.metadata.store import (
     parent_of,
     put,
 )
-from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -200,13 +199,11 @@ class ClusterAdmin:
         validate_topic_name(name)
         stored = await self._stored(znodes.topic_config_path(name))
         entries = edit(stored)
-        # Apache Kafka brokers of the same cluster have options that this release has not: they stay.
-        foreign = {each for each in stored if each not in TOPIC_OPTIONS and entries.get(each) == stored[each]}
-        self._configs.check_topic({each: text for each, text in entries.items() if each not in foreign})
+        self._configs.check_topic_change(stored, entries)
         if name not in self._image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         if not validate_only:
-            await self._configs.set_topic(name, entries, foreign=foreign)
+            await self._configs.set_topic(name, entries)
 
     async def change_group_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Replace a group's options with what ``edit`` makes of them."""

@@ -102,6 +102,19 @@ def test_what_another_broker_has_set_for_all_brokers_stays() -> None:
     run(test)
 
 
+def test_small_segments_that_apache_kafka_has_set_stay_and_other_options_can_change() -> None:
+    async def test(scene: Scene) -> None:
+        path = znodes.topic_config_path(TOPIC)
+        await scene.write(path, {"segment.bytes": "524288"})
+        await scene.admin.change_topic_config(TOPIC, setting(retention_ms="1000"))
+        assert await scene.read(path) == {"segment.bytes": "524288", "retention.ms": "1000"}
+        with pytest.raises(KafkaError) as refused:
+            await scene.admin.change_topic_config(TOPIC, setting(segment_bytes="524289"))
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+    run(test)
+
+
 def test_topic_configs_that_only_apache_kafka_knows_stay_but_cannot_be_set() -> None:
     async def test(scene: Scene) -> None:
         path = znodes.topic_config_path(TOPIC)
