@@ -20,7 +20,6 @@ import msgspec
 from tidelog.client import TopicPartition
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
-from tidelog.pipelines.framework.incident_topic import read_incident
 from tidelog.pipelines.framework.letter_reader import open_consumer
 from tidelog.pipelines.framework.verdicts import records_to_the_end
 from tidelog.unreadable import UNREADABLE
@@ -94,10 +93,35 @@ def read_alerts(options: Mapping[str, object]) -> list[dict[str, Any]]:
             partitions = [TopicPartition(topic, each.partition) for each in there.get(topic, ())]
             for record in records_to_the_end(consumer, partitions):
                 newest.pop((topic, record.key), None)
-                told = None if record.value is None else read_incident(record.value)
+                told = None if record.value is None else read_alert(record.value)
                 if told is not None:
                     newest[topic, record.key] = told
     return list(newest.values())
+
+
+class _Rule(msgspec.Struct):
+    rule: str
+
+
+class _Alert(msgspec.Struct):
+    """What an alert is judged by."""
+
+    pipeline: str
+    subject_kind: str = ""
+    devices: list[str] = []
+    inviters: list[str] = []
+    invitees: list[str] = []
+    reasons: list[_Rule] = []
+
+
+def read_alert(value: bytes) -> dict[str, Any] | None:
+    """The alert that a record's value is; None where it is none: whoever may write may write anything."""
+    try:
+        judged_by = msgspec.json.decode(value, type=_Alert)
+        told: dict[str, Any] = msgspec.json.decode(value)
+    except UNREADABLE:
+        return None
+    return {**msgspec.to_builtins(judged_by), **told}
 
 
 def score(truth: Iterable[Mapping[str, Any]], alerts: Iterable[Mapping[str, Any]]) -> DetectionReport:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from tidelog.pipelines.framework.detection_report import names_of, read_alert, rules_of
 from tidelog.pipelines.framework.incident_topic import read_incident
 from tidelog.pipelines.framework.redrive import read_mark
 from tidelog.pipelines.framework.verdicts import Verdict, read_verdict
@@ -29,7 +30,7 @@ INCIDENT = {
 }
 
 
-@pytest.mark.parametrize("read", [read_verdict, read_mark, read_incident])
+@pytest.mark.parametrize("read", [read_verdict, read_mark, read_incident, read_alert])
 @pytest.mark.parametrize(
     "value",
     [
@@ -48,3 +49,12 @@ def test_what_is_one_is_read() -> None:
     assert read_verdict(msgspec.json.encode(verdict)) == verdict
     assert read_incident(json.dumps(INCIDENT).encode()) == INCIDENT
     assert read_incident(json.dumps({**INCIDENT, "reasons": [1]}).encode()) is None
+
+
+@pytest.mark.parametrize("pipeline", ["account-switch", "invite-fraud", "another"])
+def test_an_alert_can_be_judged_by_what_it_lacks(pipeline: str) -> None:
+    alert = read_alert(json.dumps({"pipeline": pipeline, "other": 7}).encode())
+    assert alert is not None
+    assert alert["other"] == 7
+    assert names_of(alert) == set()
+    assert rules_of(alert) == (["account-switch"] if pipeline == "account-switch" else [])
