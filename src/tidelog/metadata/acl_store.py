@@ -211,16 +211,27 @@ class AclStore:
         if state is SessionState.EXPIRED:
             self._expired = True
         elif state is SessionState.CONNECTED and self._expired:
-            self._expired = False
             self._soon(self._load_again())
 
     async def _load_again(self) -> None:
         async with self._turn:
+            await self._make_up()
+
+    async def _make_up(self) -> None:
+        """Read everything after a session that has expired; again with what is heard next, if that fails."""
+        if not self._expired:
+            return
+        self._expired = False
+        try:
             await self._load()
+        except BaseException:
+            self._expired = True
+            raise
 
     async def _read_notices(self, pattern_type: PatternType) -> None:
         parent = acl_znodes.NOTICES[pattern_type]
         async with self._turn:
+            await self._make_up()
             names = await self._store.children(parent)
             for name in names:
                 if name > self._last_notice[pattern_type]:

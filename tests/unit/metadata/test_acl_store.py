@@ -15,7 +15,7 @@ from tidelog.metadata import acl_znodes
 from tidelog.metadata.acl_store import AclStore
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
 from tidelog.metadata.embedded import EmbeddedStore
-from tidelog.metadata.store import MetadataStore, NoNode, put
+from tidelog.metadata.store import MetadataStore, NoNode, StoreError, put
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     AclBinding,
@@ -171,6 +171,40 @@ def test_after_a_session_that_has_expired_everything_is_read_anew() -> None:
         zookeeper.resume(store)
         await settled(acls)
         assert set(acls.rules.select(AclFilter())) == {binding(ORDERS, WRITE)}
+        await acls.close()
+
+    in_zookeeper(test)
+
+
+@pytest.mark.parametrize("next_news", ["connection", "notice"])
+def test_what_could_not_be_read_anew_is_read_with_the_next_news(
+    next_news: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: object) -> None:
+        raise StoreError("connection lost")
+
+    async def test(zookeeper: MemoryZooKeeper, store: MemorySession) -> None:
+        acls = await AclStore.open(store, store, ManualClock())
+        await acls.add([binding(ORDERS)])
+        await settled(acls)
+        zookeeper.suspend(store)
+        other = zookeeper.session()
+        await other.delete("/kafka-acl/Topic/orders")
+        with monkeypatch.context() as patch:
+            patch.setattr(AclStore, "_load", lost)
+            zookeeper.expire(store)
+            zookeeper.resume(store)
+            await settled(acls)
+        assert acls.rules.select(AclFilter()) != []
+        if next_news == "connection":
+            zookeeper.suspend(store)
+            zookeeper.resume(store)
+        else:
+            others = await AclStore.open(other, other, ManualClock())
+            await others.add([binding(PREFIX)])
+            await others.close()
+        await settled(acls)
+        assert binding(ORDERS) not in acls.rules.select(AclFilter())
         await acls.close()
 
     in_zookeeper(test)
