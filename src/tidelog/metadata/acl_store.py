@@ -177,7 +177,9 @@ class AclStore:
     # Reading
 
     async def _load(self) -> None:
+        """Read everything that can be read; then raises if there was anything else."""
         found: set[ResourcePattern] = set()
+        unreadable: StorageError | None = None
         for pattern_type in STORED_PATTERN_TYPES:
             for kind in STORED_RESOURCE_TYPES:
                 names = await self._store.children(acl_znodes.type_path(kind, pattern_type))
@@ -186,10 +188,16 @@ class AclStore:
                         ResourcePattern(kind, name, pattern_type)
                         for name in names[start : start + _READS_AT_ONCE]
                     ]
-                    await asyncio.gather(*map(self._reread, some))
+                    for failure in await asyncio.gather(*map(self._reread, some), return_exceptions=True):
+                        if isinstance(failure, StorageError):
+                            unreadable = unreadable or failure
+                        elif failure is not None:
+                            raise failure
                     found.update(some)
         for gone in set(self.rules.patterns()) - found:
             self._put(gone, ())
+        if unreadable is not None:
+            raise unreadable
 
     async def _reread(self, pattern: ResourcePattern) -> None:
         path = acl_znodes.rules_path(pattern)
@@ -224,6 +232,9 @@ class AclStore:
         self._expired = False
         try:
             await self._load()
+        except StorageError as error:
+            # All others are known now; whoever hears of changes must not be kept from them.
+            logger.error("Access rules cannot be read, and those known before stay in force: %s", error)
         except BaseException:
             self._expired = True
             raise

@@ -210,6 +210,29 @@ def test_what_could_not_be_read_anew_is_read_with_the_next_news(
     in_zookeeper(test)
 
 
+def test_one_rule_that_cannot_be_read_keeps_nobody_from_the_others_after_an_expired_session() -> None:
+    async def test(zookeeper: MemoryZooKeeper, store: MemorySession) -> None:
+        acls = await AclStore.open(store, store, ManualClock())
+        await acls.add([binding(ORDERS), binding(PREFIX)])
+        await settled(acls)
+        zookeeper.suspend(store)
+        other = zookeeper.session()
+        others = await AclStore.open(other, other, ManualClock())
+        await put(other, "/kafka-acl/Cluster/kafka-cluster", b"nonsense")
+        await other.delete("/kafka-acl/Topic/orders")
+        zookeeper.expire(store)
+        zookeeper.resume(store)
+        await settled(acls)
+        assert list(acls.rules.select(AclFilter())) == [binding(PREFIX)]
+        await others.remove([AclFilter()])
+        await settled(acls)
+        assert list(acls.rules.select(AclFilter())) == []
+        await acls.close()
+        await others.close()
+
+    in_zookeeper(test)
+
+
 def test_old_notices_are_removed() -> None:
     async def test(_: MemoryZooKeeper, store: MemorySession) -> None:
         clock = ManualClock()
