@@ -296,8 +296,9 @@ def test_dead_letters_go_back_to_their_topics_after_a_dry_run(api: ApiClient) ->
     write(api, letters, "one", "two", headers=headers)
     write(api, letters, "stray")
     plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive")
-    assert plan == {"by_topic": {origin: 2}, "without_origin": 1, "left": 0, "dry_run": True}
+    assert plan == {"by_topic": {origin: 2}, "without_origin": 1, "left": 0, "dry_run": True, "ended": "end"}
     assert api.get(f"{CLUSTER}/topics/{origin}/messages")["records"] == []
+    assert api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", limit=1)["ended"] == "limit"
     api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
     back = api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")
     assert values_of(back) == ["one", "two"]
@@ -314,14 +315,14 @@ def test_letters_of_pipelines_go_back_whole_and_once(api: ApiClient, cluster: Lo
         names = [*HEADERS, *(name for name in fields if name not in HEADERS)]
         write(api, letters, value, headers=[{"name": name, "value": fields[name]} for name in names])
     plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive")
-    assert plan == {"by_topic": {origin: 2}, "without_origin": 0, "left": 0, "dry_run": True}
+    assert plan == {"by_topic": {origin: 2}, "without_origin": 0, "left": 0, "dry_run": True, "ended": "end"}
     api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
     back = api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")
     assert values_of(back) == ["call 13812345678", "fine", "call 13812345678", "fine"]
     headers = [[each["name"] for each in record["headers"]] for record in back["records"][2:]]
     assert headers == [["tidelog-redriven"], ["x", "tidelog-redriven"]]
     again = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
-    assert again == {"by_topic": {}, "without_origin": 0, "left": 2, "dry_run": False}
+    assert again == {"by_topic": {}, "without_origin": 0, "left": 2, "dry_run": False, "ended": "end"}
 
 
 def test_a_groups_lag_is_told_in_records_and_seconds_kept_and_its_offsets_are_moved(

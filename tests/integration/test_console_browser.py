@@ -118,6 +118,9 @@ def test_records_are_filtered_opened_and_exported(page: Page, console: ConsoleTh
     page.get_by_label("Filter").fill("value.price >")
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("alert")).to_contain_text("the filter is no expression")
+    page.get_by_role("button", name="Export").click()
+    page.get_by_role("button", name="Download").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("the filter is no expression")
 
 
 def test_a_record_is_produced_and_sent_again(

@@ -169,12 +169,14 @@ class Redriven(msgspec.Struct, frozen=True):
     """How many went, or would go, to which topics; ``without_origin`` name none.
 
     ``left`` stay: sent before or too often, about the same record as another one, or about one that is gone.
+    ``ended`` says why no more letters were looked at: ``end`` (there are none), ``limit`` or ``scan-limit``.
     """
 
     by_topic: dict[str, int]
     without_origin: int
     left: int
     dry_run: bool
+    ended: str
 
 
 @reads("/clusters/{cluster}/topics/{topic}/messages", "Find records.", MessageQuery)
@@ -320,12 +322,14 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     call.details |= {"dry_run": asked.dry_run, "limit": asked.limit}
     by_topic: Counter[str] = Counter()
     without = 0
+    ended = ""
     letters: list[Letter] = []
     # Bytes are sent on; what they say is for the filter alone.
     decoder = _decoder(call, AUTOMATIC if asked.filter else UNDECODED)
     search = Search(call.cluster, request, mask, decoder, call.person.account)
     async with contextlib.aclosing(search.run()) as steps:
         async for found in steps:
+            ended = found.progress.ended
             strays: list[tuple[str, RawRecord]] = []
             for record in found.records:
                 letter = letter_of(record, call.topic)
@@ -347,7 +351,7 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
         by_topic.update(outcome.by_topic)
         left = outcome.left
     call.details["by_topic"] = dict(by_topic)
-    return Redriven(dict(by_topic), without, left, asked.dry_run)
+    return Redriven(dict(by_topic), without, left, asked.dry_run, ended)
 
 
 def _resent_header(asked: ResentHeader, given: list[RecordHeader]) -> RecordHeader:

@@ -33,6 +33,21 @@ export async function get(path, query = {}, signal = undefined) {
   return answered(await fetch(address(path, query), { signal, headers: { Accept: "application/json" } }));
 }
 
+/** Throw the refusal of something that is then downloaded, for a browser shows nobody what a failed download says. */
+export async function refuseFirst(path, query, patience_ms = 3_000) {
+  const hangUp = new AbortController();
+  const timer = setTimeout(() => hangUp.abort(), patience_ms);
+  try {
+    const answer = await fetch(address(path, query), { signal: hangUp.signal });
+    if (!answer.ok) await answered(answer);
+  } catch (error) {
+    if (!hangUp.signal.aborted) throw error;
+  } finally {
+    clearTimeout(timer);
+    hangUp.abort();
+  }
+}
+
 export async function change(method, path, body = {}) {
   return answered(await fetch(`/api${path}`, {
     method,

@@ -533,6 +533,7 @@ export const CHINESE = {
   "{n} in this run": "本次运行 {n} 个",
   "{n} letters name no topic and stay.": "{n} 条死信没有指明主题，将保留。",
   "{n} letters stay: sent before, sent too often, or their record is gone.": "{n} 条死信将保留：已重投过、重投次数过多，或原始记录已不存在。",
+  "There are more letters than one search reads: redrive again from a later offset or time.": "死信数量超过一次搜索的读取上限：请从更靠后的位点或时间再次重投。",
   "{n} more partitions were behind.": "另有 {n} 个分区有积压。",
   "{n} not in sync": "{n} 个未同步",
   "{n} of {total} topics": "{n} / {total} 个主题",

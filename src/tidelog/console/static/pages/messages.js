@@ -1,6 +1,6 @@
 // The records of a topic: found from any place, filtered, followed, exported, written, sent again.
 import { append, h, replace, card, field, refusal, plain } from "../dom.js";
-import { address, atLeast, change, get, session } from "../api.js";
+import { address, atLeast, change, get, refuseFirst, session } from "../api.js";
 import { bytes, moment, whole } from "../format.js";
 import { ask } from "../dialog.js";
 import { FORMATS, fieldView, formatName, preview, programs, textOf } from "../records.js";
@@ -170,9 +170,10 @@ export function showMessages(view, topic, body) {
     ask({
       title: t("Export records"), action: t("Download"),
       content: [h("p", { class: "muted" }, t("What the search above finds, from the place and with the filter that it has.")), h("div", { class: "row" }, field(t("Format"), format), field(t("At most"), most))],
-      act: () => {
-        const from = state.place === "tail" ? "newest" : state.place;
-        const link = h("a", { href: address(`${path}/export`, { ...state, place: from, format: format.value, limit: Number(most.value) }), download: "" });
+      act: async () => {
+        const query = { ...state, place: state.place === "tail" ? "newest" : state.place, limit: Number(most.value) };
+        await refuseFirst(`${path}/export`, { ...query, format: "jsonl" });
+        const link = h("a", { href: address(`${path}/export`, { ...query, format: format.value }), download: "" });
         document.body.append(link);
         link.click();
         link.remove();
@@ -296,7 +297,7 @@ async function redrive(path, state) {
   if (!plan) return;
   await ask({
     title: t("Redrive dead letters"), action: t("Send them"),
-    content: [h("p", {}, plain(t("Would go back: {list}", { list: told(plan) }))), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} letters stay: sent before, sent too often, or their record is gone.", { n: plan.left })) : null],
+    content: [h("p", {}, plain(t("Would go back: {list}", { list: told(plan) }))), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} letters stay: sent before, sent too often, or their record is gone.", { n: plan.left })) : null, plan.ended === "scan-limit" ? h("p", { class: "muted" }, t("There are more letters than one search reads: redrive again from a later offset or time.")) : null],
     ready: () => Object.keys(plan.by_topic).length > 0,
     act: async () => t("Went back: {list}", { list: told(await change("POST", path, request(false))) }),
   });
