@@ -21,7 +21,7 @@ from tidelog.client.address import Address
 from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection, reason
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, RequestTimeoutError
-from tidelog.client.retry import Deadline
+from tidelog.client.retry import Deadline, doubled_ms
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic
 
@@ -244,7 +244,7 @@ class NodeConnection:
 
 def _growing(initial_ms: float, max_ms: float, failures: int) -> float:
     """Kafka's exponential back-off with jitter."""
-    wait_ms = min(initial_ms * 2.0 ** min(failures, 30), max(max_ms, initial_ms))
+    wait_ms = doubled_ms(initial_ms, max(max_ms, initial_ms), failures)
     return wait_ms * random.uniform(1 - _JITTER, 1 + _JITTER)
 
 

@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 _BACKOFF_MULTIPLIER = 2.0
 _BACKOFF_JITTER = 0.2
+_MOST_DOUBLINGS = 64
+"""Beyond these every wait is at its limit; a power of some thousand is no number any more."""
 
 
 class Deadline:
@@ -37,6 +39,11 @@ class Deadline:
         return time.monotonic() >= self._end
 
 
+def doubled_ms(initial_ms: float, max_ms: float, times: int) -> float:
+    """``initial_ms`` doubled so many times, up to ``max_ms``."""
+    return min(initial_ms * _BACKOFF_MULTIPLIER ** min(times, _MOST_DOUBLINGS), max_ms)
+
+
 class Backoff:
     """Kafka's exponential back-off with jitter: ``initial_ms`` doubled per attempt, up to ``max_ms``.
 
@@ -56,7 +63,7 @@ class Backoff:
 
     def next_ms(self) -> float:
         """How long to wait before the next attempt."""
-        wait_ms = min(self._initial_ms * _BACKOFF_MULTIPLIER**self._attempts, self._max_ms)
+        wait_ms = doubled_ms(self._initial_ms, self._max_ms, self._attempts)
         self._attempts += 1
         return wait_ms * random.uniform(1 - _BACKOFF_JITTER, 1 + _BACKOFF_JITTER)
 

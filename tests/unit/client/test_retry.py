@@ -63,6 +63,12 @@ def test_back_off_doubles_up_to_its_limit_with_a_fifth_of_jitter() -> None:
         assert 0.8 * expected <= backoff.next_ms() <= 1.2 * expected
 
 
+def test_back_off_stays_at_its_limit_however_often_something_fails() -> None:
+    backoff = Backoff(100, 1000)
+    waits = [backoff.next_ms() for _ in range(3000)]
+    assert all(800 <= each <= 1200 for each in waits[4:])
+
+
 def test_an_error_code_of_a_newer_kafka_is_an_unknown_server_error_with_its_number() -> None:
     error = error_from(9999, None, "topic 'a'")
     assert error is not None

@@ -73,6 +73,17 @@ def test_keys_and_headers_are_hidden_where_a_rule_says_so() -> None:
     assert shown.masked == {"key", "header secret"}
 
 
+def test_fields_far_below_long_names_are_hidden_unseen() -> None:
+    value = json.dumps({"n" * 1001: {"a": 1}, "m" * 990: {"b": 2, "c" * 20: 3}, "d": 4}).encode()
+    shown = Mask([MaskRule(fields=("*phone*",))]).apply(RawRecord(0, 0, 0, None, value, []))
+    assert json.loads(shown.value or b"") == {
+        "n" * 1001: "****",
+        "m" * 990: {"b": 2, "c" * 20: "****"},
+        "d": 4,
+    }
+    assert shown.masked == {"value"}
+
+
 def test_short_texts_keep_nothing() -> None:
     assert hide("1234567") == "****"
     assert hide("12345678") == "12****78"

@@ -27,6 +27,7 @@ from tidelog.client.consumer.failure_policy import (
 )
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.group.errors import CommitFailedError
+from tidelog.client.retry import doubled_ms
 from tidelog.client.serialization import DeserializeFn, deserializer_for
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
@@ -193,7 +194,7 @@ class MessageStream:
             raise RecordDeserializationError(record.topic_partition, record.offset, part, error) from error
 
     async def _pause(self, policy: Retry, attempts: int, record: ConsumerRecord, error: Exception) -> None:
-        wait_ms = min(policy.backoff_ms * 2.0 ** (attempts - 1), policy.backoff_max_ms)
+        wait_ms = doubled_ms(policy.backoff_ms, policy.backoff_max_ms, attempts - 1)
         place = f"{record.topic_partition} at offset {record.offset}"
         logger.info("%s: handling %s failed (%s); again in %.3g s", self.name, place, error, wait_ms / 1000)
         await asyncio.sleep(wait_ms / 1000)

@@ -21,6 +21,7 @@ from typing import NamedTuple, SupportsIndex
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.reset_strategy import ResetStrategy
 from tidelog.client.metrics import LowStat, Stat
+from tidelog.client.retry import doubled_ms
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 
 
@@ -189,7 +190,7 @@ class PartitionState:
 
     def failed(self, now: float, backoff_ms: float, backoff_max_ms: float) -> float:
         """A request about this partition failed: leave it alone for a while, longer each time; until when."""
-        wait_ms = min(backoff_ms * 2.0 ** min(self.failures, 16), backoff_max_ms)
+        wait_ms = doubled_ms(backoff_ms, backoff_max_ms, self.failures)
         self.failures += 1
         self.retry_at = now + wait_ms
         return self.retry_at

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from tidelog.console.api.endpoint import Call, reads
 from tidelog.console.records.incidents import incidents_of
+from tidelog.console.records.masking import Mask
+from tidelog.console.records.raw import RawRecord
 from tidelog.console.refusal import Refusal, not_found
 from tidelog.pipelines.framework.events import INCIDENTS
 from tidelog.unreadable import UNREADABLE
@@ -66,14 +70,7 @@ async def alerts(call: Call, asked: AlertQuery) -> AlertPage:
     if not call.sees(INCIDENTS):
         raise not_found(f"there is no topic {INCIDENTS}, or you may not see it")
     mask = call.console.mask(call.person, call.cluster.name, INCIDENTS, unmasked=False)
-    rows = []
-    for record in await incidents_of(call.cluster).read():
-        shown = mask.apply(record) if mask else record
-        try:
-            row = msgspec.json.decode(shown.value or b"", type=AlertRow)
-        except UNREADABLE:
-            continue  # whoever may write there may write anything
-        rows.append(msgspec.structs.replace(row, partition=record.partition, offset=record.offset))
+    rows = await asyncio.to_thread(_rows, await incidents_of(call.cluster).read(), mask)
     counts = {state: sum(each.state == state for each in rows) for state in STATES}
     text = asked.search.lower()
     found = [
@@ -86,6 +83,18 @@ async def alerts(call: Call, asked: AlertQuery) -> AlertPage:
     start = max(asked.start, 0)
     limit = max(1, min(asked.limit, _LIMIT))
     return AlertPage(INCIDENTS, counts, len(found), found[start : start + limit])
+
+
+def _rows(records: Sequence[RawRecord], mask: Mask) -> list[AlertRow]:
+    rows = []
+    for record in records:
+        shown = mask.apply(record) if mask else record
+        try:
+            row = msgspec.json.decode(shown.value or b"", type=AlertRow)
+        except UNREADABLE:
+            continue  # whoever may write there may write anything
+        rows.append(msgspec.structs.replace(row, partition=record.partition, offset=record.offset))
+    return rows
 
 
 ENDPOINTS = (alerts,)

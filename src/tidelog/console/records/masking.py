@@ -28,6 +28,8 @@ _ALL_STARS = _STARS.encode()
 _KEPT = 2
 _LONG = 8
 _DEEPEST = 64
+_LONGEST_PLACE = 1000
+"""Characters of a field's path; what lies further is hidden: every path is held against every rule."""
 
 
 class Mask:
@@ -70,6 +72,10 @@ class Mask:
             decoded_key=decoded_key,
             decoded_value=decoded_value,
         )
+
+    def apply_all(self, records: Sequence[RawRecord]) -> list[RawRecord]:
+        """The records without what is hidden."""
+        return [self.apply(each) for each in records]
 
     def _masked_value(
         self, value: bytes, decoded: DecodedField | None
@@ -119,6 +125,9 @@ class _Walk:
 
     def _field(self, name: str, value: Any, path: str, depth: int) -> Any:
         place = f"{path}.{name}" if path else name
+        if len(place) > _LONGEST_PLACE:
+            self.has_hidden = True
+            return _STARS
         if any(fnmatchcase(name, each) or fnmatchcase(place, each) for each in self._fields):
             if value is None:
                 return None

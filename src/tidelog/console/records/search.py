@@ -350,7 +350,8 @@ class Search:
         """Those that match; decoded before they are masked, and masked before the filter sees them."""
         records = await self._decoder.decoded(records)
         if self._mask:
-            records = [self._mask.apply(each) for each in records]
+            # Large values have many fields: others are served meanwhile.
+            records = await asyncio.to_thread(self._mask.apply_all, records)
         return records if self._filter is None else await self._filter.chosen(records)
 
     def _count(self, records: list[RawRecord]) -> None:
@@ -384,7 +385,7 @@ async def read_one(
                         raw = _raw(record)
                         if decoder is not None:
                             (raw,) = await decoder.decoded([raw])
-                        return mask.apply(raw) if mask else raw
+                        return (await asyncio.to_thread(mask.apply, raw)) if mask else raw
                     break
     raise not_found(f"{partition} has no record at offset {offset}: it was deleted, or has not come yet")
 
