@@ -16,6 +16,7 @@ from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options import unsupported as unsupported_by_clients
 from tidelog.metadata.broker_options import SUBJECTS
 from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
+from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
 from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS
 from tidelog.metadata.unsupported_options import UNSUPPORTED
 from tidelog.metrics.alerts import ALERTS
@@ -50,8 +51,8 @@ suggestion, and bad values are refused at start.
 - [Options without effect](#options-without-effect): known to Kafka, not honoured here.
 
 **Changeable** says whether an option can be altered while the broker runs (`tidelog configs alter`):
-*no*; *per broker*; or *cluster*, for one broker or for all at once. Precedence, highest first: a topic's or
-group's own config, the broker's dynamic config, the dynamic config of all brokers, the properties file, the
+*no*; *per listener*, under the name `listener.name.<listener>.OPTION`; *per broker*; or *cluster*, for one
+broker or for all at once. Precedence, highest first: a topic's or group's own config, the broker's dynamic config, the dynamic config of all brokers, the properties file, the
 default.
 """
 
@@ -131,6 +132,12 @@ GROUP_AUTHORIZATION_FAILED (30), CLUSTER_AUTHORIZATION_FAILED (31) or TRANSACTIO
 """
 
 _CHANGEABLE = {"read-only": "no", "per-broker": "per broker", "cluster-wide": "cluster"}
+
+
+def _changeable(option: Option) -> str:
+    if option in TLS_OPTIONS and option.dynamic != "read-only":
+        return "per listener" if option.name in RECONFIGURABLE else "no"
+    return _CHANGEABLE[option.dynamic]
 
 
 def render() -> str:
@@ -290,7 +297,7 @@ def _broker_table(options: Iterable[Option]) -> str:
             each.type.name.lower(),
             _default(each),
             each.bounds() or "any",
-            _CHANGEABLE[each.dynamic],
+            _changeable(each),
             each.doc,
         )
         lines.append(_row(cells))

@@ -185,6 +185,8 @@ def test_explain_without_an_operation_tells_all_of_them(tidelog: CommandLine) ->
     allowed = {each["operation"] for each in told if each["allowed"]}
     assert allowed == {"READ", "DESCRIBE"}
     assert {each["operation"] for each in told} >= {"WRITE", "CREATE", "DELETE", "ALTER_CONFIGS"}
+    rule = "ALLOW READ to User:alice from any host on TOPIC:LITERAL:orders"
+    assert f"READ\tTOPIC\torders\tyes\t{rule}" in explained(tidelog, "-p", "alice", "--topic", "orders")
     consumer = tidelog.json("acls", "explain", "-p", "alice", "--consumer", "-t", "orders", "-g", "g")
     assert all(each["allowed"] for each in consumer)
     assert consumer[0]["rule"]["principal"] == "User:alice"

@@ -23,6 +23,14 @@ COMMAND_CONFIG = "TIDELOG_COMMAND_CONFIG"
 
 # Which cluster, and how to talk to it
 
+
+def _named(bootstrap: str | None) -> str | None:
+    if bootstrap is not None and not bootstrap.strip():
+        # A variable of the shell that is not set must not end at whatever runs on this machine.
+        raise typer.BadParameter("names no broker; leave it out for the default")
+    return bootstrap
+
+
 Bootstrap = Annotated[
     str | None,
     typer.Option(
@@ -32,6 +40,7 @@ Bootstrap = Annotated[
         metavar="HOST:PORT[,…]",
         help="Brokers to ask first.",
         show_default=DEFAULT_BOOTSTRAP,
+        callback=_named,
     ),
 ]
 """None is what nobody has given: then a properties file may name the brokers, before the default counts."""

@@ -211,11 +211,19 @@ def _parser() -> argparse.ArgumentParser:
         metavar="server.properties",
         help="a Kafka configuration file; it works unchanged",
     )
-    parser.add_argument("--listen", metavar="HOST:PORT", help="accept connections here (sets listeners)")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="accept connections here (sets listeners; default: port 9092 on every interface)",
+    )
     parser.add_argument(
         "--advertise", metavar="HOST:PORT", help="tell clients this address (sets advertised.listeners)"
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="keep all data here (sets log.dirs)")
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="keep all data here (sets log.dirs; default: /tmp/kafka-logs, as Kafka)",
+    )
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",

@@ -95,14 +95,16 @@ SOCKET_OPTIONS: tuple[Option, ...] = (
         "socket.send.buffer.bytes",
         "int",
         102400,
-        "SO_SNDBUF of client connections; -1 keeps the operating system's choice.",
+        "SO_SNDBUF of client connections; -1, and the default as long as nothing is set, keep the operating "
+        "system's choice, which grows with need.",
         importance="high",
     ),
     option(
         "socket.receive.buffer.bytes",
         "int",
         102400,
-        "SO_RCVBUF of client connections; -1 keeps the operating system's choice.",
+        "SO_RCVBUF of client connections; -1, and the default as long as nothing is set, keep the operating "
+        "system's choice, which grows with need.",
         importance="high",
     ),
     option(
@@ -117,7 +119,8 @@ SOCKET_OPTIONS: tuple[Option, ...] = (
         "socket.listen.backlog.size",
         "int",
         50,
-        "How many connections may wait to be accepted on a listener; the system's somaxconn caps it.",
+        "How many connections may wait to be accepted on a listener; the system's somaxconn caps it. 4096 "
+        "as long as nothing is set.",
         at_least(1),
     ),
     option(

@@ -37,6 +37,16 @@ def test_a_number_is_found_under_every_key(tidelog: Command, keys: Path) -> None
     assert out.splitlines()[1:] == ["k1\t1970-01-01T00:00:00Z", "k2\t2999-01-01T00:00:00Z"]
 
 
+def test_keys_are_those_of_the_pipelines_of_the_environment(
+    tidelog: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDELOG_PIPELINES", str(tmp_path))
+    code, _, told = tidelog("phones", "keys")
+    assert (code, "the first `tidelog pipeline run` makes them" in told) == (1, True)
+    ensure_keys(tmp_path / "phone-keys.toml")
+    assert tidelog("phones", "keys")[0] == 0
+
+
 def test_a_key_is_for_the_day_after_tomorrow_unless_told_otherwise(tidelog: Command, keys: Path) -> None:
     before = datetime.now(UTC)
     assert tidelog("phones", "rotate", "--keys", keys)[0] == 0

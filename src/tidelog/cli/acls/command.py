@@ -308,7 +308,7 @@ def explain_access(
         print(printable(_sentence(str(who), host, answers[0])))
     else:
         rows = [
-            (operation.name, pattern.type.name, pattern.name, decision.allowed, decision.reason)
+            (operation.name, pattern.type.name, pattern.name, decision.allowed, str(decision.reason))
             for pattern, operation, decision, _ in answers
         ]
         print_table(("OPERATION", "TYPE", "NAME", "ALLOWED", "BECAUSE"), rows)

@@ -5,12 +5,14 @@ No command shows a secret; they are in the file, for who may read it.
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tidelog.cli.lake.options import DEFAULT_DIRECTORY
 from tidelog.cli.output import examples, print_json, print_table, remark
 from tidelog.cli.shared_options import JsonOutput
 from tidelog.cli.values import parse_time_ms
@@ -18,14 +20,14 @@ from tidelog.cli.values import parse_time_ms
 app = typer.Typer()
 
 KeysFile = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--keys",
         metavar="FILE",
         help="The file with the keys; of pipelines in DIR it is DIR/phone-keys.toml.",
+        show_default="tidelog-pipelines/phone-keys.toml, or of $TIDELOG_PIPELINES",
     ),
 ]
-DEFAULT_KEYS = Path("tidelog-pipelines/phone-keys.toml")
 
 
 @app.command(
@@ -37,7 +39,7 @@ DEFAULT_KEYS = Path("tidelog-pipelines/phone-keys.toml")
 )
 def token(
     numbers: Annotated[list[str], typer.Argument(metavar="NUMBER…", help="Phone numbers.")],
-    keys: KeysFile = DEFAULT_KEYS,
+    keys: KeysFile = None,
     country: Annotated[
         str, typer.Option("--country", metavar="CODE", help="Of numbers without an international prefix.")
     ] = "CN",
@@ -47,7 +49,7 @@ def token(
     from tidelog.pipelines.framework.phone_keys import read_keys
     from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 
-    there = read_keys(keys)
+    there = read_keys(_file(keys))
     tokens = PhoneTokens(there, country)
     found = [
         {"number": number, "key": key.id, "token": each}
@@ -61,11 +63,11 @@ def token(
 
 
 @app.command("keys", epilog=examples("tidelog phones keys"))
-def list_keys(keys: KeysFile = DEFAULT_KEYS, json: JsonOutput = False) -> None:
+def list_keys(keys: KeysFile = None, json: JsonOutput = False) -> None:
     """List the keys, and from which event time on each is used."""
     from tidelog.pipelines.framework.phone_keys import read_keys
 
-    rows = [(key.id, key.since.isoformat().replace("+00:00", "Z")) for key in read_keys(keys).keys]
+    rows = [(key.id, key.since.isoformat().replace("+00:00", "Z")) for key in read_keys(_file(keys)).keys]
     if json:
         print_json([{"key": name, "from": since} for name, since in rows])
     else:
@@ -76,7 +78,7 @@ def list_keys(keys: KeysFile = DEFAULT_KEYS, json: JsonOutput = False) -> None:
     epilog=examples("tidelog phones rotate", "tidelog phones rotate --from 2027-01-01T00:00:00Z"),
 )
 def rotate(
-    keys: KeysFile = DEFAULT_KEYS,
+    keys: KeysFile = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +97,11 @@ def rotate(
         since = midnight + timedelta(days=2)
     else:
         since = datetime.fromtimestamp(parse_time_ms(start, "--from") / 1000, UTC)
-    key = add_key(keys, since)
+    key = add_key(_file(keys), since)
     moment = since.isoformat().replace("+00:00", "Z")
     remark(f"events from {moment} on get tokens of the key {key.id}")
+
+
+def _file(keys: Path | None) -> Path:
+    """The file that is meant: of the directory that the environment names, as for ``tidelog pipeline``."""
+    return keys or Path(os.environ.get("TIDELOG_PIPELINES") or DEFAULT_DIRECTORY) / "phone-keys.toml"

@@ -71,8 +71,8 @@ def ledger_parts(settings: PipelineSettings) -> LedgerParts:
         raise TidelogError(
             f"the ledger of earnings in {directory} has {note.parts} parts, and "
             f"{settings.state_partitions} state partitions are asked for: leave --state-partitions out, or "
-            "stop the pipeline, move the ledger away and have `tidelog pipeline backfill earnings "
-            "--state-partitions N` make a new one of what the log holds"
+            "stop the pipeline, move the ledger away and have `tidelog pipeline backfill earnings --from "
+            "TIME --to TIME --state-partitions N` make a new one of what the log holds"
         )
     return LedgerParts(note.parts, directory, settings.tables.absolute() if note.single_file else None)
 
