@@ -52,8 +52,8 @@ suggestion, and bad values are refused at start.
 
 **Changeable** says whether an option can be altered while the broker runs (`tidelog configs alter`):
 *no*; *per listener*, under the name `listener.name.<listener>.OPTION`; *per broker*; or *cluster*, for one
-broker or for all at once. Precedence, highest first: a topic's or group's own config, the broker's dynamic config, the dynamic config of all brokers, the properties file, the
-default.
+broker or for all at once. Precedence, highest first: a topic's or group's own config, the broker's dynamic
+config, the dynamic config of all brokers, the properties file, the default.
 """
 
 _CLIENT_INTRODUCTION = """\
