@@ -97,6 +97,18 @@ def client_options(
     }
 
 
+def reached_options(
+    connection: Connection, defaults: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The options, for a client of which many start in silence: that no broker answers is said at once."""
+
+    async def nothing(_: AsyncAdmin) -> None:
+        pass
+
+    with_admin(connection, nothing)
+    return client_options(connection, defaults)
+
+
 def parse_assignments(texts: list[str] | None, option: str) -> list[tuple[str, str]]:
     """``["retention.ms=1000"]`` as pairs; a value may contain ``=``."""
     pairs: list[tuple[str, str]] = []

@@ -42,6 +42,10 @@ _WITH_VALUE = {
 logger = logging.getLogger(__name__)
 
 
+class _WrongArgument(ConfigError):
+    """The command line itself is wrong, which has an exit code of its own."""
+
+
 class StartOptions:
     """The command line of ``tidelog start``."""
 
@@ -132,7 +136,7 @@ def settings(options: StartOptions) -> dict[str, str]:
     for text in options.set:
         option, separator, value = text.partition("=")
         if not separator or not option.strip():
-            raise ConfigError(f"--set {text!r} sets nothing: write it as --set name=value")
+            raise _WrongArgument(f"--set {text!r} sets nothing: write it as --set name=value")
         raw[option.strip()] = value.strip()
     return raw
 
@@ -150,7 +154,7 @@ def _listener_name(raw: dict[str, str]) -> str:
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(
+        raise _WrongArgument(
             f"{option} {text!r} is no address: write it as HOST:PORT, for example 127.0.0.1:9092"
         )
     return host, int(port)
@@ -181,7 +185,7 @@ def _refuse(error: BaseException) -> int:
     if isinstance(error, OSError) and error.filename:
         text = f"{error.filename}: {(error.strerror or text).lower()}"
     print(f"tidelog start: {text}", file=sys.stderr)
-    return 1
+    return 2 if isinstance(error, _WrongArgument) else 1
 
 
 _WELCOME = """

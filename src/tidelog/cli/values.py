@@ -17,6 +17,9 @@ _DURATION = re.compile(
 )
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
+_LATEST_MS = 253_370_764_800_000
+"""The beginning of the year 9999, the last one of Python's calendar."""
+
 ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
 
 
@@ -37,7 +40,7 @@ class CodecName(enum.StrEnum):
 def parse_time_ms(text: str, option: str) -> int:
     """Milliseconds since the epoch, given as such or as an ISO date and time (UTC if it has no zone)."""
     if text.isascii() and text.isdigit():
-        return int(text)
+        return _in_bounds(int(text), text, option)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -46,13 +49,19 @@ def parse_time_ms(text: str, option: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return _in_bounds(round(moment.timestamp() * 1000), text, option)
+
+
+def _in_bounds(time_ms: int, text: str, option: str) -> int:
+    if not 0 <= time_ms < _LATEST_MS:
+        raise WrongUsage(f"{option} {text!r} is no time of a record: it must lie between 1970 and 9999")
+    return time_ms
 
 
 def parse_duration_ms(text: str, option: str) -> int:
     """Milliseconds, given as such or as an ISO 8601 duration of days, hours, minutes and seconds."""
     if text.isascii() and text.isdigit():
-        return int(text)
+        return _no_longer(int(text), text, option)
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()[1:]):
         raise WrongUsage(f"{option} {text!r} is no duration: write P1DT2H, PT30M, PT10S or milliseconds")
@@ -60,7 +69,13 @@ def parse_duration_ms(text: str, option: str) -> int:
     total = sum(
         float(part.replace(",", ".")) * unit for part, unit in zip(parts, _UNITS_MS, strict=True) if part
     )
-    return round(-total if sign == "-" else total)
+    return _no_longer(-total if sign == "-" else total, text, option)
+
+
+def _no_longer(duration_ms: float, text: str, option: str) -> int:
+    if abs(duration_ms) > _LATEST_MS:
+        raise WrongUsage(f"{option} {text!r} is too long: write at most some thousand years")
+    return round(duration_ms)
 
 
 def duration_text(duration_ms: int) -> str:

@@ -99,6 +99,7 @@ def test_events_go_where_the_file_says_and_are_read_there(
         used.append(options)
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "nobody is asked in this test")
 
+    monkeypatch.setattr("tidelog.cli.connect.with_admin", lambda *_: None)
     monkeypatch.setattr(delivery, "to_broker", refuse)
     monkeypatch.setattr(detection_report, "read_alerts", refuse)
     truth = tmp_path / "truth.jsonl"

@@ -6,8 +6,27 @@ import pytest
 
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.groups.topics import assignment_text
-from tidelog.cli.values import duration_text, parse_choices, parse_duration_ms, parse_topic_partitions
+from tidelog.cli.values import (
+    duration_text,
+    parse_choices,
+    parse_duration_ms,
+    parse_time_ms,
+    parse_topic_partitions,
+)
 from tidelog.ids import TopicPartition
+
+
+@pytest.mark.parametrize("text", ["1960-01-01T00:00:00Z", "9" * 23, "9999-06-01T00:00:00Z", "yesterday"])
+def test_times_that_no_record_has_are_refused(text: str) -> None:
+    with pytest.raises(WrongUsage, match="--timestamp"):
+        parse_time_ms(text, "--timestamp")
+    assert parse_time_ms("2024-05-01T12:00:00Z", "--timestamp") == 1_714_564_800_000
+
+
+@pytest.mark.parametrize("text", ["9" * 23, "P99999999999D", "-P99999999999D"])
+def test_durations_beyond_all_times_are_refused(text: str) -> None:
+    with pytest.raises(WrongUsage, match="--by-duration"):
+        parse_duration_ms(text, "--by-duration")
 
 
 class Colour(enum.StrEnum):

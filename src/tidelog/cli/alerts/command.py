@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli.connect import client_options
+from tidelog.cli.connect import client_options, reached_options
 from tidelog.cli.failure import Failure
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, printable, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
@@ -167,7 +167,7 @@ def _verdict(kind: Any, told: Mapping[str, Any], note: str, **more: Any) -> Verd
 
 
 def _incidents(connection: Connection) -> dict[str, dict[str, Any]]:
-    return incident_topic.read_incidents(client_options(connection))
+    return incident_topic.read_incidents(reached_options(connection))
 
 
 def _one(incidents: Mapping[str, dict[str, Any]], beginning: str) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def init(
         typer.Option("--client", metavar="NAME", help="A client to make a certificate for; may be repeated."),
     ] = None,
     port: Annotated[int, typer.Option("--port", help="The port in the property files.")] = 9093,
-    days: Annotated[int, typer.Option("--days", min=1, help="How long certificates are valid.")] = 825,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=36_500, help="How long certificates are valid.")
+    ] = 825,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite what is there, the authority too.")
     ] = False,
@@ -65,6 +67,11 @@ def init(
         if not name or not set(name) <= _NAME_CHARACTERS or name in ("ca", "server"):
             raise WrongUsage(
                 f"--client {name!r} cannot be part of a file's name: use letters, digits, dots and dashes"
+            )
+    for name in host or []:
+        if not name or not name.isascii() or not name.isprintable() or " " in name:
+            raise WrongUsage(
+                f"--host {name!r} is no name of a host: use ASCII, and the form xn--… of other letters"
             )
     from tidelog.cli.certs.authority import LONGEST_NAME_BYTES, Authority
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidelog.cli.connect import client_options
+from tidelog.cli.connect import reached_options
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import examples
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
@@ -110,7 +110,7 @@ def list_letters(
     """List dead letters: one row for each record and reason, with the pipelines that refused it."""
     from tidelog.cli.deadletters import listing
 
-    listing.show(client_options(connection, _DEFAULTS), letters, chosen.filter, limit or None, json=json)
+    listing.show(reached_options(connection, _DEFAULTS), letters, chosen.filter, limit or None, json=json)
 
 
 @app.command(
@@ -133,7 +133,7 @@ def show(
     """Show one letter: who refused the record, why, and the whole record."""
     from tidelog.cli.deadletters import showing
 
-    options = client_options(connection, _DEFAULTS)
+    options = reached_options(connection, _DEFAULTS)
     showing.show(options, letters, place_of(letter), _phones(phone_keys), json=json)
 
 
@@ -175,7 +175,7 @@ def redrive(
     if to == letters:
         raise WrongUsage(f"--to {to} is the topic of the letters: name the topic that the records are for")
     redriving.redrive(
-        client_options(connection, _DEFAULTS),
+        reached_options(connection, _DEFAULTS),
         letters,
         redriving.Wanted(tuple(map(place_of, names or ())), chosen.filter),
         Rules(to, again, max_redrives, limit),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidelog.cli.connect import client_options
+from tidelog.cli.connect import reached_options
 from tidelog.cli.events.progress import Progress
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import counted, examples, print_json, print_table, remark
@@ -58,7 +58,7 @@ def generate(
     speed: Annotated[
         float,
         typer.Option(
-            "--speed", min=0.001, help="Seconds of event time per second: 60 makes an hour a minute."
+            "--speed", min=0.001, max=1e6, help="Seconds of event time per second: 60 makes an hour a minute."
         ),
     ] = 1.0,
     users: Annotated[
@@ -115,10 +115,11 @@ def generate(
         _start(start, seconds, speed, paced), seed, rate, speed, users, fraud, daily_curve
     )
     simulated_time = speed != 1 or start is not None or not paced
+    chosen = _destination(out, connection, partitions, simulated_time)
     with (
         stop_request() as stopped,
         truth_file(truth) as known,
-        _destination(out, connection, partitions, simulated_time) as destination,
+        chosen as destination,
         Progress(settings, shown=not quiet and out != _STDOUT) as progress,
     ):
         traffic = Traffic(settings, known)
@@ -201,7 +202,7 @@ def score(
     assert truth is not None
     from tidelog.pipelines.framework import detection_report
 
-    options = client_options(connection, {"client.id": "tidelog-events-score"})
+    options = reached_options(connection, {"client.id": "tidelog-events-score"})
     report = detection_report.score(detection_report.read_truth(truth), detection_report.read_alerts(options))
     if json:
         print_json(_score_json(report))
@@ -275,5 +276,5 @@ def _destination(
     if out is not None:
         return delivery.to_directory(Path(out))
     configs = delivery.SIMULATED_TIME if simulated_time else {}
-    options = client_options(connection, {"client.id": delivery.CLIENT_ID})
+    options = reached_options(connection, {"client.id": delivery.CLIENT_ID})
     return delivery.to_broker(options, partitions=partitions, topic_configs=configs)

@@ -156,8 +156,9 @@ class ConsumeRun:
         from tidelog.client.consumer.async_consumer import AsyncConsumer
 
         plan = self.plan
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
         async with AsyncConsumer(options) as consumer:
+            await consumer.cluster.connect()  # what is out of reach is said at once
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
             # A topic that does not exist is said at once.
             await consumer.partitions_for(plan.topic, _METADATA_S)
             if plan.header and not plan.json:

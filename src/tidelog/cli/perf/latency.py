@@ -97,8 +97,9 @@ async def _run(
     from tidelog.client.producer.async_producer import AsyncProducer
 
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     async with AsyncProducer(producing) as producer, AsyncConsumer(consuming) as consumer:
+        await consumer.cluster.connect()  # what is out of reach is said at once
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
         await _place_at_end(consumer, topic)
         letters = random.Random(0)
         for number in range(count):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidelog.cli.connect import client_options, parse_assignments
+from tidelog.cli.connect import client_options, parse_assignments, reached_options
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.lake.options import (
     DEFAULT_CATALOG,
@@ -429,6 +429,7 @@ def status(
     from tidelog.cli.pipeline import status
 
     pipelines = _chosen(names or [ALL])
+    reached_options(connection)
     status.show(settings_of(connection, directory=directory), pipelines, json=json, figures=figures)
 
 

@@ -20,6 +20,7 @@ from tidelog.cli.records.record_text import bytes_from_json, headers_from_json
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, ProducerProperty, grouped
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.options import MAX_LONG
 from tidelog.records.record import RecordHeader
 from tidelog.unreadable import UNREADABLE
 
@@ -315,8 +316,15 @@ def _parse_json(line: bytes) -> OutgoingRecord:
         bytes_from_json("key", fields),
         headers_from_json(fields.get("headers")),
         _optional_int("partition", fields),
-        _optional_int("timestamp", fields),
+        _timestamp(fields),
     )
+
+
+def _timestamp(fields: dict[str, object]) -> int | None:
+    value = _optional_int("timestamp", fields)
+    if value is not None and not 0 <= value <= MAX_LONG:
+        raise ValueError(f"timestamp must be milliseconds since 1970, not {value}")
+    return value
 
 
 def _optional_int(name: str, fields: dict[str, object]) -> int | None:

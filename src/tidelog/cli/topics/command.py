@@ -42,7 +42,10 @@ Configs = Annotated[
 def create(
     topics: Names,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's num.partitions.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, max=2**31 - 1, help="Default: the broker's num.partitions."
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -144,7 +147,8 @@ def describe(
 def alter(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)],
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="New number; it can only grow.")
+        int | None,
+        typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="New number; it can only grow."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[

@@ -76,6 +76,15 @@ def test_names_that_are_no_files_are_refused(tidelog: Run, tmp_path: Path, name:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("option", [("--host", ""), ("--host", "bücher.example"), ("--days", "99999999")])
+def test_values_that_no_certificate_can_have_are_refused(
+    tidelog: Run, tmp_path: Path, option: tuple[str, str]
+) -> None:
+    code, _, err = tidelog("certs", "init", tmp_path, *option)
+    assert (code, option[0] in err) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_long_names_of_machines_and_hosts_are_no_hindrance(
     tidelog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
