@@ -4,7 +4,8 @@ Filters: states (names that there are not come back in the answer), producer ids
 version 1, and since version 2 a regular expression that the whole id must match; INVALID_REGULAR_EXPRESSION
 if it is none. COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
 
-Difference: letters beyond ASCII in an expression match nothing; see ``coordinator/transaction/listing``.
+Differences: letters beyond ASCII in an expression match nothing, and a very large one is refused; see
+``coordinator/transaction/listing`` and ``coordinator/regex``.
 """
 
 from __future__ import annotations

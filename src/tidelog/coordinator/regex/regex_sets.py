@@ -7,6 +7,7 @@ What is beyond ASCII is in no set here; scripts that have no ASCII characters ar
 from __future__ import annotations
 
 import unicodedata
+from functools import cache
 
 ALL = (1 << 128) - 1
 
@@ -63,7 +64,7 @@ def unicode_set(name: str) -> int:
         return ALL
     letters = UPPER | LOWER
     if name in _CATEGORIES:
-        return sum(1 << code for code in range(128) if unicodedata.category(chr(code)).startswith(name))
+        return _category(name)
     if name == "Latin":
         return letters
     if name == "Common":
@@ -71,3 +72,9 @@ def unicode_set(name: str) -> int:
     if len(name) > 1 and name[0].isupper() and name.replace("_", "").isalpha():
         return 0
     raise LookupError(name)
+
+
+@cache
+def _category(name: str) -> int:
+    """The ASCII part of a category that there is; an expression may name it a thousand times."""
+    return sum(1 << code for code in range(128) if unicodedata.category(chr(code)).startswith(name))

@@ -5,7 +5,8 @@ expression is read and matches nothing. Groups do not capture and repetitions ar
 because all that is asked is whether a whole name matches.
 
 Refused as in RE2: look-around, back-references, possessive and stacked repetition, escapes that do not exist.
-Used by ``topic_regex`` alone.
+Refused besides is what is longer than ``MAX_LENGTH`` or nested deeper than ``MAX_DEPTH``: an expression is
+read in one go, while everybody else waits. Used by ``topic_regex`` alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from tidelog.coordinator.regex.regex_sets import (
     unicode_set,
 )
 
+MAX_LENGTH = 4096
+MAX_DEPTH = 100
 MAX_REPEAT = 1000
 
 
@@ -79,10 +82,13 @@ Node = Chars | At | Sequence | Choice | Repeat
 
 
 _FLAGS = frozenset("imsU")
+_REPETITIONS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def parse(text: str) -> Node:
     """Read an expression; raises ``SyntaxFault``."""
+    if len(text) > MAX_LENGTH:
+        raise SyntaxFault(f"longer than {MAX_LENGTH} characters")
     return _Parser(text).parse()
 
 
@@ -90,6 +96,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._pos = 0
+        self._depth = 0
         self._flags = frozenset[str]()
         self._names: set[str] = set()
 
@@ -129,7 +136,7 @@ class _Parser:
         parts: list[Node] = []
         repeated = False
         while (char := self._peek()) and char not in "|)":
-            bounds = self._repetition()
+            bounds = self._repetition(char)
             if bounds is not None:
                 if repeated:
                     raise SyntaxFault("invalid nested repetition operator")
@@ -143,23 +150,23 @@ class _Parser:
             parts += self._atom()
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _repetition(self) -> tuple[int, int | None] | None:
-        """The bounds of a repetition that begins here, past it and its ``?``."""
-        simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-        bounds = simple.get(self._peek())
-        if bounds is not None:
-            self._pos += 1
-        else:
+    def _repetition(self, char: str) -> tuple[int, int | None] | None:
+        """The bounds of a repetition that begins here, with ``char``; past it and its ``?``."""
+        if char == "{":
             bounds = self._counted()
-            if bounds is None:
-                return None
+        else:
+            bounds = _REPETITIONS.get(char)
+            if bounds is not None:
+                self._pos += 1
+        if bounds is None:
+            return None
         self._take("?")
         return bounds
 
     def _counted(self) -> tuple[int, int | None] | None:
         """``{n}``, ``{n,}`` or ``{n,m}``; anything else that begins with a brace stands for itself."""
         end = self._text.find("}", self._pos)
-        if self._peek() != "{" or end < 0:
+        if end < 0:
             return None
         low, comma, high = self._text[self._pos + 1 : end].partition(",")
         if not _is_number(low) or (high and not _is_number(high)):
@@ -202,7 +209,11 @@ class _Parser:
             if not self._take(":"):
                 raise SyntaxFault("invalid or unsupported Perl syntax")
         outer, self._flags = self._flags, flags
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SyntaxFault(f"nested deeper than {MAX_DEPTH} levels")
         node = self._choice()
+        self._depth -= 1
         if not self._take(")"):
             raise SyntaxFault("missing closing )")
         self._flags = outer
@@ -369,6 +380,10 @@ class _Parser:
 
 
 def _repeat(part: Node, least: int, most: int | None) -> Node:
+    if most == 0:
+        return Sequence(())
+    if least == most == 1:
+        return part
     if max(least, most or 0) >= 2 and not _fits(part, least, most):
         raise SyntaxFault(f"invalid repeat count: more than {MAX_REPEAT} in all")
     return Repeat(part, least, most)

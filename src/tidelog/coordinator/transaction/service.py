@@ -205,12 +205,18 @@ class TransactionCoordinator:
         """
         now_ms = self.clock.time_ms()
 
+        def listed(shard: TransactionShard, name: str) -> Transaction | None:
+            found = shard.transactions.get(name)
+            return found if found is not None and wanted.matches(found, now_ms) and is_visible(name) else None
+
         def select(shard: TransactionShard) -> Slices[list[R]]:
             selected: list[R] = []
             for name in list(shard.transactions):
-                found = shard.transactions.get(name)
-                if found is not None and wanted.matches(found, now_ms) and is_visible(name):
-                    selected.append(show(found))
+                if listed(shard, name) and (yield from wanted.matching_id(name)):
+                    # Others ran meanwhile.
+                    found = listed(shard, name)
+                    if found is not None:
+                        selected.append(show(found))
                 yield
             return selected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 import pytest
@@ -9,6 +10,8 @@ from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consum
 
 from tidelog.coordinator.group.consumer import regexes
 from tidelog.coordinator.group.consumer.regexes import MIN_REFRESH_INTERVAL_MS
+from tidelog.coordinator.regex import topic_regex
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.sweep import SLICE_MS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.internal_topics import consumer_offsets as stored
@@ -20,6 +23,12 @@ def scene() -> Scene:
     for name in ("orders-eu", "orders-us", "payments"):
         scene.topic(name, 2)
     return scene
+
+
+@pytest.fixture
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests have found out about expressions is forgotten."""
+    monkeypatch.setattr(topic_regex, "_AUTOMATA", topic_regex.Automata(topic_regex.MAX_BYTES))
 
 
 def test_a_member_gets_the_topics_that_its_expression_matches(scene: Scene) -> None:
@@ -176,7 +185,7 @@ def test_expressions_are_looked_up_in_slices_and_miss_nothing_that_comes_meanwhi
     looked_at: list[int] = []
     matching = regexes._matching
 
-    def slow(regex: str, names: Iterable[str]) -> frozenset[str]:
+    def slow(regex: str, names: Iterable[str]) -> Slices[frozenset[str]]:
         names = list(names)
         looked_at.append(len(names))
         scene.clock.advance(int(SLICE_MS) + 1)
@@ -197,4 +206,58 @@ def test_expressions_are_looked_up_in_slices_and_miss_nothing_that_comes_meanwhi
         assert goes < 10
     assert looked_at == [1, 1, 1, 1], "three that were there, and the one that came"
     assert goes > 3
+    assert scene.group().subscriptions.resolved["orders-.*"].topics == {"orders-eu", "orders-asia"}
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_a_look_up_gives_way_to_others_within_a_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regexes, "SLICE_MS", 0)
+    name = "".join(random.Random(0).choices("ab", k=200))
+    scene.topic(name, 1)
+    Consumer(scene, "a", regex=f"[ab]*{name[-100]}[ab]{{99}}").join()
+    assert scene.timers.run_due() > len(name), "a slice for each of its characters"
+    assert next(iter(scene.group().subscriptions.resolved.values())).topics == {name}
+
+
+def test_which_groups_a_new_topic_concerns_is_found_out_in_slices(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concerned = [Consumer(scene, "a", regex="orders-.*", group_id=group_id) for group_id in ("g1", "g2")]
+    other = Consumer(scene, "a", regex="pay.*", group_id="g3")
+    for consumer in (*concerned, other):
+        consumer.join()
+    scene.advance(0)
+    matching = regexes._matching
+    looked_at: list[str] = []
+
+    def slow(regex: str, names: Iterable[str]) -> Slices[frozenset[str]]:
+        looked_at.append(regex)
+        scene.clock.advance(int(SLICE_MS) + 1)
+        return matching(regex, names)
+
+    monkeypatch.setattr(regexes, "_matching", slow)
+    scene.topic("orders-asia", 1)
+    assert looked_at == [], "not while everybody is told of the topic"
+    goes = 0
+    while len(looked_at) < 3:
+        before = len(looked_at)
+        scene.timers.run_due()
+        assert len(looked_at) <= before + 1
+        if not goes:
+            scene.topic("payments-asia", 1)
+        goes += 1
+        assert goes < 10
+    scene.advance(1000)
+    stale = {each: scene.group(each).regexes_are_stale for each in ("g1", "g2", "g3")}
+    assert stale == {"g1": True, "g2": True, "g3": True}, "the topic that came meanwhile counts, too"
+
+
+def test_topics_that_come_before_a_refused_look_up_is_tried_again_are_found(scene: Scene) -> None:
+    Consumer(scene, "a", regex="orders-.*").join()
+    scene.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few")
+    scene.timers.run_due()
+    assert not scene.group().subscriptions.resolved
+    scene.topic("orders-asia", 1)
+    scene.delete_topic("orders-us")
+    scene.advance(1000)
     assert scene.group().subscriptions.resolved["orders-.*"].topics == {"orders-eu", "orders-asia"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, code
 
 from tidelog.coordinator.partitioning import partition_for
+from tidelog.coordinator.regex import topic_regex
 from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.state import TransactionState
@@ -47,6 +49,12 @@ def scene() -> Scene:
     scene.clock.advance(5000)
     added(scene.add(young, name="young"))
     return scene
+
+
+@pytest.fixture
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests have found out about expressions is forgotten."""
+    monkeypatch.setattr(topic_regex, "_AUTOMATA", topic_regex.Automata(topic_regex.MAX_BYTES))
 
 
 def test_without_filters_all_are_listed(scene: Scene) -> None:
@@ -97,6 +105,37 @@ def test_an_id_beyond_ascii_is_matched_by_a_dot(scene: Scene) -> None:
 def test_no_pattern_takes_long(scene: Scene) -> None:
     scene.initialized("a" * 5000)
     assert listed(scene, pattern="(a+)+b") == set()
+
+
+HEAVY = "[ab]*a[ab]{300}"
+LONG_ID = "".join(random.Random(0).choices("ab", k=2000))
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_a_pattern_gives_way_to_others_within_an_id(scene: Scene) -> None:
+    scene.initialized(LONG_ID)
+    wanted = TransactionFilter.parse([], [], -1, HEAVY)
+    assert sum(1 for _ in scene.coordinator.list(wanted, lambda each: each)) > len(LONG_ID)
+    assert listed(scene, pattern=HEAVY) == ({LONG_ID} if LONG_ID[-301] == "a" else set())
+
+
+def test_ids_that_are_not_visible_are_not_matched(scene: Scene) -> None:
+    scene.initialized(LONG_ID)
+    wanted = TransactionFilter.parse([], [], -1, HEAVY)
+    work = scene.coordinator.list(wanted, lambda each: each, lambda name: name != LONG_ID)
+    assert sum(1 for _ in work) < 100
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_what_has_changed_while_its_id_was_matched_is_told_as_it_is() -> None:
+    scene = Scene()
+    producer = scene.initialized("abab")
+    added(scene.add(producer, name="abab"))
+    wanted = TransactionFilter.parse(["Ongoing"], [], -1, "(?:ab)+")
+    work = scene.coordinator.list(wanted, lambda each: each)
+    next(work)
+    scene.end(producer, commit=True, name="abab").result()
+    assert finished(work).result() == []
 
 
 def test_conditions_add_up(scene: Scene) -> None:

@@ -5,7 +5,8 @@ All expressions of a group are looked up together, so that new topics cost one r
 brings a new one, when a topic has come that one of them matches, and every
 ``group.consumer.regex.refresh.interval.ms``; but never twice within ten seconds. The look-up runs after the
 heartbeat that asked for it has been answered, in slices, the last of which is a command of its own; what it
-finds is in records (type 16), and bumps the group epoch if it is news.
+finds is in records (type 16), and bumps the group epoch if it is news. Which groups a new topic concerns is
+found out in slices, too: an expression may take milliseconds for every character of a name.
 
 Differences from Kafka. It keeps the offset of its metadata log with what it found, and looks again when any
 topic has come since; there is no such offset here (0 is written, which makes Kafka look again should it take
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember
@@ -32,6 +33,7 @@ from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.regex.topic_regex import compile_regex
 from tidelog.coordinator.runtime import Result, ShardContext
+from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.coordinator.sweep import SLICE_MS
 from tidelog.errors import KafkaError
@@ -42,8 +44,9 @@ MIN_REFRESH_INTERVAL_MS = 10_000
 METADATA_REFRESH_INTERVAL_MS = (1 << 31) - 1
 """How long a metadata hash is good while no topic changes."""
 MATCHED_AT_ONCE = 256
-"""After so many names others may have their turn."""
+"""After so many names others may have their turn, if not before."""
 _NO_VERSION = 0
+_CHANGES = "consumer-regex-changes"
 
 
 class RegexChange(enum.Enum):
@@ -73,6 +76,8 @@ class Regexes:
         self._groups = groups
         self._topics = topics
         self._hashes = hashes
+        self._changed: set[str] = set()
+        """Topics that groups have not been asked about yet."""
 
     def update(
         self,
@@ -106,14 +111,34 @@ class Regexes:
         return change
 
     def topics_changed(self, names: Collection[str]) -> None:
-        """Topics have come or changed: groups whose expressions match one unknown to them look again."""
-        for group in self._groups:
-            if not isinstance(group, ConsumerGroup) or group.regexes_are_stale:
-                continue
-            group.regexes_are_stale = any(
-                _matching(regex, (name for name in names if self._topics.get(name))) - found.topics
-                for regex, found in group.subscriptions.resolved.items()
-            )
+        """Topics have come or changed: groups whose expressions match one unknown to them look again.
+
+        Which groups these are is found out after this, in slices.
+        """
+        self._changed.update(names)
+        if self._changed and _CHANGES not in self._timers:
+            self._timers.schedule(_CHANGES, 0, lambda: self._ask_groups(self._groups_asked()))
+
+    def _ask_groups(self, steps: Iterator[None]) -> None:
+        if not self._taken(steps):
+            self._timers.schedule(_CHANGES, 0, lambda: self._ask_groups(steps))
+
+    def _groups_asked(self) -> Iterator[None]:
+        """Ask every group whether it has to look again because of the topics that have changed."""
+        while self._changed:
+            changed, self._changed = self._changed, set()
+            names = [name for name in changed if self._topics.get(name)]
+            for group in self._groups:
+                if isinstance(group, ConsumerGroup) and not group.regexes_are_stale:
+                    matched = yield from _matches_unknown(group, names)
+                    # A look-up may have ended meanwhile; then another is one too many, and finds the same.
+                    group.regexes_are_stale = group.regexes_are_stale or matched
+                yield
+
+    def _taken(self, steps: Iterator[None]) -> bool:
+        """Whether all steps are taken after as many as fit into a slice."""
+        until_ms = self._clock.monotonic_ms() + SLICE_MS
+        return all(self._clock.monotonic_ms() < until_ms for _ in steps)
 
     def _is_due(self, group: ConsumerGroup, wanted: set[str]) -> bool:
         if _key(group.group_id) in self._timers:
@@ -135,24 +160,18 @@ class Regexes:
     ) -> Result[None] | None:
         if not isinstance(self._groups.get(group_id), ConsumerGroup):
             return None
-        looking = _LookUp(regexes, self._topics.names(), may_describe)
-        return self._go_on(group_id, looking, looking.steps())
+        return self._go_on(group_id, _LookUp(regexes, self._topics, may_describe))
 
-    def _go_on(self, group_id: str, looking: _LookUp, steps: Iterator[None]) -> Result[None] | None:
-        until_ms = self._clock.monotonic_ms() + SLICE_MS
-        for _ in steps:
-            if self._clock.monotonic_ms() >= until_ms:
-                self._timers.schedule(
-                    _key(group_id), 0, lambda: self._go_on(group_id, looking, steps), retry=True
-                )
-                return None
+    def _go_on(self, group_id: str, looking: _LookUp) -> Result[None] | None:
+        if not self._taken(looking.steps()):
+            self._timers.schedule(_key(group_id), 0, lambda: self._go_on(group_id, looking), retry=True)
+            return None
         return self._finish(group_id, looking)
 
     def _finish(self, group_id: str, looking: _LookUp) -> Result[None] | None:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return None
-        looking.catch_up(self._topics.names())
         group.regexes_are_stale = False
         now_ms = self._clock.time_ms()
         after = group.subscriptions.copy()
@@ -161,7 +180,7 @@ class Regexes:
         for regex, matched in looking.found.items():
             if regex not in group.subscriptions.regexes:
                 continue
-            topics = frozenset(matched)
+            topics = frozenset(filter(self._topics.get, matched))
             before = group.subscriptions.resolved.get(regex)
             changed = changed or topics != (before.topics if before is not None else frozenset())
             found = ResolvedRegex(topics, _NO_VERSION, now_ms)
@@ -180,42 +199,64 @@ class _LookUp:
     """Which of all topics the expressions of a group match, as far as somebody may describe them."""
 
     def __init__(
-        self, regexes: Iterable[str], names: Iterable[str], may_describe: Callable[[str], bool]
+        self, regexes: Iterable[str], topics: TopicView, may_describe: Callable[[str], bool]
     ) -> None:
         self.found: dict[str, set[str]] = {regex: set() for regex in regexes}
-        self._names = frozenset(names)
+        """By expression; topics that have gone since they were looked at are still there."""
+        self._topics = topics
         self._may_describe = may_describe
+        self._looked_at: frozenset[str] = frozenset()
+        self._left: Iterator[None] | None = None
 
     def steps(self) -> Iterator[None]:
-        """Look, a number of names in each step."""
-        names = list(self._names)
-        for regex, found in self.found.items():
-            for at in range(0, len(names), MATCHED_AT_ONCE):
-                found |= self._seen(regex, names[at : at + MATCHED_AT_ONCE])
-                yield
+        """Go on from where it was left; at the end all topics that there are have been looked at.
 
-    def catch_up(self, names: Iterable[str]) -> None:
-        """All has been looked at: bring in the topics that have come meanwhile, and drop those that went."""
-        present = frozenset(names)
-        come, gone = present - self._names, self._names - present
-        if come or gone:
+        After that, begin again with those that have come since.
+        """
+        if self._left is None:
+            self._left = self._look()
+        # Not `yield from`: what is left must outlive this iterator.
+        for _ in self._left:
+            yield
+        self._left = None
+
+    def _look(self) -> Iterator[None]:
+        while come := frozenset(self._topics.names()) - self._looked_at:
             for regex, found in self.found.items():
-                found -= gone
-                found |= self._seen(regex, come)
-
-    def _seen(self, regex: str, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(filter(self._may_describe, _matching(regex, names)))
+                for names in _batches(list(come)):
+                    matched = yield from _matching(regex, names)
+                    found.update(filter(self._may_describe, matched))
+                    yield
+            self._looked_at |= come
 
 
 def _key(group_id: str) -> tuple[str, str]:
     return "consumer-regex", group_id
 
 
-def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
+def _matches_unknown(group: ConsumerGroup, names: Sequence[str]) -> Slices[bool]:
+    """Whether an expression of a group matches one of these names that it did not match before."""
+    for regex, found in list(group.subscriptions.resolved.items()):
+        for batch in _batches(names):
+            if (yield from _matching(regex, [name for name in batch if name not in found.topics])):
+                return True
+            yield
+    return False
+
+
+def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[at : at + MATCHED_AT_ONCE] for at in range(0, len(names), MATCHED_AT_ONCE))
+
+
+def _matching(regex: str, names: Iterable[str]) -> Slices[frozenset[str]]:
     """The names that an expression matches; none if it is in the log and this release cannot read it."""
     try:
         compiled = compile_regex(regex)
     except KafkaError as error:
         logger.warning("A group subscribes to an expression that is passed over: %s", error)
         return frozenset()
-    return frozenset(filter(compiled.matches, names))
+    matched = set()
+    for name in names:
+        if (yield from compiled.matching(name)):
+            matched.add(name)
+    return frozenset(matched)
