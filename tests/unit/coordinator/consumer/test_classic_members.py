@@ -75,6 +75,54 @@ def test_a_classic_member_is_told_when_partitions_it_waits_for_are_free(scene: S
     assert old.size == 3
 
 
+def test_classic_members_share_what_a_member_that_left_had_though_nobody_else_calls() -> None:
+    scene = Scene({"group.consumer.migration.policy": "upgrade"})
+    scene.topic("t", 6)
+    new = Consumer(scene, "new", "t").join()
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    members = [ClassicConsumer(scene, "t"), ClassicConsumer(scene, "t")]
+    for member in members:
+        member.join()
+        member.sync()
+    run(scene, new, *members)
+    assert [new.size, *(member.size for member in members)] == [2, 2, 2]
+    new.leave()
+    run(scene, *members)
+    assert [member.size for member in members] == [3, 3]
+    assert [member.beat() for member in members] == [ErrorCode.NONE] * 2
+
+
+def test_a_classic_member_is_told_of_a_leave_while_the_last_new_member_is_silent(scene: Scene) -> None:
+    new, dead = Consumer(scene, "new", "t").join(), Consumer(scene, "dead", "t").join()
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    old = ClassicConsumer(scene, "t")
+    old.join()
+    old.sync()
+    run(scene, new, dead, old)
+    new.leave()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    run(scene, old)
+    assert old.size == 3
+    assert scene.member(old.member_id).epoch == scene.group().epoch
+
+
+def test_a_classic_member_rejoins_for_a_moved_group_epoch_once_targets_may_be_computed(scene: Scene) -> None:
+    scene.topic("u", 1)
+    new, stays = Consumer(scene, "new", "t").join(), Consumer(scene, "stays", "t").join()
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    old = ClassicConsumer(scene, "u")
+    old.join()
+    new.leave()
+    assert scene.group().assignment_epoch < scene.group().epoch
+    assert (old.beat(), old.sync()) == (ErrorCode.NONE, ErrorCode.NONE)
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert old.sync() is ErrorCode.REBALANCE_IN_PROGRESS
+    run(scene, old, stays)
+    assert (old.size, stays.size) == (1, 6)
+    assert (old.beat(), old.sync()) == (ErrorCode.NONE, ErrorCode.NONE)
+
+
 def test_requests_of_classic_members_are_refused_as_in_kafka(scene: Scene) -> None:
     new = Consumer(scene, "new", "t").join()
     scene.advance(ASSIGNMENT_INTERVAL_MS)

@@ -3,9 +3,9 @@
 Such members are assigned by the coordinator like all others; nobody is their leader. Their generation is
 their member epoch. JoinGroup does what a heartbeat with new subscriptions does and is answered at once;
 SyncGroup hands out what the member owns; Heartbeat tells a member that it has to rejoin: when the targets
-have moved on, when it has partitions to give up, when those that it waits for are free. It says what it
-still owns in its subscription, as cooperative consumers do; one that says nothing has given everything up
-by rejoining.
+have moved on, or are to be computed, which its JoinGroup does; when it has partitions to give up; when those
+that it waits for are free. It says what it still owns in its subscription, as cooperative consumers do; one
+that says nothing has given everything up by rejoining.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ClassicMembers:
         """Hand out what the member owns."""
         member = _require(group, request.member_id, request.group_instance_id, request.generation_id)
         _require_protocol(member, request)
-        if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if self._is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._tools.timers.expect_join(group.group_id, member)
             raise KafkaError(
                 ErrorCode.REBALANCE_IN_PROGRESS,
@@ -159,7 +159,7 @@ class ClassicMembers:
         member = _require(group, request.member_id, request.group_instance_id, request.generation_id)
         self._tools.timers.expect_heartbeat(group.group_id, member)
         must_rejoin = (
-            member.epoch < group.assignment_epoch
+            self._is_behind(group, member)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         )
@@ -167,6 +167,13 @@ class ClassicMembers:
             return Result((), HeartbeatResponse())
         self._tools.timers.expect_join(group.group_id, member)
         return Result((), HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+
+    def _is_behind(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """Whether there are later targets than the member's, or would be if it rejoined.
+
+        Where only classic members call, nobody else would have them computed.
+        """
+        return member.epoch < group.assignment_epoch or self._tools.targets.are_due(group)
 
     # LeaveGroup
 

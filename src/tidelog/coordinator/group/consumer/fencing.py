@@ -1,7 +1,8 @@
 """Members that leave or are fenced: they go from the group, and the rest rebalance.
 
 If only members of the classic protocol are left the group becomes a classic one (``migration``); otherwise
-the group epoch is bumped, and the next heartbeat of anybody assigns what is free now.
+the group epoch is bumped, and the next heartbeat of a member of the consumer protocol, or the next JoinGroup
+of a classic one, which its heartbeat asks for, assigns what is free now.
 """
 
 from __future__ import annotations

@@ -40,6 +40,10 @@ class TargetAssignments:
         self._support = support
         self._topics = topics
 
+    def are_due(self, group: ConsumerGroup) -> bool:
+        """Whether the targets are behind the group epoch, and the next join or heartbeat computes them."""
+        return group.epoch > group.assignment_epoch and self._may_compute(group)
+
     def bring_up_to_date(
         self,
         group: ConsumerGroup,
