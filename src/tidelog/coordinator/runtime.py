@@ -59,7 +59,7 @@ LOAD_SLICE_MS = 4.0
 REBUILDS_AWAITED = 3
 """So often loading waits for one index: where the disk is full, say, every rebuilding fails."""
 FIRST_RETRY_MS = 500.0
-"""After so long the command of a timer is run again whose records were refused, then after twice the time."""
+"""After so long a timer's command that failed or was refused is run again, then after twice the time."""
 MAX_RETRY_MS = 8000.0
 
 
@@ -113,7 +113,7 @@ class ShardTimers:
         """Run ``command`` in ``delay_ms``; a timer of the same key is replaced.
 
         With ``retry`` it is run until the log takes its records, unless the timer is set anew or cancelled;
-        for commands that leave everything as it was when it does not.
+        for commands that leave everything as it was when it does not, and when they fail themselves.
         """
         self._arm(key, delay_ms, command, FIRST_RETRY_MS if retry else None)
 
@@ -142,8 +142,15 @@ class ShardTimers:
 
     def _due(self, key: Hashable, command: TimerCommand, retry_ms: float | None) -> None:
         self._keys.discard(key)
-        if not self._closed and not self._run(command) and retry_ms is not None and key not in self._keys:
-            self._arm(key, retry_ms, command, min(2 * retry_ms, MAX_RETRY_MS))
+        if self._closed:
+            return
+        taken = False
+        try:
+            taken = self._run(command)
+        finally:
+            # Also after an unexpected error: what the timer is for, a dead member say, would stay for ever.
+            if not taken and retry_ms is not None and key not in self._keys:
+                self._arm(key, retry_ms, command, min(2 * retry_ms, MAX_RETRY_MS))
 
 
 @dataclass(slots=True)

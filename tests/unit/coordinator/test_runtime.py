@@ -239,11 +239,15 @@ class Alarm:
 
     def __init__(self, scene: Scene, *, retry: bool = True) -> None:
         self.runs = 0
+        self.raise_next: Exception | None = None
         self._scene = scene
         scene.shard.context.timers.schedule("x", 10, self._ring, retry=retry)
 
     def _ring(self) -> Result[None]:
         self.runs += 1
+        if self.raise_next is not None:
+            error, self.raise_next = self.raise_next, None
+            raise error
         return Result([put("a", 5)], None)
 
     def is_refused_after(self, delta_ms: int, error: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> None:
@@ -266,6 +270,17 @@ def test_a_timer_that_may_be_retried_is_run_until_the_log_takes_its_records() ->
     assert scene.get("a").result() == 5
     scene.pass_ms(60_000)
     assert alarm.runs == 8
+
+
+def test_a_timer_that_may_be_retried_is_run_again_after_an_unexpected_error() -> None:
+    scene = Scene()
+    alarm = Alarm(scene)
+    alarm.raise_next = ValueError("a bug")
+    scene.pass_ms(10)
+    assert alarm.runs == 1
+    scene.pass_ms(500)
+    assert alarm.runs == 2
+    assert scene.get("a").result() == 5
 
 
 def test_others_are_not_run_again() -> None:

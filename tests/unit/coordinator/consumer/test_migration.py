@@ -17,6 +17,7 @@ from tests.unit.coordinator.consumer.scene import (
     Consumer,
     Scene,
     assignment,
+    subscription,
     topic_id,
 )
 
@@ -215,6 +216,42 @@ def test_no_downgrade_where_it_is_not_allowed(options: dict[str, str]) -> None:
         member.join()
     new.leave()
     assert isinstance(found(scene), ConsumerGroup)
+
+
+def join_with(
+    scene: Scene, *protocols: tuple[str, bytes], member_id: str = "", instance_id: str | None = None
+) -> str:
+    """A classic member that has all the time in the world."""
+    reply = scene.join(
+        "g",
+        member_id,
+        instance_id=instance_id,
+        protocols=protocols,
+        session_timeout_ms=300_000,
+        rebalance_timeout_ms=300_000,
+    )
+    response = answer(reply)
+    assert response.error_code == ErrorCode.NONE
+    return response.member_id
+
+
+def test_no_downgrade_where_the_metadata_in_the_common_protocol_cannot_be_read(scene: Scene) -> None:
+    Consumer(scene, "new", "t").join()
+    join_with(scene, ("range", subscription("t")), ("x", b""), member_id="a")
+    join_with(scene, ("x", subscription("t")), member_id="b")
+    scene.advance(SESSION_TIMEOUT_MS)
+    group = found(scene)
+    assert isinstance(group, ConsumerGroup)
+    assert group.members.keys() == {"a", "b"}
+
+
+def test_no_downgrade_by_replacing_where_the_metadata_cannot_be_read(scene: Scene) -> None:
+    Consumer(scene, "new", "t", instance_id="i").join()
+    join_with(scene, ("range", subscription("t")), ("x", b""), member_id="a")
+    heir = join_with(scene, ("x", subscription("t")), instance_id="i")
+    group = found(scene)
+    assert isinstance(group, ConsumerGroup)
+    assert group.members.keys() == {"a", heir}
 
 
 def test_a_downgrade_that_cannot_be_written_leaves_the_consumer_group_at_work(scene: Scene) -> None:

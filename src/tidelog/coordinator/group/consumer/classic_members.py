@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.consumer.embedded import (
     partitions_by_id,
     read_subscription,
@@ -87,8 +88,9 @@ class ClassicMembers:
         )
         update.subscribe()
         update.bump_group_epoch(needed=update.subscription_changed)
-        if existing is not None and self._migration.downgrades_with_replaced(group, existing):
-            then = self._join_and_downgrade(update, existing, subscription)
+        classic = self._migration.classic_with(group, existing, update.updated) if existing else None
+        if classic is not None:
+            then = self._join_and_downgrade(update, classic, subscription)
             return Result(records, _joined(update.updated), then, replay=False)
         update.reconcile(update.assign(), self._owned(subscription))
         joined = update.updated
@@ -119,14 +121,12 @@ class ClassicMembers:
             )
 
     def _join_and_downgrade(
-        self, update: MemberUpdate, existing: ConsumerMember, subscription: ConsumerProtocolSubscription
+        self, update: MemberUpdate, classic: ClassicGroup, subscription: ConsumerProtocolSubscription
     ) -> Then:
         rebalance = update.group.assignment_epoch < update.group_epoch
         if not rebalance:
             update.reconcile(update.last_target(), self._owned(subscription))
-        return self._migration.downgrade_with(
-            update.group, existing, update.updated, update.records, rebalance=rebalance
-        )
+        return self._migration.downgrade_with(update.group, classic, update.records, rebalance=rebalance)
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> TopicIdPartitions:
         named = [(each.topic, each.partitions) for each in subscription.owned_partitions]

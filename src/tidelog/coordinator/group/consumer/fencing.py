@@ -39,8 +39,9 @@ class Fencing:
         """Take out ``members``; nothing happens if there are none."""
         if not members:
             return Result((), response)
-        if self._migration.downgrades_without(group, members):
-            return self._migration.downgrade_without(group, members, response)
+        classic = self._migration.classic_without(group, members)
+        if classic is not None:
+            return self._migration.downgrade_without(group, classic, response)
         group_id = group.group_id
         records: list[StoredRecord] = []
         for member in members:

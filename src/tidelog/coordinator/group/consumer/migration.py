@@ -4,7 +4,8 @@
 members go on with the classic protocol (``classic_members``). Their last assignment is their target and
 what they own; whoever waited for a rebalance is told to rejoin. *Downgrade*: when the last member of the
 consumer protocol leaves, or a static one is replaced by a classic member, the rest become a classic group,
-which rebalances. What is allowed ``group.consumer.migration.policy`` tells; empty groups always change.
+which rebalances. What is allowed ``group.consumer.migration.policy`` tells; empty groups always change. A
+group in which a member's embedded bytes cannot be read stays what it is.
 
 An upgrade goes by replay of its records. A downgrade is made in memory first, as the classic group begins to
 rebalance at once; if its records cannot be written the consumer group is put back.
@@ -127,70 +128,48 @@ class Migration:
 
     # Downgrade
 
-    def downgrades_without(self, group: ConsumerGroup, leaving: Collection[ConsumerMember]) -> bool:
-        """Whether the group becomes a classic one when these members leave."""
+    def classic_without(
+        self, group: ConsumerGroup, leaving: Collection[ConsumerMember]
+    ) -> ClassicGroup | None:
+        """The classic group that those become who stay; None if it goes on as a consumer group."""
         gone = {member.member_id for member in leaving}
         staying = [member for member in group.members.values() if member.member_id not in gone]
-        if not staying or not all(member.uses_classic_protocol for member in staying):
-            return False
-        return self._may_downgrade(group, len(staying))
+        return self._classic_of(group, staying, {})
 
-    def downgrades_with_replaced(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Whether it becomes one when a classic member takes this member's place."""
-        if replaced.uses_classic_protocol or group.classic_member_count != len(group.members) - 1:
-            return False
-        return self._may_downgrade(group, len(group.members))
-
-    def _may_downgrade(self, group: ConsumerGroup, size: int) -> bool:
-        if self._policy not in _DOWNGRADE:
-            logger.info("Group %s stays a consumer group: downgrade is disabled", group.group_id)
-            return False
-        if size > self._config.int("group.max.size"):
-            logger.info("Group %s stays a consumer group: it is too large for a classic one", group.group_id)
-            return False
-        return True
-
-    def downgrade_without(
-        self, group: ConsumerGroup, leaving: Collection[ConsumerMember], response: R
-    ) -> Result[R]:
-        """Make it a classic group of those who stay."""
-        gone = {member.member_id for member in leaving}
-        staying = [member for member in group.members.values() if member.member_id not in gone]
-        records = group.tombstones()
-        classic = self._convert(group, staying, {}, records)
-        self._classic.rebalances.prepare(classic, "members of the consumer protocol have left")
-        return Result(records, response, self._put_back(group, classic), replay=False)
-
-    def downgrade_with(
-        self,
-        group: ConsumerGroup,
-        replaced: ConsumerMember,
-        joining: ConsumerMember,
-        records: list[StoredRecord],
-        *,
-        rebalance: bool,
-    ) -> Then:
-        """Make it a classic group in which ``joining`` has the place of a static member.
-
-        ``records`` already replace the one by the other, so that it is the new one that is forgotten.
-        """
+    def classic_with(
+        self, group: ConsumerGroup, replaced: ConsumerMember, joining: ConsumerMember
+    ) -> ClassicGroup | None:
+        """The same, where ``joining``, a classic member, takes the place of a static one."""
+        if replaced.uses_classic_protocol:
+            return None
         staying = [joining if member is replaced else member for member in group.members.values()]
-        records += group_tombstones(
-            group.group_id, [member.member_id for member in staying], group.subscriptions.resolved
-        )
-        classic = self._convert(group, staying, {joining.member_id: replaced.member_id}, records)
-        if rebalance:
-            self._classic.rebalances.prepare(classic, "the group was downgraded with a stale assignment")
-        return self._put_back(group, classic)
+        return self._classic_of(group, staying, {joining.member_id: replaced.member_id})
 
-    def _convert(
-        self,
-        group: ConsumerGroup,
-        staying: Collection[ConsumerMember],
-        heirs: dict[str, str],
-        records: list[StoredRecord],
+    def _classic_of(
+        self, group: ConsumerGroup, staying: Collection[ConsumerMember], heirs: dict[str, str]
+    ) -> ClassicGroup | None:
+        if not staying or not all(member.uses_classic_protocol for member in staying):
+            return None
+        why = self._no_downgrade(len(staying))
+        if why is None:
+            try:
+                return self._converted(group, staying, heirs)
+            except WireError as error:
+                why = f"the embedded consumer protocol is malformed: {error}"
+        logger.info("Group %s stays a consumer group: %s", group.group_id, why)
+        return None
+
+    def _no_downgrade(self, size: int) -> str | None:
+        if self._policy not in _DOWNGRADE:
+            return "downgrade is disabled"
+        if size > self._config.int("group.max.size"):
+            return "it is too large for a classic one"
+        return None
+
+    def _converted(
+        self, group: ConsumerGroup, staying: Collection[ConsumerMember], heirs: dict[str, str]
     ) -> ClassicGroup:
-        """The classic group in the place of the consumer group, with its record."""
+        """The classic group, in memory only; raises ``WireError`` if a member's bytes cannot be read."""
         classic = ClassicGroup(
             group.group_id,
             self._clock,
@@ -201,11 +180,39 @@ class Migration:
         for member in staying:
             classic.add(_classic_member(member))
         classic.protocol_name = classic.members.select_protocol()
-        classic.subscribed_topics = classic.find_subscribed_topics()
         for each in classic.members.values():
             target = group.targets.get(heirs.get(each.member_id, each.member_id), {})
             version = version_of(each.metadata(classic.protocol_name))
             each.assignment = write_assignment(target, self._topics, version)
+        classic.subscribed_topics = classic.find_subscribed_topics()
+        return classic
+
+    def downgrade_without(self, group: ConsumerGroup, classic: ClassicGroup, response: R) -> Result[R]:
+        """Put what ``classic_without`` gave in the group's place."""
+        records = group.tombstones()
+        self._replace(group, classic, records)
+        self._classic.rebalances.prepare(classic, "members of the consumer protocol have left")
+        return Result(records, response, self._put_back(group, classic), replay=False)
+
+    def downgrade_with(
+        self, group: ConsumerGroup, classic: ClassicGroup, records: list[StoredRecord], *, rebalance: bool
+    ) -> Then:
+        """Put what ``classic_with`` gave in the group's place.
+
+        ``records`` already replace the static member by the new one, so that it is the new one that is
+        forgotten.
+        """
+        records += group_tombstones(
+            group.group_id,
+            [member.member_id for member in classic.members.values()],
+            group.subscriptions.resolved,
+        )
+        self._replace(group, classic, records)
+        if rebalance:
+            self._classic.rebalances.prepare(classic, "the group was downgraded with a stale assignment")
+        return self._put_back(group, classic)
+
+    def _replace(self, group: ConsumerGroup, classic: ClassicGroup, records: list[StoredRecord]) -> None:
         records.append(metadata_record(classic))
         for member_id in group.members:
             self._timers.cancel(group.group_id, member_id)
@@ -213,7 +220,6 @@ class Migration:
         for each in classic.members.values():
             self._classic.rebalances.expect_heartbeat(classic, each)
         logger.info("Group %s: from the consumer to the classic protocol", group.group_id)
-        return classic
 
     def _put_back(self, group: ConsumerGroup, classic: ClassicGroup) -> Then:
         def settle(error: KafkaError | None) -> None:
