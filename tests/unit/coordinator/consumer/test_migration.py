@@ -85,6 +85,18 @@ def test_whoever_waits_for_a_rebalance_is_told_to_rejoin(scene: Scene) -> None:
     assert scene.group().has_member(second.member_id)
 
 
+def test_a_group_is_upgraded_while_it_changes_its_assignor(scene: Scene) -> None:
+    old, other = classic_group(scene, None, None)
+    waiting = scene.join("g", old.member_id, protocols=[("range", subscription("t"))])
+    group = found(scene)
+    assert isinstance(group, ClassicGroup)
+    assert group.protocol_name == "cooperative-sticky"
+    new = Consumer(scene, "new", "t").join()
+    assert answer(waiting).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.group().members.keys() == {old.member_id, other.member_id, new.member_id}
+    assert scene.member(old.member_id).topics == {"t"}
+
+
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_no_upgrade_where_the_policy_forbids_it(policy: str) -> None:
     scene = Scene({"group.consumer.migration.policy": policy})

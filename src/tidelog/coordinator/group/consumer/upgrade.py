@@ -36,9 +36,7 @@ def consumer_group_of(classic: ClassicGroup, topics: TopicView, hashes: Metadata
     group.epoch = group.assignment_epoch = classic.generation_id
     for each in classic.members.values():
         owned = _assigned(classic.group_id, each, topics)
-        # A group that has never completed a rebalance has no protocol yet.
-        name = classic.protocol_name or each.protocols[0].name
-        subscription = read_subscription(each.metadata(name))
+        subscription = read_subscription(_metadata(classic, each))
         group.targets[each.member_id] = owned
         group.put_member(
             ConsumerMember(
@@ -75,6 +73,18 @@ def creation_records(group: ConsumerGroup) -> list[StoredRecord]:
         target_epoch_record(group_id, group.assignment_epoch, group.assigned_at_ms),
         *(assignment_record(group_id, member) for member in members),
     ]
+
+
+def _metadata(classic: ClassicGroup, member: ClassicMember) -> bytes:
+    """What a member says in the group's protocol.
+
+    A group that has never completed a rebalance has none yet, and in one that is changing its assignor a
+    member may have rejoined without the old one: then what it says in the protocol that it wants most.
+    """
+    for name, metadata in member.protocols:
+        if name == classic.protocol_name:
+            return metadata
+    return member.protocols[0].metadata
 
 
 def _assigned(group_id: str, member: ClassicMember, topics: TopicView) -> TopicIdPartitions:
