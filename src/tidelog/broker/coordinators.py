@@ -117,6 +117,7 @@ class Coordinators:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        self.transactions.close()
         for coordinator in self._by_topic.values():
             coordinator.runtime.unload_all()
         for log in self._logs.values():

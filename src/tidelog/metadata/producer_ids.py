@@ -2,7 +2,7 @@
 
 A broker owns a block once it has moved ``/latest_producer_id_block`` past it, by a write that names the
 version it read; two brokers cannot own one id, and a crash only wastes the rest of a block. The
-InitProducerId handler is the caller.
+transaction coordinator is the caller (``coordinator/transaction/producer_id_supply``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ProducerIds:
         return self._next - 1
 
     async def next_id(self) -> int:
-        """An id that no producer ever had."""
+        """An id that no producer ever had, however long it takes."""
         async with self._refilling:
             taken = self.next_id_nowait()
             if taken is None:

@@ -1,9 +1,10 @@
 """InitProducerId 0 to 6 (6 is served and not advertised): the producer id and epoch of a producer.
 
-Without a transactional id every request gets a new id with epoch 0. With one, the transaction coordinator
-answers: the same id with the next epoch, so that all earlier producers are fenced; CONCURRENT_TRANSACTIONS
-while an earlier transaction is being ended. Since version 3 a producer may name its id and epoch to go on
-after an error (KIP-360). Before version 4, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED (KIP-588).
+Without a transactional id every request gets a new id with epoch 0. With one it gets the same id with the
+next epoch, so that all earlier producers are fenced; CONCURRENT_TRANSACTIONS while an earlier transaction is
+being ended. Where no new id is at hand the answer waits for one, and is COORDINATOR_LOAD_IN_PROGRESS if none
+has come in five seconds (Kafka answers so at once). Since version 3 a producer may name its id and epoch to
+go on after an error (KIP-360). Before version 4, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED (KIP-588).
 Two-phase commit (KIP-939) needs TWO_PHASE_COMMIT on the id, too, is refused unless
 ``transaction.two.phase.commit.enable``, and prepared transactions are never kept, as in Kafka 4.3.
 """
@@ -11,7 +12,6 @@ Two-phase commit (KIP-939) needs TWO_PHASE_COMMIT on the id, too, is refused unl
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
@@ -19,7 +19,6 @@ from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.service import TransactionCoordinator, without_producer_fenced
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.promise import Promise
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
@@ -36,20 +35,17 @@ def handle(
     context: RequestContext,
     request: InitProducerIdRequest,
     transactions: TransactionCoordinator,
-    producer_ids: ProducerIds,
     authorization: Authorization,
-) -> InitProducerIdResponse | Promise[InitProducerIdResponse] | Awaitable[InitProducerIdResponse]:
+) -> InitProducerIdResponse | Promise[InitProducerIdResponse]:
     """Hand out a producer id."""
     _check_access(context, request, authorization)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
+    if request.transactional_id is None:
+        given = transactions.new_producer()
+    else:
         given = _init_transactional(context, request.transactional_id, request, transactions)
-        return given.then(functools.partial(_answer, context))
-    producer_id = producer_ids.next_id_nowait()
-    if producer_id is None:
-        return _init_later(context, producer_ids)
-    return _answer(context, Producer(producer_id, 0))
+    return given.then(functools.partial(_answer, context))
 
 
 def _check_access(
@@ -71,10 +67,6 @@ def _check_access(
 def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
     """An error and no producer id."""
     return _refused(error.code)
-
-
-async def _init_later(context: RequestContext, producer_ids: ProducerIds) -> InitProducerIdResponse:
-    return _answer(context, Producer(await producer_ids.next_id(), 0))
 
 
 def _init_transactional(

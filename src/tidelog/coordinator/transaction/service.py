@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 class TransactionCoordinator:
-    """Everything that has a ``transactional.id``."""
+    """Everything that has a ``transactional.id``, and the ids of producers that have none."""
 
     TOPIC = TRANSACTION_STATE_TOPIC
 
@@ -58,7 +58,7 @@ class TransactionCoordinator:
         self.config = config
         self.image = image
         self.clock = clock
-        self.support = TransactionSupport(config, image, ProducerIdSupply(producer_ids), markers)
+        self.support = TransactionSupport(config, image, ProducerIdSupply(producer_ids, timers), markers)
         self.runtime: Runtime[TransactionShard] = Runtime(
             self.TOPIC, SCHEMAS, self._make_shard, clock=clock, timers=timers
         )
@@ -67,7 +67,18 @@ class TransactionCoordinator:
         """The partition of ``__transaction_state`` that a transactional id belongs to."""
         return _partition_for(transactional_id, self._partition_count)
 
+    def close(self) -> None:
+        """Wait for producer ids no longer."""
+        self.support.producer_ids.close()
+
     # Requests
+
+    def new_producer(self) -> Promise[Producer]:
+        """A producer without a transactional id: an id that nobody has, with epoch 0."""
+        try:
+            return Promise.of(Producer(self.support.producer_ids.take(), 0))
+        except ProducerIdNeeded:
+            return self.support.producer_ids.refill().then(lambda _: self.new_producer())
 
     def init_producer_id(
         self,

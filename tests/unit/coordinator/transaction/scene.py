@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
@@ -36,6 +37,9 @@ class ProducerIdList:
         self.next = 1000
         self.dry = False
         self.fail_with: Exception | None = None
+        self.gate: asyncio.Event | None = None
+        """Awaited before an id is given, and then there are more at hand."""
+        self.awaited = 0
 
     def next_id_nowait(self) -> int | None:
         if self.dry:
@@ -44,6 +48,10 @@ class ProducerIdList:
         return self.next - 1
 
     async def next_id(self) -> int:
+        self.awaited += 1
+        if self.gate is not None:
+            await self.gate.wait()
+            self.dry = False
         if self.fail_with is not None:
             raise self.fail_with
         self.next += 1

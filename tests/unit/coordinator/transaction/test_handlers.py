@@ -50,7 +50,6 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
             transactions=scene.coordinator, groups=SimpleNamespace(partition_for=lambda group_id: 0)
         ),
         transactions=scene.coordinator,
-        producer_ids=scene.ids,
         authorization=OPEN,
     )
     connection: Any = SimpleNamespace(session=Session("127.0.0.1"), producer_ids=())

@@ -17,6 +17,7 @@ from tests.unit.coordinator.transaction.scene import (
 
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.slices import finished
+from tidelog.coordinator.transaction.producer_id_supply import WAIT_MS
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import LAST_USABLE_EPOCH, MAX_EPOCH, NO_TIMEOUT_MS
 from tidelog.errors import ErrorCode, KafkaError
@@ -248,6 +249,64 @@ def test_without_producer_ids_the_error_is_passed_on_and_nothing_is_left_behind(
     asyncio.run(run())
     scene.ids.dry = False
     assert scene.initialized() == Producer(1000, 0)
+
+
+def test_who_waits_too_long_for_a_producer_id_is_told_to_come_again() -> None:
+    scene = Scene()
+    scene.ids.dry = True
+
+    async def run() -> None:
+        scene.ids.gate = asyncio.Event()
+        replies = [scene.init(), scene.coordinator.new_producer(), scene.coordinator.new_producer()]
+        await asyncio.sleep(0)
+        scene.advance(WAIT_MS - 1)
+        assert not any(reply.done for reply in replies)
+        later = scene.coordinator.new_producer()
+        scene.advance(1)
+        for reply in replies:
+            assert isinstance(reply.error, KafkaError)
+            assert reply.error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        # What was begun goes on, for those who have not waited so long and those who come again.
+        assert not later.done
+        scene.ids.gate.set()
+        assert await asyncio.wait_for(_awaited(later), 10) == Producer(1000, 0)
+        assert scene.ids.awaited == 1
+        assert scene.initialized() == Producer(1001, 0)
+
+    asyncio.run(run())
+
+
+def test_very_many_who_wait_for_a_producer_id_wait_for_one_block() -> None:
+    scene = Scene()
+    scene.ids.dry = True
+
+    async def run() -> None:
+        scene.ids.gate = asyncio.Event()
+        replies = [scene.coordinator.new_producer() for _ in range(3000)]
+        scene.ids.gate.set()
+        producers = [await asyncio.wait_for(_awaited(reply), 10) for reply in replies]
+        assert {producer.producer_id for producer in producers} == set(range(1000, 4000))
+        assert scene.ids.awaited == 1
+
+    asyncio.run(run())
+
+
+def test_nobody_waits_for_a_producer_id_of_a_broker_that_stops() -> None:
+    scene = Scene()
+    scene.ids.dry = True
+
+    async def run() -> None:
+        scene.ids.gate = asyncio.Event()
+        reply = scene.init()
+        await asyncio.sleep(0)
+        fetching = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(fetching) == 1
+        scene.coordinator.close()
+        await asyncio.wait(fetching, timeout=10)
+        assert all(task.cancelled() for task in fetching)
+        assert not reply.done
+
+    asyncio.run(run())
 
 
 def test_a_command_that_waited_for_an_id_looks_at_the_shard_as_it_is_by_then() -> None:
