@@ -37,7 +37,9 @@ from tidelog.metadata.network_options import SECURITY_PROTOCOLS
 from tidelog.metadata.store import (
     Change,
     ChangeKind,
+    Create,
     NoNode,
+    Op,
     SessionState,
     SharedStore,
     StoreError,
@@ -187,10 +189,13 @@ class ClusterFeed:
         )
         await self._reread(f"{znodes.CONFIG}/{entity}")
 
-    async def announce_token(self, token_id: str) -> None:
-        """Tell all brokers that a delegation token has come, changed or gone; here it holds afterwards."""
+    async def write_token(self, token_id: str, change: Op) -> None:
+        """Write or remove a delegation token's node, and tell all brokers; here it holds afterwards.
+
+        All at once: nobody would tell others of a token that is gone, but whose notice could not be left.
+        """
         await ensure_path(self._store, TOKEN_CHANGES)
-        await self._store.create(TOKEN_CHANGE_PREFIX, token_id.encode(), sequential=True)
+        await self._store.multi([change, Create(TOKEN_CHANGE_PREFIX, token_id.encode(), sequential=True)])
         await self._reread(token_path(token_id))
 
     def without_configs(self, topics: Mapping[str, Uuid]) -> list[str]:

@@ -21,7 +21,7 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.client_quotas import QuotaEntity, parse_quotas
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode
+from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode, Op
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +76,9 @@ class Feed(Protocol):
     async def caught_up(self) -> None:
         """Wait until every write that has been acknowledged before this call is in the image."""
 
-    async def announce_token(self, token_id: str) -> None:
-        """A delegation token was written or removed: tell all who use the store; here it holds afterwards."""
+    async def write_token(self, token_id: str, change: Op) -> None:
+        """Write or remove a delegation token's node, and tell all who use the store; here it holds
+        afterwards."""
 
     async def close(self) -> None:
         """Stop following."""
@@ -112,8 +113,9 @@ class MetadataFeed:
         while self._task is not None:
             await asyncio.shield(self._task)
 
-    async def announce_token(self, token_id: str) -> None:
+    async def write_token(self, token_id: str, change: Op) -> None:
         """Nobody else uses the store: its watch tells of everything."""
+        await self._store.multi([change])
         await self.caught_up()
 
     async def close(self) -> None:

@@ -4,7 +4,8 @@ A write that is sent again after the connection broke may be refused because the
 node exists, the version has moved on. :func:`outcome_of` looks at every node that the write was to change;
 if all of them are as the write leaves them, it has happened, and these are its results. Nobody else can
 have left exactly that: versions are compared with the one that was asked for, and ephemeral nodes with the
-session.
+session. A sequential node has no name to look for: the others that were to be written with it tell, and its
+path stays unknown; of one alone nothing is known.
 
 ``metadata.zookeeper`` is the only user.
 """
@@ -27,10 +28,14 @@ from tidelog.metadata.store import (
 
 async def outcome_of(store: SharedStore, ops: Sequence[Op]) -> list[Result] | None:
     """The results of ``ops`` if they have been carried out, None if they have not, or not all of them."""
+    if not any(isinstance(op, Set | Delete) or (isinstance(op, Create) and not op.sequential) for op in ops):
+        return None
     results: list[Result] = []
     for op in ops:
         match op:
-            case Create() if op.sequential or not await _created(store, op):
+            case Create() if op.sequential:
+                results.append(None)
+            case Create() if not await _created(store, op):
                 return None
             case Create():
                 results.append(op.path)

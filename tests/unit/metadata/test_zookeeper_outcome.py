@@ -72,7 +72,18 @@ def test_what_somebody_else_did_is_not_taken_for_ones_own(ops: Sequence[Op], riv
     run(scenario)
 
 
-def test_a_sequential_node_is_never_recognised() -> None:
+@pytest.mark.parametrize("change", [Create("/new", b"x"), Set("/set", b"1", 0), Delete("/gone")])
+def test_a_sequential_node_has_been_made_if_what_was_written_with_it_has(change: Op) -> None:
+    async def scenario(mine: MemorySession, theirs: MemorySession) -> None:
+        ops = [change, Create("/n-", b"x", sequential=True)]
+        assert await outcome_of(mine, ops) is None
+        [result, _] = await mine.multi(ops)
+        assert await outcome_of(mine, ops) == [result, None], "which name it has nobody can tell"
+
+    run(scenario)
+
+
+def test_a_sequential_node_alone_is_never_recognised() -> None:
     async def scenario(mine: MemorySession, theirs: MemorySession) -> None:
         ops = [Create("/n-", b"x", sequential=True)]
         await mine.multi(ops)

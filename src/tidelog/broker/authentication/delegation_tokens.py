@@ -32,7 +32,17 @@ from tidelog.ids import random_uuid, uuid_to_text
 from tidelog.metadata import token_znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import Feed, ImageDelta
-from tidelog.metadata.store import MetadataStore, NoNode, StoreError, put
+from tidelog.metadata.store import (
+    BadVersion,
+    Create,
+    Delete,
+    MetadataStore,
+    NoNode,
+    Set,
+    StoreError,
+    ensure_path,
+    parent_of,
+)
 from tidelog.security.delegation_token import (
     DelegationToken,
     token_credential,
@@ -48,6 +58,7 @@ logger = logging.getLogger(__name__)
 
 # Everybody who has logged in may make tokens, which all brokers keep in memory.
 _MAX_NODE_BYTES = 64 * 1024
+_TRIES = 10
 _MOST_PER_OWNER = "tidelog.delegation.token.max.per.owner"
 
 
@@ -113,7 +124,7 @@ class DelegationTokens:
         await self._make_room(owner)
         self._being_made[owner] += 1
         try:
-            await self._write(token)
+            await self._write_new(token)
         finally:
             self._being_made[owner] -= 1
             if not self._being_made[owner]:
@@ -147,7 +158,7 @@ class DelegationTokens:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         if period_ms < 0:
             period_ms = self._config.int("delegation.token.expiry.time.ms")
-        return await self._end_at(token, now_ms + period_ms)
+        return await self._end_at(token.id, now_ms, now_ms + period_ms)
 
     async def expire(self, principal: Principal, mac: bytes, period_ms: int) -> int:
         """Let a token end sooner, at once if the period is negative; gives when."""
@@ -158,7 +169,7 @@ class DelegationTokens:
             return now_ms
         if token.is_over(now_ms):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
-        return await self._end_at(token, now_ms + period_ms)
+        return await self._end_at(token.id, now_ms, now_ms + period_ms)
 
     def visible_to(
         self,
@@ -197,24 +208,43 @@ class DelegationTokens:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
         return found
 
-    async def _end_at(self, token: DelegationToken, expires_ms: int) -> int:
-        changed = replace(token, expires_ms=min(expires_ms, token.max_ms))
-        await self._write(changed)
-        return changed.expires_ms
+    async def _end_at(self, token_id: str, now_ms: int, expires_ms: int) -> int:
+        """Let a token end at another time, if it is still there and good.
 
-    async def _write(self, token: DelegationToken) -> None:
+        Other brokers may have removed or ended it without this one knowing yet, so the node decides; only
+        ``create`` makes one.
+        """
+        path = token_znodes.token_path(token_id)
+        for _ in range(_TRIES):
+            try:
+                raw, version = await self._store.get(path)
+                stored = token_znodes.decode_token(token_id, raw)
+                if stored.is_over(now_ms):
+                    raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+                changed = replace(stored, expires_ms=min(expires_ms, stored.max_ms))
+                await self._feed.write_token(token_id, Set(path, token_znodes.encode_token(changed), version))
+            except NoNode:
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from None
+            except BadVersion:
+                continue
+            except (StorageError, StoreError) as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            return changed.expires_ms
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "others change the token all the time: try again")
+
+    async def _write_new(self, token: DelegationToken) -> None:
+        path = token_znodes.token_path(token.id)
         try:
-            await put(self._store, token_znodes.token_path(token.id), token_znodes.encode_token(token))
-            await self._feed.announce_token(token.id)
+            await ensure_path(self._store, parent_of(path))
+            await self._feed.write_token(token.id, Create(path, token_znodes.encode_token(token)))
         except (StorageError, StoreError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     async def _remove(self, token_id: str) -> None:
         try:
-            await self._store.delete(token_znodes.token_path(token_id))
+            await self._feed.write_token(token_id, Delete(token_znodes.token_path(token_id)))
         except NoNode:
             return
-        await self._feed.announce_token(token_id)
 
     # Logins
 

@@ -7,21 +7,28 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.rigs.clock import ManualClock
+from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.rigs.raw_client import RawClient
 from tests.rigs.sasl_broker import OPEN, authenticate, log_in, port_of, sasl_broker, shake_hands
 from tests.waiting import wait_until
 
 from tidelog.broker.authentication import delegation_tokens
+from tidelog.broker.authentication.delegation_tokens import DelegationTokens
 from tidelog.client.security.scram import scram
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata import znodes
+from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.embedded import EmbeddedStore
-from tidelog.metadata.store import ensure_path
-from tidelog.metadata.token_znodes import decode_token, encode_token, token_path
+from tidelog.metadata.store import Create, Op, Result, SessionExpired, ensure_path
+from tidelog.metadata.token_znodes import TOKEN_CHANGE_PREFIX, decode_token, encode_token, token_path
 from tidelog.security.delegation_token import DelegationToken, token_credential, token_hmac
 from tidelog.security.principal import Principal
 from tidelog.security.sasl.scram_credential import ScramCredential, ScramMechanism
@@ -52,6 +59,7 @@ from tidelog.wire.messages.renew_delegation_token import (
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 
 DAY_MS = 86_400_000
+ALICE = Principal("alice")
 FAST = {"connection_failed_authentication_delay_ms": "10"}
 
 
@@ -400,3 +408,101 @@ async def _write_tokens(data_dir: Path, count: int) -> None:
         )
         await store.create(token_path(token.id), encode_token(token))
     await store.close()
+
+
+# Several brokers
+
+
+class Cluster:
+    """Two brokers, each with the tokens that it knows of."""
+
+    def __init__(self) -> None:
+        self.zookeeper = MemoryZooKeeper()
+        self.clock = ManualClock()
+        self.stores: list[MemorySession] = []
+        self.brokers: list[DelegationTokens] = []
+        self.feeds: list[ClusterFeed] = []
+
+    async def start(self) -> None:
+        config = BrokerConfig({"broker.id": "1", "delegation.token.secret.key": "brokers-only"})
+        for _ in range(2):
+            store = self.zookeeper.session()
+            await ensure_path(store, znodes.CONFIG_CHANGES)
+            feed = await ClusterFeed.start(store, self.clock)
+            self.stores.append(store)
+            self.feeds.append(feed)
+            self.brokers.append(DelegationTokens(config, store, feed, self.clock))
+
+    async def create(self) -> tuple[DelegationToken, bytes]:
+        """A token of Alice's that both brokers know."""
+        token = await self.brokers[0].create(ALICE, ALICE, (), -1)
+        await wait_until_true(lambda: all(token.id in each.image.delegation_tokens for each in self.feeds))
+        return token, token_hmac("brokers-only", token.id)
+
+    def is_stored(self, token: DelegationToken) -> bool:
+        return self.zookeeper.tree.find(token_path(token.id)) is not None
+
+
+async def wait_until_true(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+def in_a_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.start()
+        await test(cluster)
+        for feed in cluster.feeds:
+            await feed.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("change", ["renew", "expire"])
+def test_a_token_that_another_broker_has_removed_does_not_come_back(change: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        token, mac = await cluster.create()
+        # The other broker has not heard of it yet.
+        await cluster.stores[0].delete(token_path(token.id))
+        with pytest.raises(KafkaError) as refused:
+            await getattr(cluster.brokers[1], change)(ALICE, mac, 60_000)
+        assert refused.value.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        assert not cluster.is_stored(token)
+
+    in_a_cluster(test)
+
+
+def test_a_token_that_has_ended_by_another_broker_is_not_renewed() -> None:
+    async def test(cluster: Cluster) -> None:
+        token, mac = await cluster.create()
+        ended = replace(token, expires_ms=token.issued_ms - 1)
+        await cluster.stores[0].set(token_path(token.id), encode_token(ended))
+        with pytest.raises(KafkaError) as refused:
+            await cluster.brokers[1].renew(ALICE, mac, 60_000)
+        assert refused.value.code is ErrorCode.DELEGATION_TOKEN_EXPIRED
+
+    in_a_cluster(test)
+
+
+def test_a_token_goes_together_with_the_notice_of_it_or_stays() -> None:
+    async def test(cluster: Cluster) -> None:
+        token, mac = await cluster.create()
+        store = cluster.stores[0]
+        real = store.multi
+
+        async def failing(ops: Sequence[Op]) -> list[Result]:
+            if any(isinstance(op, Create) and op.path == TOKEN_CHANGE_PREFIX for op in ops):
+                raise SessionExpired(TOKEN_CHANGE_PREFIX)
+            return await real(ops)
+
+        store.multi = failing  # type: ignore[method-assign]
+        with pytest.raises(SessionExpired):
+            await cluster.brokers[0].expire(ALICE, mac, -1)
+        store.multi = real  # type: ignore[method-assign]
+        await cluster.brokers[0].expire(ALICE, mac, -1)
+        assert not cluster.is_stored(token)
+        await wait_until_true(lambda: token.id not in cluster.feeds[1].image.delegation_tokens)
+
+    in_a_cluster(test)
