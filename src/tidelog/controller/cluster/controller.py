@@ -23,6 +23,7 @@ from tidelog.controller.cluster.context import ControllerContext, Leadership, Re
 from tidelog.controller.cluster.controller_term import ControllerSettings, ControllerTerm
 from tidelog.controller.cluster.events import EventQueue, not_controller
 from tidelog.controller.cluster.isr_changes import IsrChange
+from tidelog.controller.cluster.leadership_nodes import ControllerMoved
 from tidelog.controller.cluster.reassignment import TargetReplicas
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
@@ -80,6 +81,8 @@ class ClusterController:
         self._expired = False
         self._registered = False
         self._retry: asyncio.TimerHandle | None = None
+        self._standing_back: asyncio.TimerHandle | None = None
+        """Set for a while after a term of office that could not begin."""
         self._stops: list[Callable[[], None]] = []
 
     @property
@@ -130,8 +133,9 @@ class ClusterController:
         for stop in self._stops:
             stop()
         self._stops.clear()
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._standing_back):
+            if timer is not None:
+                timer.cancel()
         self._resign()
 
     # The election
@@ -190,6 +194,8 @@ class ClusterController:
             if self.active_id != self._settings.broker_id:
                 self._resign()
             return
+        if self._standing_back is not None:
+            return  # What kept it from office would so again; others may do better.
         try:
             context = await self._claim()
         except (NodeExists, BadVersion):
@@ -236,7 +242,18 @@ class ClusterController:
             )
             if self._term is term:
                 self._resign()
+            if not isinstance(error, ControllerMoved | SessionExpired | StoreClosed):
+                self._stand_back()
             await self._give_up(context)
+
+    def _stand_back(self) -> None:
+        """Take no part in elections for a moment: whoever fails at once would be elected without end."""
+
+        def stand_again() -> None:
+            self._standing_back = None
+            self._look()
+
+        self._standing_back = asyncio.get_running_loop().call_later(_RETRY_S, stand_again)
 
     async def _give_up(self, context: ControllerContext) -> None:
         """Let somebody else be elected, unless somebody has been."""

@@ -32,7 +32,7 @@ from tidelog.controller.cluster.control_batch import ControlBatch
 from tidelog.controller.cluster.events import EventQueue
 from tidelog.controller.cluster.isr_changes import IsrChange, change_isrs
 from tidelog.controller.cluster.leadership_nodes import controller_write, read_leaderships
-from tidelog.controller.cluster.notices import delete_notices, read_notices
+from tidelog.controller.cluster.notices import delete_notices, read_notices, read_request
 from tidelog.controller.cluster.reassignment import Reassignments
 from tidelog.controller.cluster.state_changes import StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
@@ -208,9 +208,19 @@ class ControllerTerm:
                 raw, stat = await self._store.get_with_stat(znodes.broker_path(broker))
             except NoNode:
                 return None
-            return LiveBroker(BrokerRegistration.decode(broker, raw), stat.created_zxid)
+            try:
+                return LiveBroker(BrokerRegistration.decode(broker, raw), stat.created_zxid)
+            except StorageError as error:
+                logger.error("The registration of broker %d is passed over: %s", broker, error)
+            known = self.context.brokers.get(broker)
+            if known is not None and known.epoch == stat.created_zxid:
+                return known
+            # It counts once it can be read.
+            self._watch_broker(broker)
+            return None
 
-        ids = [int(name) for name in await self._store.children(znodes.BROKER_IDS)]
+        names = await self._store.children(znodes.BROKER_IDS)
+        ids = [int(name) for name in names if name.isdecimal()]
         found = await asyncio.gather(*map(read, ids))
         return {broker: each for broker, each in zip(ids, found, strict=True) if each is not None}
 
@@ -317,11 +327,18 @@ class ControllerTerm:
 
     async def broker_modified(self, broker: int) -> None:
         """A broker's registration has changed: its addresses, say."""
+        if broker not in self.context.brokers:
+            # It could not be read before.
+            await self.brokers_changed()
+            return
         try:
             raw, stat = await self._store.get_with_stat(znodes.broker_path(broker))
+            now = LiveBroker(BrokerRegistration.decode(broker, raw), stat.created_zxid)
         except NoNode:
             return
-        now = LiveBroker(BrokerRegistration.decode(broker, raw), stat.created_zxid)
+        except StorageError as error:
+            logger.error("The registration of broker %d stays what it was: %s", broker, error)
+            return
         if self.brokers.modified(broker, now):
             self._channels.set_brokers(self.context.brokers)
 
@@ -341,9 +358,12 @@ class ControllerTerm:
             return
         try:
             raw, _ = await self._store.get(znodes.topic_path(topic))
+            node = TopicAssignment.decode(topic, raw)
         except NoNode:
             return
-        node = TopicAssignment.decode(topic, raw)
+        except StorageError as error:
+            logger.error("Topic %s stays what it was: %s", topic, error)
+            return
         added = {
             index: each
             for index, each in node.partitions.items()
@@ -369,10 +389,10 @@ class ControllerTerm:
 
     async def log_dir_events(self) -> None:
         """Log directories of brokers have failed."""
-        brokers: set[int] = set()
         names = await self._store.children(znodes.LOG_DIR_EVENTS)
-        for path, raw in await read_notices(self._store, znodes.LOG_DIR_EVENTS, names):
-            brokers.add(znode_requests.decode_log_dir_event(path, raw))
+        brokers = await read_notices(
+            self._store, znodes.LOG_DIR_EVENTS, names, znode_requests.decode_log_dir_event
+        )
         if brokers:
             await self.brokers.log_dirs_failed(brokers)
         await delete_notices(self._store, self.context, znodes.LOG_DIR_EVENTS, names)
@@ -380,9 +400,8 @@ class ControllerTerm:
     async def isr_notices(self) -> None:
         """Leaders have written their in-sync replicas themselves, as brokers before AlterPartition do."""
         names = await self._store.children(znodes.ISR_CHANGES)
-        partitions: set[TopicPartition] = set()
-        for path, raw in await read_notices(self._store, znodes.ISR_CHANGES, names):
-            partitions.update(znode_requests.decode_isr_change(path, raw))
+        notices = await read_notices(self._store, znodes.ISR_CHANGES, names, znode_requests.decode_isr_change)
+        partitions = {each for changed in notices for each in changed}
         known = [each for each in partitions if each in self.context.leaderships]
         if known:
             self.context.leaderships |= await read_leaderships(self._store, known)
@@ -392,12 +411,11 @@ class ControllerTerm:
 
     async def preferred_election_asked(self) -> None:
         """A tool asks through ``/admin/preferred_replica_election``."""
-        try:
-            raw, _ = await self._store.get(znodes.PREFERRED_REPLICA_ELECTION)
-        except NoNode:
-            return
-        await self.topics.elect(znode_requests.decode_preferred_election(raw), ElectionType.PREFERRED)
-        await controller_write(self._store, self.context, [Delete(znodes.PREFERRED_REPLICA_ELECTION)])
+        path = znodes.PREFERRED_REPLICA_ELECTION
+        asked = await read_request(self._store, self.context, path, znode_requests.decode_preferred_election)
+        if asked is not None:
+            await self.topics.elect(asked, ElectionType.PREFERRED)
+            await controller_write(self._store, self.context, [Delete(path)])
 
     async def reassignments_asked(self) -> None:
         """A tool asks through ``/admin/reassign_partitions``."""

@@ -10,17 +10,19 @@ by side.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.controller.cluster.context import ControllerContext, Leadership
-from tidelog.errors import TidelogError
+from tidelog.errors import StorageError, TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.store import (
     BadVersion,
     Check,
     Create,
+    NodeExists,
     NoNode,
     Op,
     Result,
@@ -31,6 +33,8 @@ from tidelog.metadata.store import (
     StoreError,
 )
 from tidelog.metadata.znodes import PartitionState
+
+logger = logging.getLogger(__name__)
 
 MAX_OPS = 500
 """As many nodes as one transaction may touch, lest it becomes larger than servers take (1 MB)."""
@@ -56,14 +60,17 @@ class Written:
 async def read_leaderships(
     store: SharedStore, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Leadership]:
-    """What the state nodes hold; those without one are missing."""
+    """What the state nodes hold; those without one are missing, and so are those that cannot be read."""
 
     async def read(partition: TopicPartition) -> Leadership | None:
         try:
             raw, version = await store.get(znodes.partition_state_path(partition))
+            return Leadership(PartitionState.decode(partition, raw), version)
         except NoNode:
             return None
-        return Leadership(PartitionState.decode(partition, raw), version)
+        except StorageError as error:
+            logger.error("The state of %s is passed over: %s", partition, error)
+            return None
 
     wanted = list(partitions)
     found = await asyncio.gather(*map(read, wanted))
@@ -114,20 +121,27 @@ async def create_leaderships(
 
     async def create(topic: str, partitions: Sequence[TopicPartition]) -> None:
         ops: list[Op] = []
+        created: list[TopicPartition] = []
         if not await store.exists(znodes.partitions_path(topic)):
             ops.append(Create(znodes.partitions_path(topic)))
         for partition in partitions:
+            state_path = znodes.partition_state_path(partition)
             if not await store.exists(znodes.partition_path(partition)):
                 ops.append(Create(znodes.partition_path(partition)))
-            ops.append(Create(znodes.partition_state_path(partition), states[partition].encode()))
+            elif await store.exists(state_path):
+                # One that cannot be read: it stays as it is, and keeps no other partition from its state.
+                written.failed[partition] = NodeExists(state_path)
+                continue
+            ops.append(Create(state_path, states[partition].encode()))
+            created.append(partition)
         try:
             await controller_write(store, context, ops)
         except (SessionExpired, StoreClosed):
             raise
         except StoreError as error:
-            written.failed.update(dict.fromkeys(partitions, error))
+            written.failed.update(dict.fromkeys(created, error))
         else:
-            written.done.update({each: Leadership(states[each], 0) for each in partitions})
+            written.done.update({each: Leadership(states[each], 0) for each in created})
 
     await asyncio.gather(*(create_all(topic, partitions) for topic, partitions in by_topic.items()))
     return written

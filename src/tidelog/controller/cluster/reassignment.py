@@ -24,12 +24,13 @@ from tidelog.controller.cluster.leadership_nodes import (
     read_leaderships,
     write_leaderships,
 )
+from tidelog.controller.cluster.notices import read_request
 from tidelog.controller.cluster.state_changes import Election, StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znode_requests, znodes
-from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
+from tidelog.metadata.store import Delete, Set, SharedStore
 
 logger = logging.getLogger(__name__)
 
@@ -249,11 +250,10 @@ class Reassignments:
     # /admin/reassign_partitions
 
     async def _requested(self) -> dict[TopicPartition, tuple[int, ...]]:
-        try:
-            raw, _ = await self._store.get(znodes.REASSIGN_PARTITIONS)
-        except NoNode:
-            return {}
-        return znode_requests.decode_reassignment(raw)
+        requested = await read_request(
+            self._store, self._context, znodes.REASSIGN_PARTITIONS, znode_requests.decode_reassignment
+        )
+        return requested or {}
 
     async def _forget_requested(
         self, partitions: Iterable[TopicPartition], target: tuple[int, ...] | None = None

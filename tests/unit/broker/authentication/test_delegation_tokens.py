@@ -445,7 +445,7 @@ class Cluster:
 
 async def wait_until_true(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():
+        while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+import pytest
 from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 
 from tidelog.controller.cluster.controller_term import ControllerTerm
@@ -11,6 +13,7 @@ from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.metadata import znode_requests, znodes
+from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import Create, Set
 from tidelog.metadata.znodes import TopicAssignment
 
@@ -110,6 +113,127 @@ def test_in_sync_replicas_that_a_leader_wrote_itself_are_told_to_all() -> None:
         await scene.crash(2)
         assert scene.leader_and_isr() == (3, (3, 1))
         scene.check()
+
+    run(test)
+
+
+# What nobody can read
+
+REQUESTS = [znodes.REASSIGN_PARTITIONS, znodes.PREFERRED_REPLICA_ELECTION]
+BAD = b'{"version":1,"partitions":[{'
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+def test_a_request_that_cannot_be_read_keeps_nobody_from_office(path: str) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1, 2)
+        await scene.create((1, 2))
+        scene.zookeeper.suspend(scene.cluster.brokers[1].store)
+        scene.zookeeper.suspend(scene.cluster.brokers[2].store)
+        await scene.write(Create(path, BAD))
+        await scene.crash(1)
+        scene.zookeeper.resume(scene.cluster.brokers[2].store)
+        await scene.settled()
+        assert scene.context.epoch == 2
+        assert scene.leader_and_isr() == (2, (2,))
+        assert not scene.exists(path)
+        scene.check()
+
+    run(test)
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+def test_a_request_that_cannot_be_read_is_removed(path: str) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1, 2)
+        await scene.write(Create(path, BAD))
+        assert not scene.exists(path)
+        assert scene.context.epoch == 1
+
+    run(test)
+
+
+def test_a_reassignment_goes_on_beside_a_request_that_cannot_be_read() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1, 2)
+        await scene.create((1,))
+        # The tool writes it while the call is under way.
+        scene.zookeeper.write([Create(znodes.REASSIGN_PARTITIONS, BAD)], 0)
+        assert await scene.controller.reassign({P0: (2,)}) == {P0: None}
+        await scene.settled()
+        await scene.catch_up()
+        assert scene.assignment().partitions == {0: (2,)}
+        assert not scene.exists(znodes.REASSIGN_PARTITIONS)
+        scene.check()
+
+    run(test)
+
+
+def test_a_state_that_cannot_be_read_keeps_no_other_partition_from_a_leader() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1, 2)
+        await scene.create((1, 2), (1, 2))
+        await scene.write(Set(znodes.partition_state_path(P0), b"{"))
+        await scene.crash(1)
+        assert scene.context.epoch == 2
+        assert scene.leader_and_isr(P1) == (2, (2,))
+        assert scene.node(znodes.partition_state_path(P0)).data == b"{", "it is there for whoever mends it"
+        # A partition that nobody has led yet is created beside it.
+        node = scene.assignment()
+        scene.zookeeper.suspend(scene.cluster.brokers[2].store)
+        grown = TopicAssignment(topic_id=node.topic_id, partitions={**node.partitions, 2: (3,)})
+        await scene.write(Set(znodes.topic_path(TOPIC), grown.encode()))
+        await scene.crash(2)
+        await scene.add(3)
+        assert scene.leader_and_isr(TopicPartition(TOPIC, 2)) == (3, (3,))
+
+    run(test)
+
+
+def test_a_registration_that_cannot_be_read_counts_once_it_can() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1)
+        path = znodes.broker_path(7)
+        other = scene.zookeeper.session()
+        await other.create(path, b"{", ephemeral=True)
+        await other.create(f"{znodes.BROKER_IDS}/seven", b"", ephemeral=True)
+        await scene.add(2, 3)
+        await scene.crash(1)
+        assert scene.context.epoch == 2
+        assert scene.cluster.brokers[3].live == {2, 3}
+        registration = znodes.BrokerRegistration(
+            broker_id=7, endpoints=(Listener("PLAINTEXT", "127.0.0.1", 9007, "PLAINTEXT"),)
+        )
+        await other.set(path, registration.encode())
+        await scene.settled()
+        assert scene.cluster.brokers[3].live == {2, 3, 7}
+        # What cannot be read any more does not end a broker that is known.
+        await other.set(path, b"{")
+        await scene.add(4)
+        assert scene.cluster.brokers[3].live == {2, 3, 4, 7}
+
+    run(test)
+
+
+def test_a_notice_that_cannot_be_read_does_not_stand_in_the_way_of_others() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.add(1, 2, 3)
+        await scene.create((2, 3, 1))
+        changed = msgspec.structs.replace(scene.state(), isr=(2, 1))
+        isr_notice = f"{znodes.ISR_CHANGES}/isr_change_"
+        log_dir_notice = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
+        scene.cluster.brokers[3].refuse[P0] = ErrorCode.KAFKA_STORAGE_ERROR
+        await scene.write(
+            Create(isr_notice, b"{", sequential=True),
+            Create(log_dir_notice, b"{", sequential=True),
+            Set(znodes.partition_state_path(P0), changed.encode()),
+            Create(isr_notice, znode_requests.encode_isr_change([P0]), sequential=True),
+        )
+        assert scene.cluster.brokers[3].metadata[P0].isr == [2, 1]
+        await scene.write(Create(log_dir_notice, znode_requests.encode_log_dir_event(3), sequential=True))
+        assert scene.context.offline_directories[3] == {P0}
+        assert not scene.node(znodes.ISR_CHANGES).children
+        assert not scene.node(znodes.LOG_DIR_EVENTS).children
 
     run(test)
 
