@@ -3,7 +3,8 @@
 Precedence, highest first: a topic's or group's own entries, this broker's dynamic entries, those of every
 broker, the properties file, the default. Changes go to ``/config/topics/T``, ``/config/groups/G``,
 ``/config/client-metrics/S`` and ``/config/brokers/N`` (or ``<default>``); they take effect when the image
-has them, whoever wrote them.
+has them, whoever wrote them. What is kept here without a ``write`` is kept by a broker alone; in a cluster
+``broker/cluster/admin`` writes.
 
 Invariant: what is in the store may be wrong (another version wrote it), what is in effect never is: an
 entry that cannot be used is passed over with one log line, and the next layer's value holds; one that is
@@ -76,21 +77,12 @@ class ListenerStores(Protocol):
 class DynamicConfigs:
     """The configs of topics, of groups and of this broker, over one store."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        feed: Feed,
-        config: BrokerConfig,
-        announce: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, store: MetadataStore, feed: Feed, config: BrokerConfig) -> None:
         """Apply what the store holds for this broker, and follow it from now on.
 
         Raises :class:`ConfigError` if that asks for protection that there is not.
-
-        ``announce`` tells the brokers of a cluster whose entries have changed, such as ``topics/orders``.
         """
         self._store = store
-        self._announce = announce
         self._image = feed.image
         self._config = config
         self._secrets = SecretEntries(config)
@@ -260,12 +252,19 @@ class DynamicConfigs:
         await self._put_or_drop(znodes.client_metrics_path(name), entries)
 
     async def change_broker(
-        self, stored: Mapping[str, str], edit: Edit, *, every_broker: bool, validate_only: bool = False
-    ) -> None:
+        self,
+        stored: Mapping[str, str],
+        edit: Edit,
+        *,
+        every_broker: bool,
+        validate_only: bool = False,
+        write: Callable[[Mapping[str, str]], Awaitable[bool]] | None = None,
+    ) -> bool:
         """Check and keep what ``edit`` makes of the dynamic entries of this or of every broker.
 
         ``stored`` is how they are kept now; ``edit`` has passwords as they were given. One that cannot be
-        decrypted has no effect, and stays as it is kept unless it is changed.
+        decrypted has no effect, and stays as it is kept unless it is changed. ``write`` keeps them where
+        others write too; this gives what it gives: False if ``stored`` is not what is kept any more.
         """
         given = self._secrets.shown(stored)
         edited = edit({name: given.get(name, text) for name, text in stored.items()})
@@ -278,16 +277,20 @@ class DynamicConfigs:
         }
         await self.check_broker(usable, every_broker=every_broker)
         if validate_only:
-            return
+            return True
         use_stores = None if every_broker else await self._prepare_stores(usable)
         idle = sorted(name for name in entries if is_unsupported(name) and option_of(name) is None)
         if idle:
             logger.warning("These dynamic options are kept, but have no effect: %s", ", ".join(idle))
-        path = znodes.broker_config_path(None if every_broker else self._config.node_id)
-        await self._put(path, self._hidden(entries, stored) | unreadable)
+        kept = self._hidden(entries, stored) | unreadable
+        if write is None:
+            await self._put(znodes.broker_config_path(None if every_broker else self._config.node_id), kept)
+        elif not await write(kept):
+            return False
         if use_stores is not None:
             # Not left to the image: the same path again, which is no change of options, is to be read again.
             use_stores()
+        return True
 
     def _hidden(self, entries: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
         try:
@@ -316,8 +319,6 @@ class DynamicConfigs:
             await put(self._store, path, znodes.encode_config(entries))
         except TooLargeError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        if self._announce is not None:
-            await self._announce(path.removeprefix(znodes.CONFIG + "/"))
 
     def close(self) -> None:
         """Stop following the image."""

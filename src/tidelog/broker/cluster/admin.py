@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.controller.auto_topics import auto_topic
@@ -33,7 +34,7 @@ from tidelog.metadata.client_metrics import check_subscription
 from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
-from tidelog.metadata.empty_configs import drop_empty
+from tidelog.metadata.empty_configs import drop_empty as drop_empty_node
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import (
@@ -197,22 +198,35 @@ class ClusterAdmin:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         validate_topic_name(name)
-        stored = await self._stored(znodes.topic_config_path(name))
-        entries = edit(stored)
-        self._configs.check_topic_change(stored, entries)
-        if name not in self._image.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        if not validate_only:
-            await self._configs.set_topic(name, entries)
+
+        def checked(stored: Mapping[str, str]) -> Mapping[str, str]:
+            entries = edit(stored)
+            self._configs.check_topic_change(stored, entries)
+            if name not in self._image.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            return entries
+
+        path = znodes.topic_config_path(name)
+        if validate_only:
+            checked(await self._stored(path))
+        else:
+            await self._change(path, checked, f"the topic {name}")
 
     async def change_group_config(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Replace a group's options with what ``edit`` makes of them."""
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-        entries = edit(await self._stored(znodes.group_config_path(name)))
-        self._configs.check_group(entries)
-        if not validate_only:
-            await self._configs.set_group(name, entries)
+
+        def checked(stored: Mapping[str, str]) -> Mapping[str, str]:
+            entries = edit(stored)
+            self._configs.check_group(entries)
+            return entries
+
+        path = znodes.group_config_path(name)
+        if validate_only:
+            checked(await self._stored(path))
+        else:
+            await self._change(path, checked, f"the group {name}")
 
     async def change_client_metrics(self, name: str, edit: Edit, *, validate_only: bool = False) -> None:
         """Replace a subscription to clients' metrics with what ``edit`` makes of it."""
@@ -226,58 +240,78 @@ class ClusterAdmin:
         if validate_only or not name:
             checked(await self._stored(path) if name else {})
         else:
-            await self._change(path, checked, f"the subscription {name}")
+            await self._change_or_drop(path, checked, f"the subscription {name}")
 
     async def change_user_config(self, name: str, edit: Edit) -> None:
         """Replace what is kept of a user with what ``edit`` makes of it, whoever else changes it now."""
-        await self._change(znodes.user_config_path(name), edit, f"user {name}")
+        await self._change_or_drop(znodes.user_config_path(name), edit, f"user {name}")
 
     async def change_quotas(self, entity: QuotaEntity, edit: Edit) -> None:
         """Replace what is kept of a user, a client id or an IP address with what ``edit`` makes of it."""
-        await self._change(znodes.quota_path(entity), edit, f"the quotas of {dict(entity)}")
-
-    async def _change(self, path: str, edit: Edit, what: str) -> None:
-        """Edit the entries of a node that other brokers, too, may be changing."""
-        for _ in range(_TRIES):
-            try:
-                raw, version = await self._store.get(path)
-            except NoNode:
-                raw, version = b"", None
-            before = znodes.decode_config(path, raw)
-            entries = edit(before)
-            if entries == before:
-                return
-            try:
-                if version is None:
-                    await ensure_path(self._store, parent_of(path))
-                    await self._store.create(path, znodes.encode_config(entries))
-                elif entries or not await drop_empty(self._store, path, version):
-                    await self._store.set(path, znodes.encode_config(entries), version)
-            except (BadVersion, NodeExists, NoNode):
-                continue
-            except TooLargeError as error:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-            await self._feed.announce(path.removeprefix(znodes.CONFIG + "/"))
-            return
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"others change {what} all the time: try again")
+        await self._change_or_drop(znodes.quota_path(entity), edit, f"the quotas of {dict(entity)}")
 
     async def change_broker_config(
         self, edit: Edit, *, every_broker: bool, validate_only: bool = False
     ) -> None:
         """Replace the dynamic options of this or of every broker with what ``edit`` makes of them."""
         path = znodes.broker_config_path(None if every_broker else self._config.node_id)
-        stored = await self._stored(path)
-        await self._configs.change_broker(
-            stored, edit, every_broker=every_broker, validate_only=validate_only
-        )
+        for _ in range(_TRIES):
+            stored, version = await self._read(path)
+            if await self._configs.change_broker(
+                stored,
+                edit,
+                every_broker=every_broker,
+                validate_only=validate_only,
+                write=partial(self._replace, path, version),
+            ):
+                return
+        raise _contended("the options of brokers")
 
-    async def _stored(self, path: str) -> dict[str, str]:
+    async def _change(self, path: str, edit: Edit, what: str) -> None:
+        """Edit the entries of a node that other brokers, too, may be changing."""
+        for _ in range(_TRIES):
+            before, version = await self._read(path)
+            if await self._replace(path, version, edit(before)):
+                return
+        raise _contended(what)
+
+    async def _change_or_drop(self, path: str, edit: Edit, what: str) -> None:
+        """The same; the node goes with its last entry, and what is no change is not told to anybody."""
+        for _ in range(_TRIES):
+            before, version = await self._read(path)
+            entries = edit(before)
+            if entries == before or await self._replace(path, version, entries, drop_empty=True):
+                return
+        raise _contended(what)
+
+    async def _replace(
+        self, path: str, version: int | None, entries: Mapping[str, str], *, drop_empty: bool = False
+    ) -> bool:
+        """Write the entries of a node, and tell all brokers; False if it is not at ``version`` any more."""
+        try:
+            if version is None:
+                await ensure_path(self._store, parent_of(path))
+                await self._store.create(path, znodes.encode_config(entries))
+            elif entries or not drop_empty or not await drop_empty_node(self._store, path, version):
+                await self._store.set(path, znodes.encode_config(entries), version)
+        except (BadVersion, NodeExists, NoNode):
+            return False
+        except TooLargeError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        await self._feed.announce(path.removeprefix(znodes.CONFIG + "/"))
+        return True
+
+    async def _read(self, path: str) -> tuple[dict[str, str], int | None]:
         """What is in ZooKeeper now: another broker may have changed it without this one knowing yet."""
         try:
-            raw, _ = await self._store.get(path)
+            raw, version = await self._store.get(path)
         except NoNode:
-            return {}
-        return znodes.decode_config(path, raw)
+            return {}, None
+        return znodes.decode_config(path, raw), version
+
+    async def _stored(self, path: str) -> dict[str, str]:
+        entries, _ = await self._read(path)
+        return entries
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Finalize feature levels; the controller's to do."""
@@ -316,3 +350,7 @@ class ClusterAdmin:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
         finally:
             stop()
+
+
+def _contended(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"others change {what} all the time: try again")

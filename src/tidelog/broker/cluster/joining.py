@@ -42,7 +42,7 @@ async def join_ensemble(
     except BaseException:
         await store.close()
         raise
-    configs = DynamicConfigs(store, feed, config, feed.announce)
+    configs = DynamicConfigs(store, feed, config)
     membership = ClusterMembership(config, clock, store, feed)
     admin = ClusterAdmin(store, feed, config, configs, membership)
     return MetadataParts(store, feed, configs, admin, membership)

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from tests.rigs.clock import ManualClock
-from tests.rigs.memory_zookeeper import MemoryZooKeeper
+from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.broker.cluster.admin import ClusterAdmin
 from tidelog.broker.cluster.membership import ClusterMembership
@@ -19,17 +19,17 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import PartitionImage, TopicImage
-from tidelog.metadata.store import SharedStore, ensure_path, put
+from tidelog.metadata.store import ensure_path, put
 from tidelog.security.password_encoder import PasswordEncoder
 
 TOPIC = "orders"
 
 
 class Scene:
-    def __init__(self, store: SharedStore, feed: ClusterFeed, options: Mapping[str, str]) -> None:
+    def __init__(self, store: MemorySession, feed: ClusterFeed, options: Mapping[str, str]) -> None:
         self.store = store
         config = BrokerConfig({"broker.id": "1", **options})
-        configs = DynamicConfigs(store, feed, config, feed.announce)
+        configs = DynamicConfigs(store, feed, config)
         self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, None))
         partition = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
         feed.image.install(TopicImage(TOPIC, random_uuid(), {0: partition}))
@@ -124,5 +124,73 @@ def test_topic_configs_that_only_apache_kafka_knows_stay_but_cannot_be_set() -> 
         with pytest.raises(KafkaError) as refused:
             await scene.admin.change_topic_config(TOPIC, setting(message_format_version="3.0"))
         assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+    run(test)
+
+
+# Two changes at once
+
+
+async def change_together(store: MemorySession, *changes: Awaitable[None]) -> None:
+    """Have all changes read before one of them writes."""
+    read = asyncio.Barrier(len(changes))
+    real = store.get
+    met: set[asyncio.Task[None] | None] = set()
+
+    async def get(path: str) -> tuple[bytes, int]:
+        try:
+            return await real(path)
+        finally:
+            if asyncio.current_task() not in met:
+                met.add(asyncio.current_task())
+                await read.wait()
+
+    store.get = get  # type: ignore[method-assign]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*changes)
+    store.get = real  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("kind", ["topic", "group", "broker", "brokers"])
+def test_of_two_changes_at_once_none_is_lost(kind: str, exists: bool) -> None:
+    first, second = {
+        "topic": ({"cleanup.policy": "compact"}, {"retention.ms": "1000"}),
+        "group": ({"consumer.session.timeout.ms": "50000"}, {"consumer.heartbeat.interval.ms": "6000"}),
+        "broker": ({"log.cleaner.threads": "2"}, {"message.max.bytes": "2000000"}),
+        "brokers": ({"log.cleaner.threads": "2"}, {"message.max.bytes": "2000000"}),
+    }[kind]
+    path = {
+        "topic": znodes.topic_config_path(TOPIC),
+        "group": znodes.group_config_path("g"),
+        "broker": znodes.broker_config_path(1),
+        "brokers": znodes.broker_config_path(None),
+    }[kind]
+
+    def change(scene: Scene, added: Mapping[str, str]) -> Awaitable[None]:
+        def edit(now: Mapping[str, str]) -> dict[str, str]:
+            return {**now, **added}
+
+        match kind:
+            case "topic":
+                return scene.admin.change_topic_config(TOPIC, edit)
+            case "group":
+                return scene.admin.change_group_config("g", edit)
+        return scene.admin.change_broker_config(edit, every_broker=kind == "brokers")
+
+    async def test(scene: Scene) -> None:
+        if exists:
+            await scene.write(path, {})
+        await change_together(scene.store, change(scene, first), change(scene, second))
+        assert await scene.read(path) == {**first, **second}
+
+    run(test)
+
+
+def test_the_node_of_a_topic_stays_without_entries_as_kafka_leaves_it() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.admin.change_topic_config(TOPIC, setting(retention_ms="1000"))
+        await scene.admin.change_topic_config(TOPIC, lambda now: {})
+        assert await scene.read(znodes.topic_config_path(TOPIC)) == {}
 
     run(test)
