@@ -2,9 +2,9 @@
 
 A broker is a client of the others with the keys and certificates of its own listener, and with the user name
 and password, the keytab or the tokens of the JAAS line that the listener has for
-``sasl.mechanism.inter.broker.protocol``. Stores that
-have changed are read again when a connection is opened; ones that cannot be used leave those in use that were
-read before. ``peer_settings`` loads this where brokers do not speak PLAINTEXT with each other.
+``sasl.mechanism.inter.broker.protocol``. Stores that have changed are read again when a connection is opened,
+and options of the login are asked for at each; ones that cannot be used leave those in use that were read
+before. ``peer_settings`` loads this where brokers do not speak PLAINTEXT with each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.authentication.mechanisms import jaas_options, jaas_trust
 from tidelog.client.address import Address
@@ -30,17 +30,58 @@ from tidelog.security.tls.context import TlsContext, client_context
 from tidelog.security.tls.rotation import FileState, file_state
 from tidelog.security.tls.settings import TlsSettings, read_settings
 
+if TYPE_CHECKING:
+    from tidelog.client.connection import Connection
+    from tidelog.client.retry import Deadline
+
 logger = logging.getLogger(__name__)
 
 
 def peer_security(config: BrokerConfig, listener: Listener) -> Security:
     """What connections to others' ``listener`` do before their first request; raises ``ConfigError``."""
-    login = config.broker_login(listener.name)
     return Security(
         cast("SecurityProtocol", listener.security_protocol),
         _PeerTls(config, listener.name) if listener.security_protocol.endswith("SSL") else None,
-        None if login is None else _sasl(login),
+        _PeerLogin(config, listener.name) if listener.uses_sasl else None,
     )
+
+
+class _PeerLogin:
+    """The login of new connections, and of sessions that are renewed: made again when its options change.
+
+    The listeners, of this broker and of others, take options that have changed at once; a login of before
+    might be nobody's by now.
+    """
+
+    def __init__(self, config: BrokerConfig, listener: str) -> None:
+        self._config = config
+        self._listener = listener
+        login = self._look()
+        self._made_of = _made_of(login)
+        self._current = _sasl(login)
+
+    async def __call__(self, connection: Connection, deadline: Deadline) -> None:
+        try:
+            login = self._look()
+            made_of = _made_of(login)
+            if made_of != self._made_of:
+                self._current, self._made_of = _sasl(login), made_of
+        except ConfigError as error:
+            logger.error("Connections to other brokers go on with the login of before: %s", error)
+        await self._current(connection, deadline)
+
+    def _look(self) -> BrokerLogin:
+        login = self._config.broker_login(self._listener)
+        assert login is not None
+        return login
+
+
+def _made_of(login: BrokerLogin) -> object:
+    """What a login is made of, to be compared: one by tokens keeps the token that it has while this stays."""
+    if not isinstance(login, TokenLogin):
+        return login
+    allowed = login.settings.config.list("tidelog.oauthbearer.allowed.urls")
+    return login.url, login.client, login.settings.jaas, allowed
 
 
 def _sasl(login: BrokerLogin) -> SaslLogin:
