@@ -162,7 +162,8 @@ class FakeChannels:
         self, broker_id: int, held: LiveBroker | None, request: Payload, on_response: OnResponse
     ) -> None:
         broker = self._brokers.get(broker_id)
-        if self._closed or held is None or self._held.get(broker_id) is not held:
+        now = self._held.get(broker_id)
+        if self._closed or held is None or now is None or now.epoch != held.epoch:
             return
         if broker is not None and broker.up:
             # Through bytes, as over a network: what a version has no place for is found out here.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from tidelog.broker.cluster.peer_broker import PeerBroker, PeerEndpoint
@@ -27,11 +26,18 @@ class _Waiting(NamedTuple):
 
 
 class Channel:
-    """The way to one broker in one of its epochs."""
+    """The way to one broker in one of its epochs.
 
-    def __init__(self, broker_id: int, peer: PeerBroker, timeout_ms: float) -> None:
-        self._broker_id = broker_id
-        self._peer = peer
+    ``broker`` may be replaced within the epoch, as a broker may register other addresses: connections lead to
+    them, and what waits or is under way is kept.
+    """
+
+    def __init__(
+        self, broker: LiveBroker, endpoint_of: Callable[[LiveBroker], PeerEndpoint | None], timeout_ms: float
+    ) -> None:
+        self.broker = broker
+        self._broker_id = broker.registration.broker_id
+        self._peer = PeerBroker(lambda: endpoint_of(self.broker))
         self._timeout_ms = timeout_ms
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -78,26 +84,28 @@ class Channels:
     ) -> None:
         self._endpoint_of = endpoint_of
         self._timeout_ms = timeout_ms
-        self._held: dict[int, tuple[LiveBroker, Channel]] = {}
+        self._held: dict[int, Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def set_brokers(self, brokers: Mapping[int, LiveBroker]) -> None:
-        for broker_id, (known, channel) in list(self._held.items()):
-            if brokers.get(broker_id) != known:
+        for broker_id, channel in list(self._held.items()):
+            now = brokers.get(broker_id)
+            if now is not None and now.epoch == channel.broker.epoch:
+                channel.broker = now
+            else:
                 del self._held[broker_id]
                 self._close_soon(channel)
         for broker_id, broker in brokers.items():
             if broker_id not in self._held:
-                peer = PeerBroker(partial(self._endpoint_of, broker))
-                self._held[broker_id] = broker, Channel(broker_id, peer, self._timeout_ms)
+                self._held[broker_id] = Channel(broker, self._endpoint_of, self._timeout_ms)
 
     def send(self, broker_id: int, request: Payload, on_response: OnResponse) -> None:
-        held = self._held.get(broker_id)
-        if held is not None:
-            held[1].send(request, on_response)
+        channel = self._held.get(broker_id)
+        if channel is not None:
+            channel.send(request, on_response)
 
     def close(self) -> None:
-        for _, channel in self._held.values():
+        for channel in self._held.values():
             self._close_soon(channel)
         self._held.clear()
 
