@@ -2,9 +2,10 @@
 
 Everything is loaded by :meth:`AclStore.open`, before the broker serves anybody. A change is written under the
 version that was read, again if somebody else was faster, and is in the index when the call returns. In a
-cluster other brokers hear of it by a notice, and this one of theirs; notices older than a quarter of an hour
-are removed, as in Kafka. After a session that has expired, in which notices may have come and gone, all rules
-are read anew. A rule that cannot be read stops the start: it might be one that denies.
+cluster other brokers hear of it by a notice that is written with it, and this one of theirs; notices older
+than a quarter of an hour are removed, as in Kafka. After a session that has expired, in which notices may
+have come and gone, all rules are read anew. A rule that cannot be read stops the start: it might be one that
+denies.
 
 ``on_change`` is told whenever the index has changed. Made by ``broker/app``, used by ``broker/authorization``
 and the handlers of CreateAcls and DeleteAcls.
@@ -24,10 +25,14 @@ from tidelog.metadata import acl_znodes
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
 from tidelog.metadata.store import (
     BadVersion,
+    Create,
+    Delete,
     MetadataStore,
     NodeExists,
     NoNode,
+    Op,
     SessionState,
+    Set,
     SharedStore,
     StoreError,
     ensure_path,
@@ -142,7 +147,7 @@ class AclStore:
                 new = tuple(dict.fromkeys(edit(old)))
                 try:
                     if new != old:
-                        await self._write(path, new, version)
+                        await self._write(pattern, new, version)
                     break
                 except (BadVersion, NodeExists, NoNode):
                     # Somebody else was faster, or has removed the node meanwhile.
@@ -150,19 +155,28 @@ class AclStore:
             else:
                 raise StoreError(path, f"metadata node {path} is being changed by others all the time")
             self._put(pattern, new)
-            if new != old and self._shared is not None:
-                await self._store.create(
-                    acl_znodes.notice_prefix(pattern), acl_znodes.encode_notice(pattern), sequential=True
-                )
 
-    async def _write(self, path: str, entries: Sequence[AclEntry], version: int | None) -> None:
+    async def _write(
+        self, pattern: ResourcePattern, entries: Sequence[AclEntry], version: int | None
+    ) -> None:
+        """Change the node and tell other brokers, all at once.
+
+        A rule that was removed, but not told, would hold on other brokers: the next try finds nothing to
+        remove, and nothing to tell.
+        """
+        path = acl_znodes.rules_path(pattern)
+        ops: list[Op] = []
         if version is None:
             await ensure_path(self._store, parent_of(path))
-            await self._store.create(path, acl_znodes.encode_rules(entries))
+            ops.append(Create(path, acl_znodes.encode_rules(entries)))
         elif entries:
-            await self._store.set(path, acl_znodes.encode_rules(entries), version)
+            ops.append(Set(path, acl_znodes.encode_rules(entries), version))
         else:
-            await self._store.delete(path, version)
+            ops.append(Delete(path, version))
+        if self._shared is not None:
+            notice = acl_znodes.encode_notice(pattern)
+            ops.append(Create(acl_znodes.notice_prefix(pattern), notice, sequential=True))
+        await self._store.multi(ops)
 
     async def _get(self, path: str) -> tuple[bytes, int | None]:
         try:

@@ -182,11 +182,14 @@ class ClusterFeed:
 
     # What every broker reads for itself
 
-    async def announce(self, entity: str) -> None:
-        """Tell all brokers that the configs of ``entity`` have changed; here they hold when this returns."""
-        await self._store.create(
-            znodes.CONFIG_CHANGE_PREFIX, znode_requests.encode_config_change(entity), sequential=True
-        )
+    async def announce(self, entity: str, *changes: Op) -> None:
+        """Change the configs of ``entity``, and tell all brokers; here they hold when this returns.
+
+        All at once: what was changed, but not told, nobody would tell any more, as the next try finds nothing
+        to change; a user who was removed could go on logging in.
+        """
+        notice = znode_requests.encode_config_change(entity)
+        await self._store.multi([*changes, Create(znodes.CONFIG_CHANGE_PREFIX, notice, sequential=True)])
         await self._reread(f"{znodes.CONFIG}/{entity}")
 
     async def write_token(self, token_id: str, change: Op) -> None:

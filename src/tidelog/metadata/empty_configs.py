@@ -7,19 +7,24 @@ does a user's node that has credentials.
 from __future__ import annotations
 
 from tidelog.metadata import znodes
-from tidelog.metadata.store import ANY_VERSION, BadVersion, MetadataStore, NoNode, NotEmpty, parent_of
+from tidelog.metadata.store import BadVersion, MetadataStore, NoNode, NotEmpty, parent_of
 
 
-async def drop_empty(store: MetadataStore, path: str, version: int = ANY_VERSION) -> bool:
+async def drop_empty(store: MetadataStore, path: str) -> bool:
     """Delete a node whose last entry is removed, and what it leaves empty above; False if it has children."""
     try:
-        await store.delete(path, version)
+        await store.delete(path)
     except NotEmpty:
         return False
+    await drop_empty_above(store, path)
+    return True
+
+
+async def drop_empty_above(store: MetadataStore, path: str) -> None:
+    """Delete what a node that is gone leaves empty above."""
     clients = parent_of(path)
     if clients.endswith("/clients") and clients != znodes.CLIENT_CONFIGS:
         await _drop_user(store, clients)
-    return True
 
 
 async def _drop_user(store: MetadataStore, clients: str) -> None:

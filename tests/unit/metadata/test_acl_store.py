@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,16 @@ from tidelog.metadata import acl_znodes
 from tidelog.metadata.acl_store import AclStore
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
 from tidelog.metadata.embedded import EmbeddedStore
-from tidelog.metadata.store import MetadataStore, NoNode, StoreError, put
+from tidelog.metadata.store import (
+    Create,
+    MetadataStore,
+    NoNode,
+    Op,
+    Result,
+    SessionExpired,
+    StoreError,
+    put,
+)
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     AclBinding,
@@ -136,6 +145,34 @@ def test_brokers_hear_of_each_others_changes() -> None:
         assert len(one.rules) == 0
         await one.close()
         await other.close()
+
+    in_zookeeper(test)
+
+
+def test_a_rule_is_removed_together_with_the_notice_of_it_or_stays() -> None:
+    async def test(zookeeper: MemoryZooKeeper, store: MemorySession) -> None:
+        acls = await AclStore.open(store, store, ManualClock())
+        elsewhere = zookeeper.session()
+        other = await AclStore.open(elsewhere, elsewhere, ManualClock())
+        await acls.add([binding(ORDERS)])
+        await settled(acls, other)
+        real = store.multi
+
+        async def failing(ops: Sequence[Op]) -> list[Result]:
+            if any(isinstance(op, Create) and op.sequential for op in ops):
+                raise SessionExpired(ops[0].path)
+            return await real(ops)
+
+        store.multi = failing  # type: ignore[method-assign]
+        [first] = await acls.remove([AclFilter()])
+        assert isinstance(first[binding(ORDERS)], SessionExpired)
+        store.multi = real  # type: ignore[method-assign]
+        [second] = await acls.remove([AclFilter()])
+        assert second == {binding(ORDERS): None}
+        await settled(acls, other)
+        for each in (acls, other):
+            assert not list(each.rules.patterns())
+            await each.close()
 
     in_zookeeper(test)
 

@@ -34,13 +34,17 @@ from tidelog.metadata.client_metrics import check_subscription
 from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
-from tidelog.metadata.empty_configs import drop_empty as drop_empty_node
+from tidelog.metadata.empty_configs import drop_empty_above
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import (
     BadVersion,
+    Create,
+    Delete,
     NodeExists,
     NoNode,
+    NotEmpty,
+    Set,
     SharedStore,
     TooLargeError,
     ensure_path,
@@ -288,17 +292,24 @@ class ClusterAdmin:
         self, path: str, version: int | None, entries: Mapping[str, str], *, drop_empty: bool = False
     ) -> bool:
         """Write the entries of a node, and tell all brokers; False if it is not at ``version`` any more."""
+        entity = path.removeprefix(znodes.CONFIG + "/")
+        data = znodes.encode_config(entries)
         try:
             if version is None:
                 await ensure_path(self._store, parent_of(path))
-                await self._store.create(path, znodes.encode_config(entries))
-            elif entries or not drop_empty or not await drop_empty_node(self._store, path, version):
-                await self._store.set(path, znodes.encode_config(entries), version)
+                await self._feed.announce(entity, Create(path, data))
+            elif drop_empty and not entries:
+                try:
+                    await self._feed.announce(entity, Delete(path, version))
+                    await drop_empty_above(self._store, path)
+                except NotEmpty:
+                    await self._feed.announce(entity, Set(path, data, version))
+            else:
+                await self._feed.announce(entity, Set(path, data, version))
         except (BadVersion, NodeExists, NoNode):
             return False
         except TooLargeError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        await self._feed.announce(path.removeprefix(znodes.CONFIG + "/"))
         return True
 
     async def _read(self, path: str) -> tuple[dict[str, str], int | None]:

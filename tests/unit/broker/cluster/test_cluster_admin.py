@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -19,7 +19,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import PartitionImage, TopicImage
-from tidelog.metadata.store import ensure_path, put
+from tidelog.metadata.store import Create, Op, Result, SessionExpired, ensure_path, put
 from tidelog.security.password_encoder import PasswordEncoder
 
 TOPIC = "orders"
@@ -183,6 +183,51 @@ def test_of_two_changes_at_once_none_is_lost(kind: str, exists: bool) -> None:
             await scene.write(path, {})
         await change_together(scene.store, change(scene, first), change(scene, second))
         assert await scene.read(path) == {**first, **second}
+
+    run(test)
+
+
+# A change and the notice of it
+
+
+@pytest.mark.parametrize("left", [{}, {"producer_byte_rate": "1000"}])
+def test_credentials_go_together_with_the_notice_of_it_or_stay(left: dict[str, str]) -> None:
+    path = znodes.user_config_path("mallory")
+
+    async def test(scene: Scene) -> None:
+        await scene.admin.change_user_config("mallory", lambda now: {**left, "SCRAM-SHA-256": "…"})
+        notices = await scene.store.children(znodes.CONFIG_CHANGES)
+        real = scene.store.multi
+
+        async def failing(ops: Sequence[Op]) -> list[Result]:
+            if any(isinstance(op, Create) and op.path == znodes.CONFIG_CHANGE_PREFIX for op in ops):
+                raise SessionExpired(path)
+            return await real(ops)
+
+        scene.store.multi = failing  # type: ignore[method-assign]
+        with pytest.raises(SessionExpired):
+            await scene.admin.change_user_config("mallory", lambda now: left)
+        scene.store.multi = real  # type: ignore[method-assign]
+        await scene.admin.change_user_config("mallory", lambda now: left)
+        assert len(await scene.store.children(znodes.CONFIG_CHANGES)) == len(notices) + 1, "others hear of it"
+        if left:
+            assert await scene.read(path) == left
+        else:
+            assert not await scene.store.exists(path)
+
+    run(test)
+
+
+def test_the_quotas_of_a_users_last_client_take_empty_nodes_above_along() -> None:
+    async def test(scene: Scene) -> None:
+        entity = (("user", "alice"), ("client-id", "app"))
+        await scene.admin.change_quotas(entity, lambda now: {"producer_byte_rate": "1000"})
+        await scene.admin.change_quotas((("user", "alice"),), lambda now: {"producer_byte_rate": "9"})
+        # It has children, and stays without entries.
+        await scene.admin.change_quotas((("user", "alice"),), lambda now: {})
+        assert await scene.read(znodes.user_config_path("alice")) == {}
+        await scene.admin.change_quotas(entity, lambda now: {})
+        assert not await scene.store.exists(znodes.user_config_path("alice"))
 
     run(test)
 
