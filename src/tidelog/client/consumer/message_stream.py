@@ -2,7 +2,9 @@
 
 Polls, handles record by record, commits what was handled, polls again. A rebalance happens inside a poll,
 when nothing is in work: what a partition's last owner has handled is committed before its next owner
-starts. Run by ``consumer.stream_consumer``, on its loop.
+starts. A cooperative rebalance may go on over several polls, in which commits are refused: their offsets
+wait, and are committed after the next poll, or when their partition is revoked. Run by
+``consumer.stream_consumer``, on its loop.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import concurrent.futures
 import enum
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
@@ -25,10 +27,12 @@ from tidelog.client.consumer.failure_policy import (
     Stop,
     dead_letter_headers,
 )
+from tidelog.client.consumer.listener import RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.group.errors import CommitFailedError
 from tidelog.client.retry import doubled_ms
 from tidelog.client.serialization import DeserializeFn, deserializer_for
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
@@ -95,6 +99,7 @@ class MessageStream:
         self._is_async = inspect.iscoroutinefunction(method) or inspect.iscoroutinefunction(
             getattr(method, "__call__", None)  # noqa: B004 (to see whether it is async)
         )
+        self._uncommitted: dict[TopicPartition, OffsetAndMetadata] = {}
         self._stopping = False
         self._worker: concurrent.futures.ThreadPoolExecutor | None = None
 
@@ -104,11 +109,11 @@ class MessageStream:
         self._consumer.wakeup()
 
     async def run(self) -> StreamOutcome:
-        """Read until stopped; what was handled is committed in any case."""
+        """Read until stopped; what was handled is committed, unless a rebalance is still under way."""
         if not self._is_async:
             self._worker = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"tidelog {self.name}")
         try:
-            self._consumer.subscribe([self._topic])
+            self._consumer.subscribe([self._topic], listener=_Revocations(self))
             while not self._stopping:
                 await self._step()
             return StreamOutcome.STOPPED
@@ -212,8 +217,8 @@ class MessageStream:
             await self._dead_letters.send(topic, record, error, attempts)
 
     async def _commit(self, handled: list[ConsumerRecord]) -> None:
-        """Commit the offsets behind these records, which are in order in each partition."""
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Commit the offsets behind these records, which are in order in each partition, and what waits."""
+        offsets, self._uncommitted = self._uncommitted, {}
         for topic, number, last in _last_of_each(handled):
             epoch = NO_LEADER_EPOCH if last.leader_epoch is None else last.leader_epoch
             offsets[TopicPartition(topic, number)] = OffsetAndMetadata(last.offset + 1, epoch)
@@ -223,6 +228,25 @@ class MessageStream:
             await self._consumer.commit(offsets)
         except CommitFailedError as error:
             logger.warning("%s was too slow, its records will be handled again: %s", self.name, error)
+        except KafkaError as error:
+            if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+            self._uncommitted = offsets
+
+    async def commit_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what waits of partitions that are about to go."""
+        offsets = self.forget(partitions)
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets)
+        except TidelogError as error:
+            logger.warning("%s: the next owners will handle records again: %s", self.name, error)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What waits of partitions is not committed after the next poll; what it is."""
+        waiting = self._uncommitted
+        return {partition: waiting.pop(partition) for partition in partitions if partition in waiting}
 
     async def _end(self) -> None:
         try:
@@ -233,6 +257,19 @@ class MessageStream:
             close = getattr(self._handler, "close", None)
             if close is not None and not inspect.isroutine(self._handler):
                 close()
+
+
+class _Revocations(RebalanceListener):
+    """Has a stream commit before its partitions go; of those that are lost nothing can be committed."""
+
+    def __init__(self, stream: MessageStream) -> None:
+        self._stream = stream
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await self._stream.commit_revoked(partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._stream.forget(partitions)
 
 
 def _last_of_each(records: list[ConsumerRecord]) -> Iterator[tuple[str, int, ConsumerRecord]]:
