@@ -438,13 +438,18 @@ class AsyncProducer:
             await self._transaction_calls.abort()
 
     async def abort_open_transaction(self) -> None:
-        """Abort if there is a transaction that can be aborted."""
+        """Abort if there is a transaction that can be aborted; one that is being committed may succeed."""
+        if self._transaction_calls.is_committing:
+            return
         await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
         await self._transaction_calls.abort_if_open()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """``async with producer.transaction():`` commits at the end, or aborts if something fails."""
+        """``async with producer.transaction():`` commits at the end, or aborts if something fails.
+
+        A commit that has not ended within ``max.block.ms`` goes on: ``commit_transaction`` waits for it.
+        """
         await self.begin_transaction()
         try:
             yield self

@@ -260,7 +260,10 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """``with producer.transaction():`` commits at the end, or aborts if something fails."""
+        """``with producer.transaction():`` commits at the end, or aborts if something fails.
+
+        A commit that has not ended within ``max.block.ms`` goes on: ``commit_transaction`` waits for it.
+        """
         self.begin_transaction()
         try:
             yield self

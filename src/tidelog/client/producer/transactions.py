@@ -1,8 +1,8 @@
 """The calls of a transaction, one at a time: init, begin, offsets, prepare, commit, abort.
 
 A call that has not ended within ``max.block.ms`` raises ``RequestTimeoutError`` and goes on in the
-background: the same call again waits for it, any other is refused until then. Used by ``AsyncProducer``, on
-its loop.
+background: the same call again waits for it, any other is refused until then. So a commit of which nobody
+knows yet whether it succeeds is never taken for one that has failed. Used by ``AsyncProducer``, on its loop.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+_COMMIT = "commit_transaction"
 
 GroupRef = GroupMetadata | str
 """A consumer's ``group_metadata()``, or the name of its group."""
@@ -148,7 +150,7 @@ class Transactions:
             manager.raise_if_failed()
             await self._requests.end_transaction(commit=True)
 
-        await self._make("commit_transaction", lambda: self._begin_end(manager, True), run)
+        await self._make(_COMMIT, lambda: self._begin_end(manager, True), run)
 
     async def abort(self) -> None:
         """Drop what was not sent, wait for what was, and abort."""
@@ -161,13 +163,18 @@ class Transactions:
 
         await self._make("abort_transaction", lambda: self._begin_end(manager, False), run)
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit was given up by its caller and must be called again."""
+        return self._call is not None and self._call.name == _COMMIT
+
     async def abort_if_open(self) -> None:
         """Abort where there is something to abort; a call that is under way is waited for."""
         manager = self._manager_or_none
         if manager is None or not manager.is_transactional:
             return
         if self._call is not None:
-            await asyncio.wait([self._call.task])
+            await self._wait(self._call)
             self._call = None
         if manager.has_ongoing_transaction and not manager.is_completing:
             await self.abort()
@@ -200,20 +207,24 @@ class Transactions:
             call = self._call = _Call(name, asyncio.get_running_loop().create_task(run(), name=name))
             call.task.add_done_callback(_heard)
         try:
-            # Not shielded: closing cancels the call, and that must not look as if the caller was cancelled.
-            await asyncio.wait([call.task], timeout=self._max_block_s)
+            await self._wait(call)
         finally:
             if call.task.done():
                 self._call = None
                 self._sender.wake()
-        if not call.task.done():
-            raise RequestTimeoutError(
-                f"{name} has not ended within max.block.ms={self._max_block_s * 1000:.0f}; it goes on, "
-                "call it again to wait for it"
-            )
         if call.task.cancelled():
             raise ClientClosedError(f"the producer was closed while {name} was under way")
         call.task.result()
+
+    async def _wait(self, call: _Call) -> None:
+        """Until ``call`` has ended, however, but no longer than ``max.block.ms``."""
+        # Not shielded: closing cancels the call, and that must not look as if the caller was cancelled.
+        await asyncio.wait([call.task], timeout=self._max_block_s)
+        if not call.task.done():
+            raise RequestTimeoutError(
+                f"{call.name} has not ended within max.block.ms={self._max_block_s * 1000:.0f}; it goes on, "
+                "call it again to wait for it"
+            )
 
 
 def _heard(task: asyncio.Task[None]) -> None:

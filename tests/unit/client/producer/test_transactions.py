@@ -440,3 +440,67 @@ def test_closing_tells_whoever_waits_for_a_call_and_cancels_nobody(script: Scrip
             await committing
 
     run(script, action)
+
+
+def test_a_block_whose_commit_takes_too_long_leaves_it_to_be_called_again(script: Script) -> None:
+    async def action(producer: AsyncProducer) -> None:
+        script.silent.add(ApiKey.END_TXN)
+        with pytest.raises(RequestTimeoutError, match="commit_transaction has not ended"):
+            async with producer.transaction():
+                await producer.send("t", b"x")
+        script.silent.clear()
+        await producer.commit_transaction()
+        async with producer.transaction():
+            await producer.send("t", b"y")
+
+    run(script, action, max_block_ms=500, request_timeout_ms=200, delivery_timeout_ms=5000)
+    assert set(script.committed()) == {True}
+
+
+def test_a_block_that_is_cancelled_while_it_commits_leaves_the_commit_to_be_called_again(
+    script: Script,
+) -> None:
+    async def block(producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            await producer.send("t", b"x")
+
+    async def action(producer: AsyncProducer) -> None:
+        script.silent.add(ApiKey.END_TXN)
+        running = asyncio.create_task(block(producer))
+        while not script.committed():  # noqa: ASYNC110 (nothing tells of it)
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+        script.silent.clear()
+        await producer.commit_transaction()
+
+    run(script, action, request_timeout_ms=200, delivery_timeout_ms=5000)
+    assert set(script.committed()) == {True}
+
+
+def test_a_block_waits_for_a_call_that_does_not_end_no_longer_than_max_block_ms(v1: Script) -> None:
+    async def action(producer: AsyncProducer) -> None:
+        v1.silent.add(ApiKey.ADD_OFFSETS_TO_TXN)
+        with pytest.raises(RequestTimeoutError, match="send_offsets_to_transaction has not ended"):
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g")
+        v1.silent.clear()
+        await producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g")
+        await producer.abort_transaction()
+
+    run(v1, action, max_block_ms=300, request_timeout_ms=200, delivery_timeout_ms=5000)
+    assert v1.committed() == [False]
+
+
+def test_closing_waits_for_a_commit_no_longer_than_max_block_ms(script: Script) -> None:
+    async def action(producer: AsyncProducer) -> None:
+        await producer.begin_transaction()
+        await producer.send("t", b"x")
+        script.silent.add(ApiKey.END_TXN)
+        with pytest.raises(RequestTimeoutError):
+            await producer.commit_transaction()
+        await producer.close()
+
+    run(script, action, max_block_ms=300, request_timeout_ms=200, delivery_timeout_ms=5000)
+    assert set(script.committed()) == {True}

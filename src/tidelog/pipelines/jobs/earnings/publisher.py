@@ -10,8 +10,9 @@ state behind a new one. States are absolute: writing one again changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from tidelog.errors import TidelogError
@@ -37,6 +38,20 @@ ATTEMPTS = 3
 _ANOTHER_COPY = (
     "another copy of this pipeline writes to the same cluster and has taken over; stop one of the two"
 )
+
+
+@contextlib.contextmanager
+def _waiting_for_commit(producer: Producer) -> Iterator[None]:
+    """Wait once more for a commit that has taken too long: until it has ended no other attempt can begin."""
+    from tidelog.client import RequestTimeoutError, TransactionStateError
+
+    try:
+        yield
+    except RequestTimeoutError as error:
+        try:
+            producer.commit_transaction()
+        except TransactionStateError:  # something else took too long, and the transaction was aborted
+            raise error from None
 
 
 class StatePublisher:
@@ -79,7 +94,7 @@ class StatePublisher:
 
     def _publish(self, states: Sequence[UserEarnings]) -> None:
         producer = self._connected()
-        with producer.transaction():
+        with _waiting_for_commit(producer), producer.transaction():
             for state in states:
                 producer.send(TOPIC, state_json(state), key=state.user_id.encode())
 
@@ -124,7 +139,7 @@ class SoleCopy:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 producer = self._connected()
-                with producer.transaction():
+                with _waiting_for_commit(producer), producer.transaction():
                     producer.record(EpochRecord(0, producer.name, ContentDigest()))
                 return
             except ProducerFencedError as error:
