@@ -3,10 +3,10 @@
 Owns one connection per broker and channel (``client.node_connections``), the metadata
 (``client.metadata_updater``) and the figures (``client.metrics``) of one producer, consumer or admin client.
 
-``exchange``, ``send`` and ``send_only`` move bytes for the hot paths, without decoding; ``ask_node`` moves
-messages; each of them once. ``refresh``, ``topic``, ``request_any``, ``request_node`` and
-``request_controller`` try again after errors that pass by themselves, with back-off, until their deadline;
-then the last error is raised.
+``exchange``, ``send`` and ``send_only`` move bytes for the hot paths, without decoding; ``ask_node`` and
+``request_node_once`` move messages; each of them once. ``refresh``, ``topic``, ``request_any``,
+``request_node`` and ``request_controller`` try again after errors that pass by themselves, with back-off,
+until their deadline; then the last error is raised.
 
 ``connect`` reaches a bootstrap server now or fails; ``start`` returns at once and keeps metadata fresh from
 then on.
@@ -25,13 +25,7 @@ from typing import Any, Self
 
 from tidelog.client.address import Address, parse_addresses
 from tidelog.client.connection import Body, Connection, RequestBuilder, ResponseT
-from tidelog.client.errors import (
-    BrokerUnreachableError,
-    ConnectionLostError,
-    NoLeaderError,
-    RequestTimeoutError,
-    is_retriable,
-)
+from tidelog.client.errors import NO_ANSWER, BrokerUnreachableError, NoLeaderError, is_retriable
 from tidelog.client.metadata import (
     ClusterMetadata,
     LeaderHint,
@@ -410,7 +404,11 @@ class Cluster:
         max_version: int | None = None,
         channel: str = MAIN,
     ) -> ResponseT:
-        """As :meth:`ask_node`, and again after errors of the network until ``deadline``."""
+        """As :meth:`ask_node`, and again after errors of the network until ``deadline``.
+
+        For requests about the broker itself: what another one may be responsible for by then, its partitions
+        or groups, is asked for by :meth:`request_node_once`.
+        """
         deadline = deadline or self.deadline()
 
         async def attempt() -> ResponseT:
@@ -422,6 +420,19 @@ class Cluster:
             )
 
         return await retrying(attempt, deadline, backoff=self.backoff())
+
+    async def request_node_once(
+        self,
+        node: NodeRef,
+        build: Payload | RequestBuilder,
+        response_type: type[ResponseT],
+        deadline: Deadline,
+        *,
+        max_version: int | None = None,
+    ) -> ResponseT:
+        """As :meth:`ask_node`, within ``deadline`` and the time that one request may take."""
+        step = self._one_request(deadline)
+        return await self.ask_node(node, build, response_type, step, max_version=max_version)
 
     async def request_controller(
         self,
@@ -447,7 +458,7 @@ class Cluster:
                 else:
                     connection = await self.connection_to(node, deadline)
                 response = await connection.request(build, response_type, self._one_request(deadline))
-            except (BrokerUnreachableError, ConnectionLostError, RequestTimeoutError):
+            except NO_ANSWER:
                 if not deadline.expired:
                     await self.refresh([], deadline=deadline)
                 raise

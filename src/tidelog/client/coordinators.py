@@ -1,7 +1,8 @@
 """Requests about groups and transactional ids: each goes to its coordinator, found by FindCoordinator.
 
-Called by the modules whose requests name groups or transactional ids. A key whose coordinator has moved or
-still loads is asked for again, alone, until the deadline; each key ends with its own result or error.
+Called by the modules whose requests name groups or transactional ids. A key whose coordinator has moved,
+still loads or does not answer is asked for again, alone, until the deadline; each key ends with its own
+result or error. Where no coordinator has answered at all, what kept them from it is raised.
 Brokers before Kafka 3.0 (FindCoordinator 3 and older) find one coordinator per request.
 """
 
@@ -14,9 +15,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import RequestTimeoutError, error_from
+from tidelog.client.errors import NO_ANSWER, error_from
 from tidelog.client.metadata import Node
 from tidelog.client.retry import Deadline
+from tidelog.client.unanswered import Unanswered
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.find_coordinator import (
     Coordinator,
@@ -69,47 +71,43 @@ async def ask_coordinators(
 ) -> dict[str, ResultT]:
     """The answers of the keys' coordinators; ``refuse`` makes the result of a key that has none.
 
-    When time is up, what the coordinators said last says more than "timed out".
+    ``ask`` sends once, with :meth:`Cluster.request_node_once`: what it raises leads to a new look for the
+    coordinator. When time is up, what the coordinators said last says more than "timed out".
     """
     results: dict[str, ResultT] = {}
+    unanswered: Unanswered[str] = Unanswered()
     todo = list(dict.fromkeys(keys))
     backoff = cluster.backoff()
-    answered = False
     while todo:
         try:
-            results |= await _ask_once(cluster, kind, todo, ask, refuse, deadline)
-        except RequestTimeoutError:
-            if not answered:
+            found = await find_coordinators(cluster, kind, todo, deadline)
+        except NO_ANSWER:
+            if not results:
                 raise
             break
-        answered = True
+        by_node: dict[Node, list[str]] = defaultdict(list)
+        for key, coordinator in found.items():
+            if isinstance(coordinator, KafkaError):
+                results[key] = refuse(key, coordinator)
+            else:
+                by_node[coordinator].append(key)
+        asked = (unanswered.answer(ask(node, part), part) for node, part in by_node.items())
+        for answers in await asyncio.gather(*asked):
+            results.update(answers or {})
         wait = backoff.next_ms() / 1000
         if wait >= deadline.remaining or backoff.is_exhausted:
             break
         todo = [key for key in todo if _is_worth_asking_again(results.get(key))]
         if todo:
             await asyncio.sleep(wait)
-    return {key: results[key] if key in results else refuse(key, _unanswered(key)) for key in keys}
-
-
-async def _ask_once(
-    cluster: Cluster,
-    kind: CoordinatorType,
-    keys: list[str],
-    ask: Ask[ResultT],
-    refuse: Refuse[ResultT],
-    deadline: Deadline,
-) -> dict[str, ResultT]:
-    results: dict[str, ResultT] = {}
-    by_node: dict[Node, list[str]] = defaultdict(list)
-    for key, found in (await find_coordinators(cluster, kind, keys, deadline)).items():
-        if isinstance(found, KafkaError):
-            results[key] = refuse(key, found)
-        else:
-            by_node[found].append(key)
-    for answers in await asyncio.gather(*(ask(node, part) for node, part in by_node.items())):
-        results.update(answers)
-    return results
+    if not results:
+        unanswered.raise_any()
+    missing = {
+        key: refuse(key, unanswered.error(key, f"the coordinator of {key!r}"))
+        for key in keys
+        if key not in results
+    }
+    return {key: results[key] if key in results else missing[key] for key in keys}
 
 
 async def find_coordinators(
@@ -149,10 +147,6 @@ def _node(found: Coordinator, kind: CoordinatorType) -> Node | KafkaError:
     subject = f"{'group' if kind is CoordinatorType.GROUP else 'transactional id'} {found.key!r}"
     error = error_from(found.error_code, found.error_message, subject)
     return error or Node(found.node_id, found.host, found.port)
-
-
-def _unanswered(key: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the coordinator of {key!r} has not answered for it")
 
 
 def _is_worth_asking_again(result: KeyOutcome | None) -> bool:

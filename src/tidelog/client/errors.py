@@ -51,13 +51,15 @@ class ClientClosedError(ClientError):
     """A client that cannot be used any more."""
 
 
+NO_ANSWER = (BrokerUnreachableError, ConnectionLostError, RequestTimeoutError)
+"""A broker has not answered: another one may, or the same one later."""
+
+
 def is_retriable(error: BaseException) -> bool:
     """Whether the same request may succeed if it is sent again."""
     if isinstance(error, KafkaError):
         return error.code.retriable
-    return isinstance(
-        error, BrokerUnreachableError | ConnectionLostError | RequestTimeoutError | NoLeaderError
-    )
+    return isinstance(error, (*NO_ANSWER, NoLeaderError))
 
 
 def error_from(code: int, message: str | None, subject: str) -> KafkaError | None:

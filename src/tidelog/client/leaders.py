@@ -1,7 +1,8 @@
-"""Requests about partitions: each goes to its leader, and again to the new one where that has moved.
+"""Requests about partitions: each goes to its leader, and to the new one where that has moved or is gone.
 
 Called by the modules whose requests name partitions (offsets, producers, transaction markers). Only
-partitions whose leader has moved are asked for again; each partition ends with its own result or error.
+partitions whose leader has moved or not answered are asked for again; each partition ends with its own result
+or error. Where no leader has answered at all, what kept them from it is raised.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import NoLeaderError, is_retriable
+from tidelog.client.errors import NO_ANSWER, NoLeaderError, is_retriable
 from tidelog.client.metadata import Node
 from tidelog.client.retry import Deadline
+from tidelog.client.unanswered import Unanswered
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
@@ -42,12 +44,22 @@ async def ask_leaders(
     refuse: Refuse[ResultT],
     deadline: Deadline,
 ) -> dict[TopicPartition, ResultT]:
-    """The answers of the partitions' leaders; ``refuse`` makes the result of one that cannot be asked."""
+    """The answers of the partitions' leaders; ``refuse`` makes the result of one that cannot be asked.
+
+    ``ask`` sends once, with :meth:`Cluster.request_node_once`: what it raises leads to a new look for the
+    leader.
+    """
     results: dict[TopicPartition, ResultT] = {}
+    unanswered: Unanswered[TopicPartition] = Unanswered()
     todo = dict(wanted)
     backoff = cluster.backoff()
     while todo:
-        await cluster.refresh({partition.topic for partition in todo}, deadline=deadline)
+        try:
+            await cluster.refresh({partition.topic for partition in todo}, deadline=deadline)
+        except NO_ANSWER:
+            if not results:
+                raise
+            break
         by_leader: dict[Node, dict[TopicPartition, ValueT]] = defaultdict(dict)
         for partition, value in todo.items():
             try:
@@ -56,15 +68,23 @@ async def ask_leaders(
                 results[partition] = refuse(partition, error)
             except NoLeaderError as error:
                 results[partition] = refuse(partition, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
-        for answers in await asyncio.gather(*(ask(node, part) for node, part in by_leader.items())):
-            results.update((answer.partition, answer) for answer in answers)
+        asked = (unanswered.answer(ask(node, part), part) for node, part in by_leader.items())
+        for answers in await asyncio.gather(*asked):
+            results.update((answer.partition, answer) for answer in answers or ())
         wait = backoff.next_ms() / 1000
         if wait >= deadline.remaining or backoff.is_exhausted:
             break
         todo = {p: value for p, value in todo.items() if _is_worth_asking_again(cluster, p, results.get(p))}
         if todo:
             await asyncio.sleep(wait)
-    return {each: results[each] if each in results else refuse(each, _unanswered(each)) for each in wanted}
+    if not results:
+        unanswered.raise_any()
+    missing = {
+        each: refuse(each, unanswered.error(each, f"the leader of {each}"))
+        for each in wanted
+        if each not in results
+    }
+    return {each: results[each] if each in results else missing[each] for each in wanted}
 
 
 async def split_by_leader(
@@ -91,10 +111,6 @@ def by_topic(partitions: Mapping[TopicPartition, ValueT]) -> dict[str, dict[int,
     for partition, value in partitions.items():
         topics[partition.topic][partition.partition] = value
     return topics
-
-
-def _unanswered(partition: TopicPartition) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the leader of {partition} has not answered for it")
 
 
 def _is_worth_asking_again(

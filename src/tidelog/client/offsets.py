@@ -47,7 +47,7 @@ async def list_offsets(
             _require_specs(wanted, version)
             return _list_offsets_request(wanted, isolation_level)
 
-        response = await cluster.request_node(node.id, build, ListOffsetsResponse, within)
+        response = await cluster.request_node_once(node, build, ListOffsetsResponse, within)
         return [
             OffsetResult(
                 TopicPartition(topic.name, each.partition_index),
@@ -114,7 +114,7 @@ async def delete_records(
             ],
             timeout_ms=within.remaining_ms,
         )
-        response = await cluster.request_node(node.id, request, DeleteRecordsResponse, within)
+        response = await cluster.request_node_once(node, request, DeleteRecordsResponse, within)
         return [
             DeletedRecords(
                 TopicPartition(topic.name, each.partition_index),

@@ -14,7 +14,7 @@ from tidelog.client.admin.groups import list_groups
 from tidelog.client.admin.topics import create_topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.coordinators import CoordinatorType, ask_coordinators
-from tidelog.client.errors import error_from
+from tidelog.client.errors import NO_ANSWER, error_from
 from tidelog.client.metadata import Node
 from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.client.resources import NewTopic
@@ -73,8 +73,8 @@ async def read_record(cluster: Cluster, name: str, deadline: Deadline, *, stable
         return OffsetFetchRequest(groups=[group], require_stable=stable)
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, _Found]:
-        response = await cluster.request_node(
-            node.id, build, OffsetFetchResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
+        response = await cluster.request_node_once(
+            node, build, OffsetFetchResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
         )
         return {name: _found(response, name)}
 
@@ -146,8 +146,8 @@ async def end_transactions(
 
     async def end(node: Node, transactional_id: str) -> _Ended:
         each = by_id[transactional_id]
-        response = await cluster.request_node(
-            node.id,
+        response = await cluster.request_node_once(
+            node,
             EndTxnRequest(
                 transactional_id=transactional_id,
                 producer_id=each.producer_id,
@@ -161,7 +161,14 @@ async def end_transactions(
         return _Ended(error_from(response.error_code, None, f"the transaction of {transactional_id!r}"))
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, _Ended]:
-        return {name: await end(node, name) for name in wanted}
+        ended: dict[str, _Ended] = {}
+        try:
+            for name in wanted:
+                ended[name] = await end(node, name)
+        except NO_ANSWER:
+            if not ended:
+                raise
+        return ended  # what is missing is asked for again
 
     ended = await ask_coordinators(
         cluster, CoordinatorType.TRANSACTION, list(by_id), ask, lambda _, error: _Ended(error), deadline

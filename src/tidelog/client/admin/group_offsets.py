@@ -89,8 +89,8 @@ async def _fetch(
         groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in group_ids]
         return OffsetFetchRequest(groups=groups)
 
-    response = await cluster.request_node(
-        node.id, build, OffsetFetchResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
+    response = await cluster.request_node_once(
+        node, build, OffsetFetchResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
     )
     if response.groups:
         return {group.group_id: _group_offsets(group) for group in response.groups}
@@ -138,8 +138,8 @@ async def alter_group_offsets(
     )
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, _Change]:
-        response = await cluster.request_node(
-            node.id, request, OffsetCommitResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
+        response = await cluster.request_node_once(
+            node, request, OffsetCommitResponse, deadline, max_version=_TOPIC_NAMES_UNTIL
         )
         return {group_id: _Change(_partition_results(response))}
 
@@ -174,7 +174,7 @@ async def delete_group_offsets(
     )
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, _Change]:
-        response = await cluster.request_node(node.id, request, OffsetDeleteResponse, deadline)
+        response = await cluster.request_node_once(node, request, OffsetDeleteResponse, deadline)
         refusal = error_from(response.error_code, None, f"group {group_id!r}")
         return {group_id: _Change(_partition_results(response), refusal)}
 

@@ -138,7 +138,7 @@ async def _describe_consumer(
     request = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=group_ids)
     response_type = consumer_group_describe.ConsumerGroupDescribeResponse
     try:
-        response = await cluster.request_node(node.id, request, response_type, deadline)
+        response = await cluster.request_node_once(node, request, response_type, deadline)
     except KafkaError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise
@@ -165,7 +165,7 @@ async def _describe_classic(
 ) -> Iterable[GroupDescription]:
     request = classic_describe.DescribeGroupsRequest(groups=group_ids)
     response_type = classic_describe.DescribeGroupsResponse
-    response = await cluster.request_node(node.id, request, response_type, deadline)
+    response = await cluster.request_node_once(node, request, response_type, deadline)
     return [
         GroupDescription(
             group.group_id,
@@ -187,7 +187,7 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str]) -> list[Gr
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, GroupResult]:
         request = DeleteGroupsRequest(groups_names=wanted)
-        response = await cluster.request_node(node.id, request, DeleteGroupsResponse, deadline)
+        response = await cluster.request_node_once(node, request, DeleteGroupsResponse, deadline)
         return {
             each.group_id: GroupResult(
                 each.group_id, error_from(each.error_code, None, f"group {each.group_id!r}")

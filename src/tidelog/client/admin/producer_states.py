@@ -34,19 +34,9 @@ async def describe_producers(
     """See :meth:`AsyncAdmin.describe_producers`."""
     deadline = cluster.deadline()
 
-    async def ask(node_id: int, wanted: Collection[TopicPartition]) -> list[PartitionProducers]:
-        request = describe.DescribeProducersRequest(
-            topics=[
-                describe.TopicRequest(name=topic, partition_indexes=list(indexes))
-                for topic, indexes in by_topic(dict.fromkeys(wanted, None)).items()
-            ]
-        )
-        response_type = describe.DescribeProducersResponse
-        response = await cluster.request_node(node_id, request, response_type, deadline)
-        return [_producers(topic.name, each) for topic in response.topics for each in topic.partitions]
-
     async def ask_leader(node: Node, wanted: dict[TopicPartition, None]) -> list[PartitionProducers]:
-        return await ask(node.id, wanted)
+        response_type = describe.DescribeProducersResponse
+        return _answers(await cluster.request_node_once(node, _request(wanted), response_type, deadline))
 
     def refuse(partition: TopicPartition, error: KafkaError) -> PartitionProducers:
         return PartitionProducers(partition, error=error)
@@ -56,8 +46,23 @@ async def describe_producers(
         if broker_id is None:
             found |= await ask_leaders(cluster, dict.fromkeys(some, None), ask_leader, refuse, deadline)
         else:
-            found |= {each.partition: each for each in await ask(broker_id, some)}
+            response_type = describe.DescribeProducersResponse
+            response = await cluster.request_node(broker_id, _request(some), response_type, deadline)
+            found |= {each.partition: each for each in _answers(response)}
     return found
+
+
+def _request(wanted: Collection[TopicPartition]) -> describe.DescribeProducersRequest:
+    return describe.DescribeProducersRequest(
+        topics=[
+            describe.TopicRequest(name=topic, partition_indexes=list(indexes))
+            for topic, indexes in by_topic(dict.fromkeys(wanted, None)).items()
+        ]
+    )
+
+
+def _answers(response: describe.DescribeProducersResponse) -> list[PartitionProducers]:
+    return [_producers(topic.name, each) for topic in response.topics for each in topic.partitions]
 
 
 def _producers(topic: str, answer: describe.PartitionResponse) -> PartitionProducers:

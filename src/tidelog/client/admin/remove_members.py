@@ -58,7 +58,7 @@ async def remove_group_members(
         return LeaveGroupRequest(group_id=group_id, members=leaving)
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, _Removal]:
-        response = await cluster.request_node(node, build, LeaveGroupResponse, deadline)
+        response = await cluster.request_node_once(node, build, LeaveGroupResponse, deadline)
         return {group_id: _removal(group_id, response)}
 
     def refuse(group_id: str, error: KafkaError) -> _Removal:

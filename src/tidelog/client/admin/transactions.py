@@ -111,7 +111,7 @@ async def describe_transactions(
     async def ask(node: Node, wanted: list[str]) -> dict[str, TransactionDescription]:
         request = describe.DescribeTransactionsRequest(transactional_ids=wanted)
         response_type = describe.DescribeTransactionsResponse
-        response = await cluster.request_node(node.id, request, response_type, deadline)
+        response = await cluster.request_node_once(node, request, response_type, deadline)
         return {each.transactional_id: _description(each, node) for each in response.transaction_states}
 
     def refuse(transactional_id: str, error: KafkaError) -> TransactionDescription:
@@ -146,7 +146,7 @@ async def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms:
         return TransactionDescription(name, error=error)
 
     async def ask(node: Node, wanted: list[str]) -> dict[str, TransactionDescription]:
-        response = await cluster.request_node(node.id, request, InitProducerIdResponse, deadline)
+        response = await cluster.request_node_once(node, request, InitProducerIdResponse, deadline)
         error = error_from(response.error_code, None, f"transactional id {transactional_id!r}")
         return {transactional_id: outcome(transactional_id, error)}
 
@@ -172,7 +172,7 @@ async def abort_transaction(cluster: Cluster, marker: AbortMarker) -> None:
     )
 
     async def ask(node: Node, wanted: dict[TopicPartition, None]) -> list[PartitionResult]:
-        response = await cluster.request_node(node.id, request, WriteTxnMarkersResponse, deadline)
+        response = await cluster.request_node_once(node, request, WriteTxnMarkersResponse, deadline)
         return [
             PartitionResult(
                 TopicPartition(topic.name, each.partition_index),

@@ -1,0 +1,50 @@
+"""Keys that are asked for at several brokers at once, and brokers that do not answer.
+
+``client.leaders`` and ``client.coordinators`` send one request to each broker and look again for whoever is
+responsible for what was not answered. One broker that is dead takes nothing from the answers of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection
+from typing import Generic, TypeVar
+
+from tidelog.client.errors import NO_ANSWER, ClientError, RequestTimeoutError
+from tidelog.errors import ErrorCode, KafkaError
+
+KeyT = TypeVar("KeyT")
+T = TypeVar("T")
+
+
+class Unanswered(Generic[KeyT]):
+    """Why there was no answer, by key."""
+
+    def __init__(self) -> None:
+        self._errors: dict[KeyT, ClientError] = {}
+
+    async def answer(self, asking: Awaitable[T], keys: Collection[KeyT]) -> T | None:
+        """The answer about ``keys``; None, with the reason noted, where the broker gives none."""
+        try:
+            return await asking
+        except NO_ANSWER as error:
+            # When time is up, an earlier reason says more than "timed out".
+            if isinstance(error, RequestTimeoutError):
+                self._errors = dict.fromkeys(keys, error) | self._errors
+            else:
+                self._errors |= dict.fromkeys(keys, error)
+            return None
+
+    def raise_any(self) -> None:
+        """Raise what kept a broker from answering, if something did."""
+        for error in self._errors.values():
+            raise error
+
+    def error(self, key: KeyT, who: str) -> KafkaError:
+        """Why ``who`` has said nothing of ``key``, in the answer's stead."""
+        error = self._errors.get(key)
+        if error is None:
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{who} has not answered for it")
+        timed_out = isinstance(error, RequestTimeoutError)
+        return KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(error)
+        )
