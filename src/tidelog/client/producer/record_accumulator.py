@@ -229,9 +229,15 @@ class RecordAccumulator:
             return topic.queues[partition]
         queue = topic.sticky
         # Only between two batches: moving on earlier would leave a small one behind (KIP-794).
-        if queue is None or (queue.open is None and topic.partitioner.is_time_to_move):
+        if queue is None or (queue.open is None and self._should_move(topic, queue)):
             queue = topic.sticky = topic.queues[self._next_sticky(topic)]
         return queue
+
+    def _should_move(self, topic: TopicQueues, sticky: PartitionQueue) -> bool:
+        """Whether the sticky partition has had its share, or has no leader while others have."""
+        if topic.partitioner.is_time_to_move:
+            return True
+        return bool(topic.available) and sticky.topic_partition.partition not in topic.available
 
     def _next_sticky(self, topic: TopicQueues) -> int:
         partitions = self._quick(topic, topic.available) or topic.available or range(topic.partition_count)
@@ -425,6 +431,9 @@ class RecordAccumulator:
 
     def _remove(self, batch: ProducerBatch) -> None:
         queue = self._queue(batch)
+        if queue is queue.topic.sticky:
+            # Its broker may be dead: whoever sends too little to fill a batch would stay there for ever.
+            queue.topic.sticky = None
         if batch in queue.batches:
             if queue.open is batch:
                 queue.close_open()

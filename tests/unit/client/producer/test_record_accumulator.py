@@ -359,3 +359,52 @@ def test_keyless_records_move_on_after_a_batch_and_avoid_slow_brokers() -> None:
         later.append(future.batch.topic_partition.partition)
     assert set(later[2:]) == {0}
     scene.accumulator.node_served(2)
+
+
+# -- the sticky partition
+
+
+def sticky_of(future: RecordFuture | None) -> int:
+    assert future is not None
+    partition: int = future.batch.topic_partition.partition
+    return partition
+
+
+def test_keyless_records_leave_a_partition_whose_batch_has_expired() -> None:
+    scene = Scene([1, 1, 1], delivery_timeout_ms=1000)
+    stuck = sticky_of(scene.try_append(b"x", None))
+    scene.lead([None if number == stuck else 1 for number in range(3)])
+    scene.now_s += 2
+    expired, _ = scene.accumulator.take_expired(scene.now_s)
+    assert [batch.topic_partition.partition for batch in expired] == [stuck]
+    assert sticky_of(scene.try_append(b"y", None)) != stuck
+
+
+def test_an_expired_batch_is_reason_enough_to_leave_its_partition() -> None:
+    chosen: set[int] = set()
+    scene = Scene([1] * 4, delivery_timeout_ms=1000)
+    for _ in range(100):
+        chosen.add(sticky_of(scene.try_append(b"x", None)))
+        scene.now_s += 2
+        for batch in scene.accumulator.take_expired(scene.now_s)[0]:
+            scene.accumulator.complete(batch)
+    assert chosen == {0, 1, 2, 3}
+
+
+def test_keyless_records_leave_a_partition_that_has_no_leader_between_two_batches() -> None:
+    scene = Scene([1, 1, 1], linger_ms=0)
+    first = sticky_of(scene.try_append(b"x", None))
+    scene.lead([None if number == first else 1 for number in range(3)])
+    assert sticky_of(scene.try_append(b"x", None)) == first, "its batch is open"
+    scene.lead([1, 1, 1])
+    scene.drain()
+    scene.lead([None if number == first else 1 for number in range(3)])
+    assert sticky_of(scene.try_append(b"x", None)) != first
+
+
+def test_keyless_records_stay_where_no_partition_has_a_leader() -> None:
+    scene = Scene([1, 1, 1], linger_ms=0)
+    first = sticky_of(scene.try_append(b"x", None))
+    scene.drain()
+    scene.lead([None, None, None])
+    assert sticky_of(scene.try_append(b"x", None)) == first
