@@ -8,8 +8,11 @@ broker that refuses who we are, or whom we do not trust, is an ``AuthenticationE
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import logging
 import socket
 import ssl
+from typing import Any
 
 from tidelog.client.address import Address
 from tidelog.client.connection import Connection, reason
@@ -18,6 +21,8 @@ from tidelog.client.receiver import FrameReceiver
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic
+
+logger = logging.getLogger(__name__)
 
 
 async def open_connection(
@@ -48,26 +53,68 @@ async def open_connection(
 async def _connect(
     address: Address, settings: NetworkSettings, deadline: Deadline, traffic: Traffic
 ) -> tuple[asyncio.Transport, FrameReceiver]:
+    """The first of the host's addresses that answers; each has its share of the time that is left."""
+    *others, last = await _resolve(address, deadline)
+    for number, host in enumerate(others):
+        share = deadline.remaining / (len(others) + 1 - number)
+        try:
+            return await _connect_to(host, share, address, settings, deadline, traffic)
+        except BrokerUnreachableError as error:
+            logger.debug("%s at %s: %s; its next address is tried", address, host, error)
+    return await _connect_to(last, deadline.remaining, address, settings, deadline, traffic)
+
+
+async def _resolve(address: Address, deadline: Deadline) -> list[str]:
+    """The addresses of the host, at least one, in the order in which they are to be tried."""
+    try:
+        ipaddress.ip_address(address.host)
+        return [address.host]
+    except ValueError:
+        pass
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(deadline.remaining):
+            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise _unreachable(address, f"its name was not resolved within {_seconds(deadline)}") from None
+    except socket.gaierror as error:
+        raise _unknown_host(address, error) from None
+    return list(dict.fromkeys(_numeric(where) for *_, where in found)) or [address.host]
+
+
+def _numeric(where: tuple[Any, ...]) -> str:
+    """The address of a socket; of IPv6 with the interface that a link-local one belongs to."""
+    host, scope = str(where[0]), where[3] if len(where) > 3 else 0
+    return f"{host}%{scope}" if scope and "%" not in host else host
+
+
+async def _connect_to(
+    host: str,
+    seconds: float,
+    address: Address,
+    settings: NetworkSettings,
+    deadline: Deadline,
+    traffic: Traffic,
+) -> tuple[asyncio.Transport, FrameReceiver]:
     security = settings.security
     tls = None if security is None or security.tls is None else security.tls()
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(deadline.remaining):
+        async with asyncio.timeout(seconds):
             transport, receiver = await loop.create_connection(
                 lambda: FrameReceiver(traffic),
-                *address,
+                host,
+                address.port,
                 ssl=tls,
                 server_hostname=None if tls is None else address.host,
             )
     except TimeoutError:
-        seconds = f"{deadline.timeout_ms / 1000:.3g} s"
         if tls is not None:
             raise BrokerUnreachableError(
-                f"no TLS connection to {address} within {seconds}; is the broker up, is it a TLS listener?"
+                f"no TLS connection to {address} within {_seconds(deadline)}; is the broker up, is it a TLS "
+                "listener?"
             ) from None
-        raise _unreachable(address, f"no answer within {seconds}") from None
-    except socket.gaierror as error:
-        raise _unknown_host(address, error) from None
+        raise _unreachable(address, f"no answer within {_seconds(deadline)}") from None
     except ssl.SSLCertVerificationError as error:
         raise AuthenticationError(
             f"{address} shows a certificate that is not trusted: {error.verify_message}; "
@@ -83,6 +130,10 @@ async def _connect(
         raise _unreachable(address, reason(error)) from error
     _set_socket_options(transport, settings)
     return transport, receiver
+
+
+def _seconds(deadline: Deadline) -> str:
+    return f"{deadline.timeout_ms / 1000:.3g} s"
 
 
 def _set_socket_options(transport: asyncio.Transport, settings: NetworkSettings) -> None:
