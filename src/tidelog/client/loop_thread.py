@@ -53,6 +53,7 @@ class LoopThread:
         self._at_exit = at_exit
         self._on_fork = on_fork
         self._gone: str | None = None
+        self._last: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         _alive.add(self)
@@ -128,6 +129,16 @@ class LoopThread:
             logger.warning(
                 "%s has not stopped within %.3g s: one of its callbacks still runs", self.name, timeout_s
             )
+
+    def close_after(self, last: Coroutine[Any, Any, None]) -> None:
+        """On this thread, which cannot wait for itself: run ``last``, then close."""
+        self._last = self.loop.create_task(last)
+        self._last.add_done_callback(self._close_behind)
+
+    def _close_behind(self, last: asyncio.Task[None]) -> None:
+        if not last.cancelled() and (error := last.exception()) is not None:
+            logger.warning("the end of %s failed: %s", self.name, error)
+        self.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

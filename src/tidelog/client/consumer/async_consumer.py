@@ -43,6 +43,7 @@ from tidelog.client.consumer.subscription_state import (
 )
 from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.client.errors import ClientClosedError
+from tidelog.client.group.handover import failure_of
 from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
 from tidelog.client.group.membership_choice import membership_for
 from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_place
@@ -162,12 +163,14 @@ class AsyncConsumer:
         deadline = Deadline(timeout * 1000)
         self._wake_flag.tell()
         try:
-            await self._commits.flush(deadline)
+            failure = await failure_of(self._commits.flush(deadline))
             if self._subscription.is_auto_assigned:
                 self._leaving = True
                 await self._membership.leave(deadline)
             else:
                 await self._commits.close(deadline, self.config.bool("enable.auto.commit"))
+            if failure is not None:
+                raise failure
         finally:
             self._leaving = False
             await self._membership.close()

@@ -19,6 +19,7 @@ from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import Runner
 from tidelog.client.consumer.partition_state import OffsetAndMetadata, checked_offset, checked_partition
 from tidelog.client.consumer.subscription_state import SubscriptionState
+from tidelog.client.group.handover import failure_of
 from tidelog.client.group.membership import GroupMembership
 from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
@@ -91,10 +92,15 @@ class Commits:
         return bool(self._finished)
 
     async def flush(self, deadline: Deadline) -> None:
-        """Wait for what was committed without waiting."""
+        """Wait for what was committed without waiting, and run all callbacks; raises the first error."""
         if self._pending:
             await asyncio.wait(self._pending, timeout=deadline.remaining)
-        await self.run_callbacks()
+        failure: Exception | None = None
+        while self._finished:
+            later = await failure_of(self.run_callbacks())
+            failure = failure or later
+        if failure is not None:
+            raise failure
 
     async def close(self, deadline: Deadline, auto_commit: bool) -> None:
         """The last automatic commit of a consumer that has assigned its partitions by hand."""

@@ -110,9 +110,11 @@ class Consumer:
         """Commit if that is automatic, leave the group, close all connections; within ``timeout`` seconds."""
         if self._port.is_closed():
             return
+        before = self._enter()  # while another thread uses the consumer, closing it is refused without effect
         try:
             self._call(self._core.close(timeout))
         finally:
+            self._using = before
             self._thread.close()
 
     # Reading

@@ -56,7 +56,7 @@ class Handover:
 
 
 async def failure_of(tell: Awaitable[None]) -> Exception | None:
-    """What a listener has raised; the rebalance goes on, and ``poll`` raises it at its end."""
+    """What an application's callback has raised; the rebalance, or the close, raises it at its end."""
     try:
         await tell
     except Exception as error:

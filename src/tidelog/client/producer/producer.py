@@ -14,6 +14,7 @@ generated from its own: scripts/generate_sync_clients.py.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -37,6 +38,8 @@ from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Producer:
@@ -80,11 +83,18 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered, abort an open transaction, and stop.
 
-        After ``timeout`` seconds whatever is still unacknowledged fails; ``timeout=0`` drops it at once.
+        After ``timeout`` seconds whatever is still unacknowledged fails; ``timeout=0`` drops it at once. So
+        does a callback that closes the producer: it cannot wait for the thread that it runs on.
         """
         if self._closed:
             return
         self._closed = self.send_path.closed = True
+        if self._thread.is_current:
+            logger.warning(
+                "%s is closed by a callback: what is not acknowledged yet fails", self._thread.name
+            )
+            self._thread.close_after(self._core.close(0))
+            return
         try:
             self._thread.call(self._core.close(timeout), what="the producer's end")
         finally:

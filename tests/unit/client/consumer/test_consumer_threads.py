@@ -19,10 +19,11 @@ T0 = TopicPartition("t", 0)
 
 
 class TellingGroup(NoGroup):
-    """Calls the listener at the first poll and remembers what was committed."""
+    """Calls the listener at the first poll and remembers what was committed, and that it was left."""
 
     def __init__(self) -> None:
         self.committed: list[Mapping[Any, Any]] = []
+        self.left = False
         self._told = False
 
     def start(self, subscription: Any, cluster: Any, config: Any, callbacks: Any) -> None:
@@ -37,6 +38,9 @@ class TellingGroup(NoGroup):
 
     async def commit(self, offsets: Mapping[Any, Any], deadline: Any) -> None:
         self.committed.append(offsets)
+
+    async def leave(self, deadline: Any) -> None:
+        self.left = True
 
 
 @pytest.fixture
@@ -117,6 +121,31 @@ def test_a_second_thread_is_refused_while_one_polls(unreachable: str) -> None:
         leave.set()
         polling.join(20)
         consumer.close()
+
+
+def test_a_close_by_a_second_thread_is_refused_without_effect(unreachable: str) -> None:
+    inside = threading.Event()
+    leave = threading.Event()
+
+    def assigned(partitions: Any) -> None:
+        inside.set()
+        assert leave.wait(20)
+
+    consumer, group = grouped(unreachable, listening(assigned))
+    polling = threading.Thread(target=lambda: consumer.poll(0))
+    polling.start()
+    try:
+        assert inside.wait(20)
+        with pytest.raises(IllegalStateError, match="another thread"):
+            consumer.close()
+    finally:
+        leave.set()
+        polling.join(20)
+    consumer.commit({T0: 5})
+    assert consumer.poll(0) == []
+    assert not group.left
+    consumer.close()
+    assert group.left
 
 
 def test_a_wakeup_before_the_poll_ends_that_poll(unreachable: str) -> None:
