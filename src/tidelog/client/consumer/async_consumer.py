@@ -42,7 +42,7 @@ from tidelog.client.consumer.subscription_state import (
     SubscriptionType,
 )
 from tidelog.client.consumer.wake_flag import WakeFlag
-from tidelog.client.errors import ClientClosedError
+from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.group.handover import failure_of
 from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
 from tidelog.client.group.membership_choice import membership_for
@@ -531,9 +531,9 @@ class AsyncConsumer:
         if self._commits.has_callbacks:
             await self._commits.run_callbacks()
         subscription = self._subscription
-        if subscription.is_auto_assigned:
-            if subscription.pattern is not None and not self._cluster.updates.version:
-                await self._first_metadata(deadline)
+        if subscription.is_auto_assigned and (
+            subscription.pattern is None or await self._has_metadata(deadline)
+        ):
             await self._membership.ensure_active(deadline)
         self._membership.poll(self._loop.time() * 1000)
         self._polled_at = time.monotonic()
@@ -547,10 +547,24 @@ class AsyncConsumer:
             raise error
         self._all_settled = self._subscription.has_all_positions
 
-    async def _first_metadata(self, deadline: Deadline) -> None:
-        """A pattern needs the names of all topics before the group can be joined."""
-        if not deadline.expired:
-            await self._cluster.wait_for_update(0, deadline, "all topics")
+    async def _has_metadata(self, deadline: Deadline) -> bool:
+        """Whether the names of all topics are known: a pattern needs them before the group can be joined.
+
+        Waits for them until time is up, or something else ends the wait of a poll.
+        """
+        if self._cluster.updates.version:
+            return True
+        asking = self._loop.create_task(self._cluster.wait_for_update(0, deadline, "all topics"))
+        asking.add_done_callback(lambda _: self._wake_flag.tell())
+        try:
+            await self._wake_flag.wait(deadline.remaining)
+            if asking.done():
+                asking.result()
+        except RequestTimeoutError:
+            return False
+        finally:
+            asking.cancel()
+        return bool(self._cluster.updates.version)
 
     async def _wait_for_position(self, partition: TopicPartition, deadline: Deadline) -> None:
         self._wake_flag.clear()

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
+from tidelog.client.consumer.errors import WakeupError
 from tidelog.client.group.membership import NoGroup
 from tidelog.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)
+TIMEOUT_S = 20
 
 
 class LeavingGroup(NoGroup):
@@ -77,3 +79,28 @@ def test_a_callback_that_raises_while_closing_keeps_nobody_from_the_last_commit(
         return group.events
 
     assert asyncio.run(main()) == ["committed [1]", "committed [7]"]
+
+
+def test_a_pattern_without_metadata_brings_nothing_and_is_no_error(unreachable: str) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(bootstrap_servers=unreachable, group_id="g") as consumer:
+            consumer.subscribe(pattern="t.*")
+            assert await consumer.poll(0) == []
+            assert await consumer.poll(0.05) == []
+
+    asyncio.run(main())
+
+
+def test_a_wakeup_ends_a_poll_that_waits_for_the_topics_of_a_pattern(unreachable: str) -> None:
+    async def main() -> None:
+        consumer = AsyncConsumer(bootstrap_servers=unreachable, group_id="g")
+        async with asyncio.timeout(TIMEOUT_S), consumer:
+            consumer.subscribe(pattern="t.*")
+            polling = asyncio.create_task(consumer.poll(3600))
+            while not consumer.cluster.updates._waiting:  # noqa: ASYNC110 (nothing tells of it)
+                await asyncio.sleep(0)
+            consumer.wakeup()
+            await asyncio.wait([polling])
+            assert isinstance(polling.exception(), WakeupError)
+
+    asyncio.run(main())
