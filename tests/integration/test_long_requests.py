@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from tidelog.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from tidelog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,15 +31,21 @@ from tidelog.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.wire.schema import Payload
 
 MANY = 50_000
-TOPIC = 2
+TOPIC, BROKER = 2, 4
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    options = {**STRICT_LOOP, "auto.create.topics.enable": "false"}
+    options = {
+        **STRICT_LOOP,
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+    }
     with BrokerProcess(tmp_path_factory.mktemp("long") / "data", options=options) as running:
         yield running
 
@@ -92,6 +102,57 @@ def test_configs_of_many_topics(client: RawClient) -> None:
     assert isinstance(answer, DescribeConfigsResponse)
     assert len(answer.results) == 2000
     assert all(len(result.configs) > 20 for result in answer.results)
+
+
+@pytest.fixture
+def large_group(client: RawClient) -> str:
+    """A group with one member that has much to say."""
+    wait_for_coordinator(client)
+    protocol = JoinGroupRequestProtocol(name="mine", metadata=b"x" * 900_000)
+    joined = client.request(
+        ApiKey.JOIN_GROUP,
+        3,
+        JoinGroupRequest(
+            group_id="large",
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="mine",
+            protocols=[protocol],
+        ),
+    )
+    assert isinstance(joined, JoinGroupResponse)
+    assert joined.error_code == 0
+    request = SyncGroupRequest(
+        group_id="large", generation_id=joined.generation_id, member_id=joined.member_id
+    )
+    synced = client.request(ApiKey.SYNC_GROUP, 2, request)
+    assert isinstance(synced, SyncGroupResponse)
+    assert synced.error_code == 0
+    return "large"
+
+
+def wait_for_coordinator(client: RawClient) -> None:
+    deadline = time.monotonic() + 30
+    client.request(ApiKey.FIND_COORDINATOR, 0, FindCoordinatorRequest(key="large"))
+    while True:
+        answer = client.request(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["large"]))
+        assert isinstance(answer, DescribeGroupsResponse)
+        if not answer.groups[0].error_code:
+            return
+        assert time.monotonic() < deadline
+
+
+def test_a_large_group_that_is_named_very_often_is_told_of_within_bounds(
+    client: RawClient, broker: BrokerProcess, large_group: str
+) -> None:
+    answer = client.request(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[large_group] * 50))
+    assert isinstance(answer, DescribeGroupsResponse)
+    assert [len(group.members[0].member_metadata) for group in answer.groups] == [900_000] * 50
+    before = broker.peak_rss_bytes
+    client.send_request(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[large_group] * 8000))
+    assert client.is_closed()
+    assert broker.peak_rss_bytes < before + 400_000_000
+    assert "the answer to its DescribeGroups (client raw) would be longer than" in broker.log
 
 
 def test_deletion_of_many_topics_that_are_not_there(client: RawClient) -> None:
@@ -165,4 +226,17 @@ def test_as_many_requests_as_queued_max_requests_are_worked_on_at_once(tmp_path:
         for client in (first, second):
             answers.append(len(client.receive()))
         assert answers[0] == answers[1] > 100_000
+        assert broker.broken_rule == []
+
+
+def test_nobody_waits_for_what_is_worked_out_for_a_client_that_is_gone(tmp_path: Path) -> None:
+    """A hundred thousand times all options of a broker would keep the only slot for a minute."""
+    many = [DescribeConfigsResource(resource_type=BROKER, resource_name="1")] * 100_000
+    with BrokerProcess(tmp_path / "data", options={"queued.max.requests": "1", **STRICT_LOOP}) as broker:
+        with RawClient(broker.host, broker.port) as gone:
+            gone.send_request(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=many))
+        with RawClient(broker.host, broker.port) as client:
+            answer = client.request(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=many[:1000]))
+        assert isinstance(answer, DescribeConfigsResponse)
+        assert len(answer.results) == 1000
         assert broker.broken_rule == []

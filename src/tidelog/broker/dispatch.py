@@ -11,7 +11,11 @@ Length. A request that may list many things is read in slices, and so is a long 
 for either but the client that asked. ``queued.max.requests`` bounds how many requests are under way, that is,
 neither answered in the turn of the loop in which they came nor waiting for data, replicas or other members.
 Those beyond it wait, and their connections are not read from. Requests of brokers, and pushes of telemetry,
-which have a bound of their own, are not among them.
+which have a bound of their own, are not among them. Nobody goes on looking things up, or writing an answer,
+for a client that is gone; what changes something is done to its end.
+
+Size. A request can name one thing a hundred thousand times, and Kafka answers each time. An answer that would
+be longer than ``MAX_ANSWER_BYTES`` is not given: its connection is closed.
 
 Quotas. While there is one of the time that requests take, that is measured here (``quotas/request_time``),
 but for what brokers ask of each other. An answer says for how long its client has to pause, and its
@@ -37,7 +41,14 @@ from struct import error as struct_error
 from types import ModuleType
 from typing import Any, Protocol
 
-from tidelog.broker.answer import Answer, HandlerResult, NotAnswerable, Part, PromisedAnswer
+from tidelog.broker.answer import (
+    NO_ANSWER,
+    Answer,
+    HandlerResult,
+    NotAnswerable,
+    Part,
+    PromisedAnswer,
+)
 from tidelog.broker.context import RequestContext
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.inbox import KeptFrame
@@ -45,7 +56,7 @@ from tidelog.broker.quotas.payer import payer_of
 from tidelog.broker.required_access import Check, check_of
 from tidelog.broker.served import SERVED_IN_CLUSTERS
 from tidelog.broker.services import Services, bind
-from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Work, is_long
+from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Unwanted, Work, is_long
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
 from tidelog.metrics.request_errors import RequestErrors
@@ -113,6 +124,18 @@ _USUAL = _BETWEEN_BROKERS | set(
     )
 )
 """What clients send in their daily work. What only some ever ask for is loaded when the first does."""
+
+_ONLY_TELLS = frozenset(
+    int(key)
+    for key in ApiKey
+    if key.name.startswith(("DESCRIBE_", "LIST_"))
+    or key in (ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+)
+"""What changes nothing, and is of no use to anybody when its client is gone."""
+
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""More than any client needs, even of a large cluster, and what a broker can spare for one of them."""
+_PART_BYTES = 1024 * 1024
 
 _HEADER = Struct(">hhih")
 # Even if it is made of the smallest things that there are, this much can be read at once.
@@ -328,6 +351,8 @@ class Dispatcher:
     ) -> Encodable | Unfinished:
         try:
             return self._lane.try_now(work) or work
+        except NotAnswerable as error:
+            raise WireError(str(error)) from None
         except Exception as error:
             return self._failed(route, header, context, request, error)
 
@@ -444,30 +469,69 @@ class Dispatcher:
         response: Encodable | Unfinished,
         promise: PromisedAnswer,
     ) -> None:
+        connection = context.connection
+        only_tells = header.api_key in _ONLY_TELLS
         async with self._slot(header):
             try:
                 while not isinstance(response, Payload | EncodedResponse):
                     if isinstance(response, Generator):
-                        response = await self._lane.run(response)
+                        response = await self._lane.run(
+                            response, lambda: not (only_tells and connection.peer_has_ended())
+                        )
                     elif isinstance(response, Promise):
                         # From here on it only waits, and needs no slot for that.
                         self._promise(route, header, context, request, response, promise)
                         return
                     else:
                         response = await response
+            except Unwanted:
+                self._give_up(context, promise)
+                return
+            except NotAnswerable as error:
+                promise.fail(error)
+                return
             except Exception as error:
                 response = self._failed(route, header, context, request, error)
             if isinstance(response, Payload) and is_long(response):
                 self._charged(header, context, response)
-                out = begin_response(route.api.key, header.api_version, header.correlation_id)
+                writing = self._write(route, header, response)
                 try:
-                    await self._lane.run(encode_in_slices(response, header.api_version, out))
+                    answer = await self._lane.run(writing, lambda: not connection.peer_has_ended())
+                except Unwanted:
+                    self._give_up(context, promise)
+                except NotAnswerable as error:
+                    promise.fail(error)
                 except Exception as error:
                     self._unwritten(route, context, error, promise)
                 else:
-                    promise.resolve(finish_response(out))
+                    promise.resolve(answer)
                 return
         self._resolve(route, header, context, response, promise)
+
+    def _give_up(self, context: RequestContext, promise: PromisedAnswer) -> None:
+        """Nobody waits for an answer. What its client sent before it went away is still to be done."""
+        if not context.connection.closed:
+            promise.resolve(NO_ANSWER)
+
+    def _write(self, route: Route, header: RequestHeader, response: Payload) -> Work[list[Part]]:
+        """A long answer in parts: to copy it as a whole would take long, too."""
+        head = begin_response(route.api.key, header.api_version, header.correlation_id)
+        parts: list[Part] = []
+        size = 0
+        out = bytearray()
+        for _ in encode_in_slices(response, header.api_version, out):
+            if len(out) >= _PART_BYTES:
+                size += len(out)
+                if size > MAX_ANSWER_BYTES:
+                    raise NotAnswerable(
+                        f"the answer to its {route.api.name} (client {header.client_id}) would be longer "
+                        f"than {MAX_ANSWER_BYTES} bytes"
+                    )
+                parts.append(bytes(out))
+                out.clear()
+            yield
+        size += len(out)
+        return [finish_response(head, size), *parts, bytes(out)]
 
     def _resolve(
         self,

@@ -12,8 +12,9 @@ The dispatcher runs here what handlers return as generators, and reads and write
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -28,8 +29,14 @@ Work = Generator[None, None, T]
 _SLICE_MS = 2.0
 _TRIED_MS = 0.5
 _FREED_AT_ONCE = 256
-# A response with fewer elements than this is written at once.
+# A response with fewer elements than this is written at once. So many bytes in fields that hold any number of
+# them take as long to write as an element.
 _LONG_ELEMENTS = 1000
+_BYTES_PER_ELEMENT = 1024
+
+
+class Unwanted(Exception):
+    """Nobody wants the result of the work any more: its client is gone."""
 
 
 class EncodedResponse(NamedTuple):
@@ -55,27 +62,51 @@ def is_long(response: Payload) -> bool:
 
 
 def _count(message: Message, left: int) -> int:
-    """What is left of ``left`` after the elements of the message's arrays, at least until it is used up."""
-    for name, of_structures in _arrays(type(message)):
-        elements = getattr(message, name)
-        if elements:
-            left -= len(elements)
-            if of_structures:
-                for element in elements:
+    """What is left of ``left`` after what is in the message, at least until it is used up."""
+    for name, kind in _lengthy(type(message)):
+        value = getattr(message, name)
+        if not value:
+            continue
+        if kind is _Kind.STRUCTURE:
+            left = _count(value, left)
+        elif kind is _Kind.BYTES:
+            left -= len(value) // _BYTES_PER_ELEMENT
+        else:
+            left -= len(value)
+            if kind is _Kind.ARRAY_OF_LENGTHY:
+                for element in value:
                     if left <= 0:
                         return left
                     left = _count(element, left)
     return left
 
 
+class _Kind(enum.Enum):
+    """How a field can be of any length."""
+
+    BYTES = enum.auto()
+    STRUCTURE = enum.auto()
+    ARRAY = enum.auto()
+    ARRAY_OF_LENGTHY = enum.auto()
+
+
 @cache
-def _arrays(message: type[Message]) -> tuple[tuple[str, bool], ...]:
-    """The arrays of a message by name, and whether their elements can have arrays in turn."""
-    return tuple(
-        (field.name, not isinstance(field.type, str) and bool(_arrays(field.type)))
-        for field in message.FIELDS
-        if field.array
-    )
+def _lengthy(message: type[Message]) -> tuple[tuple[str, _Kind], ...]:
+    """The fields of a message, by name, that can be of any length; strings cannot."""
+    found: list[tuple[str, _Kind]] = []
+    for field in message.FIELDS:
+        nests = not isinstance(field.type, str) and bool(_lengthy(field.type))
+        if field.array:
+            found.append((field.name, _Kind.ARRAY_OF_LENGTHY if nests else _Kind.ARRAY))
+        elif nests:
+            found.append((field.name, _Kind.STRUCTURE))
+        elif field.type in ("bytes", "records"):
+            found.append((field.name, _Kind.BYTES))
+    return tuple(found)
+
+
+def _always() -> bool:
+    return True
 
 
 class SlowLane:
@@ -96,10 +127,13 @@ class SlowLane:
                 return cast(T, end.value)
         return None
 
-    async def run(self, work: Work[T]) -> T:
-        """Do the work to its end."""
+    async def run(self, work: Work[T], is_wanted: Callable[[], bool] = _always) -> T:
+        """Do the work to its end; raises ``Unwanted`` as soon as nobody waits for that."""
         while True:
             await self._turn()
+            if not is_wanted():
+                work.close()
+                raise Unwanted
             end_ms = self._now_ms() + _SLICE_MS
             while self._now_ms() < end_ms:
                 try:

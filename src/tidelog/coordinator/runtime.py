@@ -436,7 +436,10 @@ class Runtime(Generic[S]):
         find: Callable[[S, str], R],
         refuse: Callable[[str, KafkaError], R],
     ) -> Slices[Promise[list[R]]]:
-        """What ``find`` says of every key, in their order; ``refuse`` of an error, its own or its shard's."""
+        """What ``find`` says of every key, in their order; ``refuse`` of an error, its own or its shard's.
+
+        A key that is named again has the same answer again: answers are large, and a name is not.
+        """
         by_partition: dict[int, list[int]] = {}
         for number, key in enumerate(keys):
             by_partition.setdefault(partition_for(key), []).append(number)
@@ -444,11 +447,15 @@ class Runtime(Generic[S]):
         answers = cast("list[R]", [None] * len(keys))
 
         def look(shard: S, numbers: list[int]) -> Slices[None]:
+            found: dict[str, R] = {}
             for number in numbers:
-                try:
-                    answers[number] = find(shard, keys[number])
-                except KafkaError as error:
-                    answers[number] = refuse(keys[number], error)
+                key = keys[number]
+                if key not in found:
+                    try:
+                        found[key] = find(shard, key)
+                    except KafkaError as error:
+                        found[key] = refuse(key, error)
+                answers[number] = found[key]
                 yield
 
         def refuse_all(numbers: list[int], error: Exception) -> Slices[None]:

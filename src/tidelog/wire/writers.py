@@ -5,7 +5,8 @@ Called by ``wire/codec`` once per (class, version). Every writer has the shape
 Kafka's specification calls the field ignorable; otherwise it is refused, because the peer would silently
 get something else than what was said.
 
-As with readers there is a second shape for large messages, a generator that yields every few elements. And a
+As with readers there is a second shape for large messages, a generator that yields every few elements, or
+after many bytes; it only ever appends, so that what is written may be taken out of ``out`` in between. And a
 message whose long array is already there as bytes is written around it: ``writers_around`` gives what stands
 before the array's count and what stands behind its elements.
 """
@@ -26,6 +27,7 @@ Writer = Callable[[Any, bytearray], None]
 SlicedWriter = Callable[[Any, bytearray], Generator[None, None, None]]
 
 _NUMBERS_PER_SLICE = 8192
+_BYTES_PER_SLICE = 256 * 1024
 
 _writers: dict[tuple[type[Message], int, bool, bool], Callable[..., Any]] = {}
 
@@ -223,11 +225,19 @@ class _WriterSource:
         if isinstance(field.type, str) and field.type in STRUCT_CODES and field.type != "uuid":
             self._numbers(STRUCT_CODES[field.type])
             return
-        self.source.add("for count, v in enumerate(v):" if self.sliced else "for v in v:")
+        if self.sliced:
+            # Elements may be large; and who runs it may take away what is written so far.
+            self.source.add("at = len(out)", "for count, v in enumerate(v):")
+        else:
+            self.source.add("for v in v:")
         self.source.depth += 1
         self._present_value(Field(field.name, field.type))
         if self.sliced:
-            self.source.add(f"if not count % {ELEMENTS_PER_SLICE}:", "    yield")
+            self.source.add(
+                f"if not count % {ELEMENTS_PER_SLICE} or len(out) - at > {_BYTES_PER_SLICE}:",
+                "    yield",
+                "    at = len(out)",
+            )
         self.source.depth -= 1
 
     def _numbers(self, code: str) -> None:

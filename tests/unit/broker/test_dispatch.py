@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.coordinator.transaction.scene import Scene
 
+from tidelog.broker import dispatch
+from tidelog.broker.answer import NO_ANSWER, NotAnswerable
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.handlers import init_producer_id
@@ -19,7 +21,8 @@ from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE, ApiKey
-from tidelog.wire.headers import RequestHeader, encode_request
+from tidelog.wire.headers import RequestHeader, encode_request, encode_response
+from tidelog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 
 
@@ -36,12 +39,16 @@ def dispatcher_with_one_slot() -> Dispatcher:
     return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), SystemClock(), slots=1)
 
 
-def ask(dispatcher: Dispatcher, key: ApiKey, handle: Callable[..., object]) -> Promise[Any]:
+def ask(
+    dispatcher: Dispatcher, key: ApiKey, handle: Callable[..., object], connection: Any = None
+) -> Promise[Any]:
     """The answer to a request that ``handle`` serves, which must not come at once."""
     route: Any = SimpleNamespace(api=API_TABLE[key], check=None, handle=handle)
     dispatcher._routes[key] = route
-    connection: Any = SimpleNamespace(closed=False, session=Session("127.0.0.1"), producer_ids=())
-    answer = dispatcher.handle(connection, frame(key))
+    here = SimpleNamespace(
+        closed=False, peer_has_ended=lambda: False, session=Session("127.0.0.1"), producer_ids=()
+    )
+    answer = dispatcher.handle(connection or here, frame(key))  # type: ignore[arg-type]
     assert isinstance(answer, Promise)
     return answer
 
@@ -92,5 +99,88 @@ def test_producers_that_wait_for_an_id_keep_nobody_else_waiting(transactional_id
             assert not begun.done
             scene.ids.gate.set()
             await begun
+
+    asyncio.run(body())
+
+
+LARGE = DescribeGroupsResponse(
+    groups=[
+        DescribedGroup(
+            group_id="g", members=[DescribedGroupMember(member_id="m", member_metadata=b"x" * 900_000)]
+        )
+    ]
+    * 20
+)
+
+
+def test_an_answer_with_few_elements_and_many_bytes_is_written_in_slices_and_parts() -> None:
+    async def body() -> None:
+        key, version = ApiKey.DESCRIBE_GROUPS, API_TABLE[ApiKey.DESCRIBE_GROUPS].max_version
+        promise = ask(dispatcher_with_one_slot(), key, lambda *_: LARGE)
+        async with asyncio.timeout(50):
+            parts = await promise
+        assert max(map(len, parts)) < 3_000_000
+        assert b"".join(parts) == encode_response(key, version, 1, LARGE)
+
+    asyncio.run(body())
+
+
+def test_an_answer_that_is_longer_than_any_client_needs_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "MAX_ANSWER_BYTES", 10_000_000)
+
+    async def body() -> None:
+        promise = ask(dispatcher_with_one_slot(), ApiKey.DESCRIBE_GROUPS, lambda *_: LARGE)
+        with pytest.raises(
+            NotAnswerable, match=r"DescribeGroups \(client me\) would be longer than 10000000"
+        ):
+            async with asyncio.timeout(50):
+                await promise
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(("key", "done"), [(ApiKey.DESCRIBE_CONFIGS, 3), (ApiKey.DELETE_GROUPS, 10)])
+def test_nothing_is_looked_up_for_a_client_that_is_gone_and_what_changes_things_is_done(
+    key: ApiKey, done: int
+) -> None:
+    async def body() -> None:
+        dispatcher = dispatcher_with_one_slot()
+        steps = 0
+        ended = asyncio.Event()
+        connection = SimpleNamespace(closed=False, peer_has_ended=lambda: steps >= 3)
+
+        def handle(*_: object) -> Generator[None, None, object]:
+            nonlocal steps
+            try:
+                while steps < 10:
+                    steps += 1
+                    clock_ms[0] += 100
+                    yield
+                return API_TABLE[key].response()
+            finally:
+                ended.set()
+
+        clock_ms = [0.0]
+        dispatcher._lane._now_ms = lambda: clock_ms[0]
+        promise = ask(dispatcher, key, handle, connection)
+        async with asyncio.timeout(50):
+            await ended.wait()
+            answer = await promise
+        assert steps == done
+        assert (answer is NO_ANSWER) is (done < 10)
+
+    asyncio.run(body())
+
+
+def test_an_answer_is_not_written_for_a_client_that_is_gone() -> None:
+    async def body() -> None:
+        connection = SimpleNamespace(closed=False, peer_has_ended=lambda: True)
+        async with asyncio.timeout(50):
+            answer = await ask(
+                dispatcher_with_one_slot(), ApiKey.DESCRIBE_GROUPS, lambda *_: LARGE, connection
+            )
+        assert answer is NO_ANSWER
 
     asyncio.run(body())

@@ -8,6 +8,8 @@ from typing import TypeVar
 import pytest
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
+from tidelog.broker.answer import NotAnswerable
+from tidelog.broker.handlers import offset_fetch
 from tidelog.broker.offset_parts import PARTITIONS_AT_ONCE, in_parts, is_wide
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.shard import DELETED_AT_ONCE, GroupShard
@@ -19,7 +21,12 @@ from tidelog.records.batch import iter_batches
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
 from tidelog.wire.messages.list_groups import ListedGroup
 from tidelog.wire.messages.offset_delete import OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from tidelog.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 
 T = TypeVar("T")
 
@@ -82,6 +89,24 @@ def test_groups_are_described_one_at_a_time() -> None:
     assert end[0].result() == names
 
 
+def test_a_group_that_is_named_again_has_the_same_answer_again() -> None:
+    scene = Coordinator()
+    described: list[str] = []
+
+    def describe(shard: GroupShard, group_id: str) -> list[str]:
+        if group_id == "bad":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        described.append(group_id)
+        return [group_id]
+
+    names = ["a", "b", "bad", "a", "bad", "a"]
+    reply = finished(scene.groups.read_each(names, describe, lambda name, error: [f"no {name}"]))
+    answers = reply.result()
+    assert answers == [["a"], ["b"], ["no bad"], ["a"], ["no bad"], ["a"]]
+    assert answers[0] is answers[3] is answers[5]
+    assert sorted(described) == ["a", "b"]
+
+
 def test_groups_that_go_while_groups_are_listed_are_not_shown_from_then_on() -> None:
     scene = Coordinator()
     for number in range(10):
@@ -97,6 +122,18 @@ def test_offsets_are_fetched_a_few_at_a_time(wide: Coordinator) -> None:
     count = sum(1 for _ in steps(fetch_all(wide), end))
     assert count >= 1000 // requests.PARTITIONS_AT_ONCE
     assert offsets_in(end[0].result()) == {index: (index, 0) for index in range(1000)}
+
+
+def test_one_group_named_very_often_does_not_tell_of_all_its_offsets_as_often(
+    wide: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time by another member, whose name a classic group does not look at."""
+    monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 10_000)
+    groups = [OffsetFetchRequestGroup(group_id="g", member_id=f"m{each}", topics=None) for each in range(11)]
+    answer = wide.ask(9, OffsetFetchRequest(groups=groups[:10]), OffsetFetchResponse)
+    assert [sum(len(topic.partitions) for topic in group.topics) for group in answer.groups] == [1000] * 10
+    with pytest.raises(NotAnswerable, match="more than 10000 offsets"):
+        wide.ask(9, OffsetFetchRequest(groups=groups), OffsetFetchResponse)
 
 
 def test_a_transaction_that_ends_while_offsets_are_fetched_is_told_of_or_awaited(wide: Coordinator) -> None:

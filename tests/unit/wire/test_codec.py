@@ -24,6 +24,7 @@ from tidelog.wire.messages.create_topics import CreatableTopicResult, CreateTopi
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -99,6 +100,17 @@ def test_a_long_message_is_read_and_written_in_slices_and_bounded(version: int) 
     with pytest.raises(WireError, match="more things"):
         at_once(decode_in_slices(DescribeConfigsRequest, version, bytes(out), max_elements=100_019))
     assert at_once(decode_in_slices(DescribeConfigsRequest, version, bytes(out), max_elements=100_020))
+
+
+def test_large_elements_are_written_one_at_a_time_and_may_be_taken_out_in_between() -> None:
+    member = JoinGroupResponseMember(member_id="m", metadata=b"x" * 500_000)
+    message = JoinGroupResponse(members=[member] * 30)
+    out, parts = bytearray(), []
+    for _ in encode_in_slices(message, 9, out):
+        assert len(out) < 1_100_000
+        parts.append(bytes(out))
+        out.clear()
+    assert b"".join(parts) + out == encode(message, 9)
 
 
 def test_more_tagged_fields_than_any_message_has_are_refused() -> None:

@@ -5,12 +5,12 @@ Behaviour as in Kafka: every option with its effective value and where it comes 
 places that stand behind it (synonyms, since version 1) and its documentation (since version 3); only the
 keys asked for, all without any. A broker answers for itself, for the dynamic options of every broker (the
 empty name) and for its loggers; of a group and of a subscription every option is told, whether it
-exists or not. A resource type that does not exist refuses the whole request.
+exists or not. A resource type that does not exist refuses the whole request. A resource that is named twice
+is described twice, of the same entries: a broker has many, and a name can come very often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.broker import log_levels
@@ -39,6 +39,9 @@ from tidelog.wire.messages.describe_configs import (
 API = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
+_TYPES = frozenset(map(int, ResourceType))
+_THIS_BROKER = "this"
+
 _MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was "
     "sent to an incompatible broker. See the broker logs for more details."
@@ -55,9 +58,10 @@ def handle(
 ) -> Work[DescribeConfigsResponse]:
     """Describe resource by resource."""
     for resource in request.resources:
-        if resource.resource_type not in ResourceType.__members__.values():
+        if resource.resource_type not in _TYPES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _MALFORMED)
-    options = _Options(config, image, dynamic_configs)
+        yield
+    options = _Options(config, image, dynamic_configs, {})
     response = DescribeConfigsResponse()
     for resource in request.resources:
         try:
@@ -81,61 +85,83 @@ def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfig
     return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
 
 
+Entries = list[DescribeConfigsResourceResult]
+
+
 class _Options(NamedTuple):
     config: BrokerConfig
     image: MetadataImage
     dynamic: DynamicConfigs
+    known: dict[tuple[int, str], Entries]
+    """What was looked up for this request: what has the same entries has them in common."""
 
 
 def _describe(
     options: _Options, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        configs = _configs(options, request, resource)
+        owner = _owner(options, resource)
+        configs = options.known.get(owner)
+        if configs is None:
+            configs = options.known[owner] = _configs(options, request, *owner)
     except KafkaError as error:
         return _refusal(resource, error)
-    wanted = set(resource.configuration_keys or ())
+    if resource.configuration_keys:
+        wanted = set(resource.configuration_keys)
+        configs = [config for config in configs if config.name in wanted]
     return DescribeConfigsResult(
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=[config for config in configs if not wanted or config.name in wanted],
+        resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
     )
 
 
-def _configs(
-    options: _Options, request: DescribeConfigsRequest, resource: DescribeConfigsResource
-) -> Iterable[DescribeConfigsResourceResult]:
-    name = resource.resource_name
-    match resource.resource_type:
+def _owner(options: _Options, resource: DescribeConfigsResource) -> tuple[int, str]:
+    """Whose entries they are: a broker's id can be written in many ways, groups without any share those."""
+    kind, name = resource.resource_type, resource.resource_name
+    match kind:
         case ResourceType.TOPIC:
             validate_topic_name(name)
             if name not in options.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            entries = options.dynamic.describe_topic(name)
+            return kind, name
         case ResourceType.BROKER:
             if name:
                 _check_broker_id(name, options.config.node_id, " or empty string,")
-                entries = options.dynamic.describe_broker()
-            else:
-                entries = options.dynamic.describe_default_broker()
+            return kind, _THIS_BROKER if name else ""
         case ResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-            entries = options.dynamic.describe_group(name)
+            return kind, name if name in options.image.group_configs else ""
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
                 )
-            entries = options.dynamic.describe_client_metrics(name)
+            return kind, name if name in options.image.client_metrics else ""
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             _check_broker_id(name, options.config.node_id, "")
-            return [_logger(logger, level) for logger, level in log_levels.levels().items()]
+            return kind, _THIS_BROKER
         case other:
-            kind = ResourceType(other).name
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {ResourceType(other).name}"
+            )
+
+
+def _configs(options: _Options, request: DescribeConfigsRequest, kind: int, name: str) -> Entries:
+    match kind:
+        case ResourceType.TOPIC:
+            entries = options.dynamic.describe_topic(name)
+        case ResourceType.BROKER if name:
+            entries = options.dynamic.describe_broker()
+        case ResourceType.BROKER:
+            entries = options.dynamic.describe_default_broker()
+        case ResourceType.GROUP:
+            entries = options.dynamic.describe_group(name)
+        case ResourceType.CLIENT_METRICS:
+            entries = options.dynamic.describe_client_metrics(name)
+        case _:
+            return [_logger(logger, level) for logger, level in log_levels.levels().items()]
     return [_config(entry, request) for entry in entries]
 
 

@@ -1,19 +1,21 @@
 """DescribeProducers, version 0: the producers that a partition remembers.
 
 Idempotent and transactional producers are remembered until ``producer.id.expiration.ms`` after their last
-batch; where a transaction is under way its first offset is told.
+batch; where a transaction is under way its first offset is told. A partition that is named twice is described
+twice, with the same list.
 """
 
 from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.slow_lane import Work
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
 from tidelog.metadata.image import MetadataImage
 from tidelog.replication.partitions import Partitions
 from tidelog.security.acls.model import Operation, ResourceType
-from tidelog.storage.log.log import Log
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -27,6 +29,8 @@ from tidelog.wire.messages.describe_producers import (
 API = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
+_PRODUCERS_AT_ONCE = 64
+
 
 def handle(
     context: RequestContext,
@@ -34,11 +38,25 @@ def handle(
     image: MetadataImage,
     partitions: Partitions,
     authorization: Authorization,
-) -> DescribeProducersResponse:
+) -> Work[DescribeProducersResponse]:
     """Describe partition by partition."""
-    return DescribeProducersResponse(
-        topics=[_topic(context, topic, image, partitions, authorization) for topic in request.topics]
-    )
+    response = DescribeProducersResponse()
+    known: dict[TopicPartition, PartitionResponse] = {}
+    for topic in request.topics:
+        yield
+        refusal = _refusal_of(context, topic, image, authorization)
+        answer = TopicResponse(name=topic.name)
+        response.topics.append(answer)
+        for index in topic.partition_indexes:
+            if refusal is not None:
+                answer.partitions.append(_refused(index, refusal))
+            else:
+                name = TopicPartition(topic.name, index)
+                if name not in known:
+                    known[name] = yield from _partition(name, partitions)
+                answer.partitions.append(known[name])
+            yield
+    return response
 
 
 def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
@@ -46,13 +64,9 @@ def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProd
     return DescribeProducersResponse(topics=[_refusal(topic, error) for topic in request.topics])
 
 
-def _topic(
-    context: RequestContext,
-    topic: TopicRequest,
-    image: MetadataImage,
-    partitions: Partitions,
-    authorization: Authorization,
-) -> TopicResponse:
+def _refusal_of(
+    context: RequestContext, topic: TopicRequest, image: MetadataImage, authorization: Authorization
+) -> KafkaError | None:
     try:
         validate_topic_name(topic.name)
         authorization.require(context.session, Operation.READ, ResourceType.TOPIC, topic.name)
@@ -61,42 +75,39 @@ def _topic(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
     except KafkaError as error:
-        return _refusal(topic, error)
-    return TopicResponse(
-        name=topic.name,
-        partitions=[_partition(context, topic.name, index, partitions) for index in topic.partition_indexes],
-    )
+        return error
+    return None
 
 
-def _partition(context: RequestContext, topic: str, index: int, partitions: Partitions) -> PartitionResponse:
+def _partition(name: TopicPartition, partitions: Partitions) -> Work[PartitionResponse]:
     try:
-        partition = partitions.get(topic, index)
+        partition = partitions.get(name.topic, name.partition)
     except KafkaError as error:
-        return PartitionResponse(partition_index=index, error_code=error.code)
-    return PartitionResponse(partition_index=index, active_producers=_producers(partition.log))
-
-
-def _producers(log: Log) -> list[ProducerState]:
-    return [
-        ProducerState(
-            producer_id=entry.producer_id,
-            producer_epoch=entry.epoch,
-            last_sequence=entry.last_sequence,
-            last_timestamp=entry.last_timestamp,
-            coordinator_epoch=entry.coordinator_epoch,
-            current_txn_start_offset=entry.txn_first_offset,
+        return PartitionResponse(partition_index=name.partition, error_code=error.code)
+    answer = PartitionResponse(partition_index=name.partition)
+    for count, entry in enumerate(list(partition.log.producers.entries.values())):
+        answer.active_producers.append(
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.txn_first_offset,
+            )
         )
-        for entry in log.producers.entries.values()
-    ]
+        if count % _PRODUCERS_AT_ONCE == 0:
+            yield
+    return answer
 
 
 def _refusal(topic: TopicRequest, error: KafkaError) -> TopicResponse:
     return TopicResponse(
-        name=topic.name,
-        partitions=[
-            PartitionResponse(
-                partition_index=index, error_code=error.code, error_message=error.message or None
-            )
-            for index in topic.partition_indexes
-        ],
+        name=topic.name, partitions=[_refused(index, error) for index in topic.partition_indexes]
+    )
+
+
+def _refused(index: int, error: KafkaError) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=index, error_code=error.code, error_message=error.message or None
     )

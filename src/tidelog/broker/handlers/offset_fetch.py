@@ -12,7 +12,8 @@ Errors of a group are those of its answer; in version 1, which has no place for 
 Difference: without ``require_stable`` Kafka shows what is committed on all replicas while newer commits
 wait for theirs; here the answer waits with them, and where very many are asked for, offsets that are
 committed while they are gathered may be in it or not. A coordinator that cannot answer in time is
-NOT_COORDINATOR, which all clients retry.
+NOT_COORDINATOR, which all clients retry. Whoever wants all topics of groups, one of them perhaps very often,
+that have more than ``MAX_OFFSETS`` together is not answered.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidelog.broker.answer import NotAnswerable
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import requests
@@ -51,6 +53,8 @@ _GROUP_ERRORS_SINCE = 2
 _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 _NO_OFFSET = -1
+MAX_OFFSETS = 2_000_000
+"""How many offsets an answer may tell of beyond those that its request names: as many as fit into one."""
 
 R = TypeVar("R")
 
@@ -65,11 +69,25 @@ def handle(
     """Ask every group's shard."""
     if context.version >= _GROUPS_SINCE:
         replies: list[Promise[OffsetFetchResponseGroup]] = []
+        unnamed = 0
+
+        def count(answer: OffsetFetchResponseGroup) -> Slices[OffsetFetchResponseGroup]:
+            nonlocal unnamed
+            for topic in answer.topics:
+                unnamed += len(topic.partitions)
+                yield
+            if unnamed > MAX_OFFSETS:
+                raise NotAnswerable(
+                    f"its OffsetFetch (client {context.client_id}) wants more than {MAX_OFFSETS} offsets"
+                )
+            return answer
+
         for each in request.groups:
+            shape = count if each.topics is None else _as_it_is
             replies.append(
                 (
                     yield from _fetch(
-                        context, each, request.require_stable, _as_it_is, groups, image, authorization
+                        context, each, request.require_stable, shape, groups, image, authorization
                     )
                 )
             )

@@ -338,6 +338,18 @@ class Connection:
         if not self._muted and not self._closed:
             self._on_readable()
 
+    def peer_has_ended(self) -> bool:
+        """Whether its peer is gone, or sends nothing more: for those who work long on an answer."""
+        if self._closed or not self._muted:
+            # While it listens, the loop tells.
+            return self._closed
+        try:
+            return self._sock.recv(1, socket.MSG_PEEK) == b""
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
     # -- receiving and handling -----------------------------------------------------------------------
 
     def _listen(self) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.context import RequestContext
+from tidelog.broker.handlers import describe_producers
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
+from tidelog.security.session import Session
 from tidelog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -216,6 +220,36 @@ def test_producers_are_described_by_what_their_partition_remembers(run: Run) -> 
         assert known.partitions[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert missing.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert bad.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    run(body)
+
+
+def test_producers_are_described_a_partition_at_a_time_and_those_of_one_only_once(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        for producer_id in range(5):
+            await broker.produce("t", 0, 1, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        topics = [TopicRequest(name=name, partition_indexes=[0] * 50) for name in ("t", "u", "t", "u")]
+        connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
+        work = describe_producers.handle(
+            RequestContext(connection, 0, 1, "me"),
+            DescribeProducersRequest(topics=topics),
+            broker.image,
+            broker.partitions,
+            broker.authorization,
+        )
+        steps = 0
+        try:
+            while True:
+                next(work)
+                steps += 1
+        except StopIteration as end:
+            answers = end.value.topics
+        assert steps >= 200
+        assert [(each.name, len(each.partitions)) for each in answers] == [("t", 50), ("u", 50)] * 2
+        described = [partition for topic in answers for partition in topic.partitions if topic.name == "t"]
+        assert len(described[0].active_producers) == 5
+        assert all(each is described[0] for each in described)
 
     run(body)
 

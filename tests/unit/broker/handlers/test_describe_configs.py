@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidelog.broker.context import RequestContext
+from tidelog.broker.handlers import describe_configs
 from tidelog.controller.topics import NewTopic
+from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode
 from tidelog.metadata.config_entries import ConfigSource
 from tidelog.options import OptionType
+from tidelog.security.session import Session
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 Run = Callable[..., None]
@@ -191,5 +196,48 @@ def test_a_type_that_does_not_exist_refuses_the_whole_request(run: Run) -> None:
         )
         results = (await broker.call("describe_configs", request, 4)).results
         assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST] * 2
+
+    run(body)
+
+
+def test_what_is_named_very_often_is_described_as_often_of_the_same_entries(run: Run) -> None:
+    """A broker has almost two hundred options, and five bytes name it; its id can be written in many ways."""
+
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        named = [(BROKER, "1"), (BROKER, "01"), (BROKER, "+1"), (TOPIC, "t"), (TOPIC, "t"), (LOGGER, "1")]
+        named += [(LOGGER, "001"), (GROUP, "g"), (GROUP, "h"), (CLIENT_METRICS, "c"), (CLIENT_METRICS, "d")]
+        resources = [
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in named
+        ]
+        connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
+        work = describe_configs.handle(
+            RequestContext(connection, 4, 1, "me"),
+            DescribeConfigsRequest(resources=resources),
+            broker.config,
+            broker.image,
+            broker.dynamic_configs,
+            broker.authorization,
+        )
+        results = finished(work).results
+        assert [(each.resource_type, each.resource_name) for each in results] == named
+        assert all(each.configs for each in results)
+        assert len({id(each.configs) for each in results}) == len({kind for kind, _ in named})
+
+    run(body)
+
+
+def test_of_one_resource_named_twice_each_has_the_keys_asked_for_there(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        resources = [
+            DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=keys)
+            for keys in (["log.dirs"], None, ["message.max.bytes", "log.dirs"])
+        ]
+        request = DescribeConfigsRequest(resources=resources)
+        first, second, third = (await broker.call("describe_configs", request, 4)).results
+        assert [each.name for each in first.configs] == ["log.dirs"]
+        assert len(second.configs) > 60
+        assert {each.name for each in third.configs} == {"message.max.bytes", "log.dirs"}
 
     run(body)
