@@ -9,7 +9,8 @@ from tests.rigs.coordinator import GroupHarness, answer
 from tests.unit.coordinator.classic.members import INITIAL_DELAY_MS, group, join, new_id, stable, subscription
 
 from tidelog.coordinator.group.classic.group import ClassicState
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.coordinator.group.classic.subscription import MAX_NAMES, subscribed_topics
+from tidelog.errors import ErrorCode, KafkaError, WireError
 from tidelog.wire.codec import encode
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 
@@ -244,6 +245,41 @@ def test_metadata_that_cannot_be_read_may_mean_any_topic(harness: GroupHarness) 
     stable(harness, 1, protocols=[("range", b"\x00\x00\x00\x00\x00\x09")])
     assert group(harness).subscribed_topics is None
     assert group(harness).is_subscribed_to("c")
+
+
+def test_a_subscription_with_more_names_than_can_be_read_in_a_step_may_mean_any_topic(
+    harness: GroupHarness,
+) -> None:
+    names = 500_000
+    stable(harness, 1, protocols=[("range", b"\0\0" + names.to_bytes(4, "big") + b"\0\0" * names)])
+    assert group(harness).subscribed_topics is None
+    assert group(harness).is_subscribed_to("c")
+
+
+def test_what_many_members_subscribe_to_is_read_once() -> None:
+    topics = [f"topic-{number}" for number in range(MAX_NAMES // 10)]
+    same = [subscription(*topics, version=1) + bytes([number]) for number in range(100)]
+    others = [subscription(f"t{number}") for number in range(20)]
+    assert subscribed_topics([*same, *others]) == {*topics, *(f"t{number}" for number in range(20))}
+    different = [subscription(f"topic-of-{number}", *topics) for number in range(10)]
+    with pytest.raises(WireError, match=f"at most {MAX_NAMES}"):
+        subscribed_topics(different)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"",
+        b"\0\0",
+        b"\0\0\xff\xff\xff\xff",
+        b"\0\0\0\0\0\1\0\2a",
+        b"\0\0\0\0\0\1\xff\xff",
+        b"\0\0\0\0\0\1\0\1\xff",
+    ],
+)
+def test_a_subscription_that_is_none_is_not_read(metadata: bytes) -> None:
+    with pytest.raises(WireError):
+        subscribed_topics([metadata])
 
 
 def test_joining_again_while_the_leader_assigns_gives_the_same_generation(harness: GroupHarness) -> None:

@@ -126,7 +126,10 @@ def test_no_upgrade_where_a_custom_assignors_data_would_be_lost(scene: Scene) ->
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\1\0\0"])
+MANY_NAMES = b"\0\0" + (100_000).to_bytes(4, "big") + b"\0\0" * 100_000 + b"\xff" * 4
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\xff\xff", b"\0\1\0\0", MANY_NAMES], ids=len)
 def test_no_upgrade_where_the_embedded_bytes_cannot_be_read(scene: Scene, data: bytes) -> None:
     reply = scene.join("g", protocols=[("range", data)], version=3)
     scene.advance(3_000)

@@ -1,7 +1,8 @@
 """What consumers carry in the opaque bytes of the classic protocol: subscriptions and assignments.
 
 Two bytes of version come first. A version that is not known yet is read as the latest that is, since later
-ones only add fields. Bytes that cannot be read raise ``WireError``.
+ones only add fields. Bytes that cannot be read raise ``WireError``, and so does what lists more topics and
+partitions than can be read in one step.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from typing import TypeVar
 
 from tidelog.coordinator.group.consumer.member import TopicIdPartitions
 from tidelog.coordinator.group.consumer.topics import TopicView
+from tidelog.coordinator.slices import finished
 from tidelog.errors import WireError
 from tidelog.ids import Uuid
-from tidelog.wire.codec import decode, encode
+from tidelog.wire.codec import decode_in_slices, encode
 from tidelog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
 )
 
+MAX_ELEMENTS = 25_000
+"""How many topics and partitions one member may list."""
 _VERSION = struct.Struct(">h")
 
 P = TypeVar("P", ConsumerProtocolSubscription, ConsumerProtocolAssignment)
@@ -65,4 +69,5 @@ def partitions_by_id(named: list[tuple[str, list[int]]], topics: TopicView) -> d
 
 
 def _read(kind: type[P], data: bytes) -> P:
-    return decode(kind, version_of(data), data, _VERSION.size)[0]
+    reading = decode_in_slices(kind, version_of(data), data, _VERSION.size, max_elements=MAX_ELEMENTS)
+    return finished(reading)[0]
