@@ -5,7 +5,7 @@ place. All other requests are decoded, handed to ``handle(context, request, …)
 ``broker/handlers`` that bears the API's name, and the response is encoded; modules are imported when the
 first request for them comes, or by ``warm_up``. ``handle`` gives the response, an awaitable for it (it
 may be a coroutine function), work for the ``slow_lane``, or a ``Promise``, as coordinators do, which may take
-long and holds nobody up; work may end in any of these.
+long and holds nobody up; work may end in any of these, and a promise in work.
 
 Length. A request that may list many things is read in slices, and so is a long response written: nobody waits
 for either but the client that asked. ``queued.max.requests`` bounds how many requests are under way, that is,
@@ -23,9 +23,9 @@ connection is not read from meanwhile.
 
 Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the response's ``error_code``
 (and ``error_message``, where there is one), or, for APIs whose errors are per item, by the handler module's
-``refuse(request, error)``. Any other exception is a bug: it is logged once and answered as
-UNKNOWN_SERVER_ERROR. What cannot be read at all (``WireError``), an API that is not served and a version
-that does not exist close the connection, as in Kafka; ApiVersions alone is answered in every version.
+``refuse(request, error)``, of a long request in a thread. Any other exception is a bug: it is logged once and
+answered as UNKNOWN_SERVER_ERROR. What cannot be read at all (``WireError``), an API that is not served and a
+version that does not exist close the connection, as in Kafka; ApiVersions alone is answered in every version.
 A broker that has just come into its cluster closes the connections of those who ask what there is.
 """
 
@@ -39,7 +39,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from struct import Struct
 from struct import error as struct_error
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from tidelog.broker.answer import (
     NO_ANSWER,
@@ -319,7 +319,17 @@ class Dispatcher:
             return self._encode_around(route, header, response)
         if isinstance(response, Promise):
             return self._promise(route, header, context, request, response)
-        promise: PromisedAnswer = Promise()
+        return self._finish_soon(route, header, context, request, response, Promise())
+
+    def _finish_soon(
+        self,
+        route: Route,
+        header: RequestHeader,
+        context: RequestContext,
+        request: Payload,
+        response: Encodable | Unfinished,
+        promise: PromisedAnswer,
+    ) -> PromisedAnswer:
         self._start(self._finish(route, header, context, request, response, promise), header, context)
         return promise
 
@@ -362,24 +372,24 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        reply: Promise[Payload],
+        reply: Promise[Any],
         promise: PromisedAnswer | None = None,
     ) -> HandlerResult:
         """The answer of a coordinator, now or when the promise is settled; waiting for it is no work."""
-
         if promise is None and reply.done:
             response = self._settled(route, header, context, request, reply)
-            if not is_long(response):
+            if isinstance(response, Payload) and not is_long(response):
                 return self._encode(route, header, self._charged(header, context, response))
+            return self._finish_soon(route, header, context, request, response, Promise())
         answer: PromisedAnswer = promise or Promise()
         answer.only_waits()
 
         def settle(_: object) -> None:
             response = self._settled(route, header, context, request, reply)
-            if is_long(response):
-                self._start(self._finish(route, header, context, request, response, answer), header, context)
-            else:
+            if isinstance(response, Payload) and not is_long(response):
                 self._resolve(route, header, context, response, answer)
+            else:
+                self._finish_soon(route, header, context, request, response, answer)
 
         reply.when_done(settle)
         return answer
@@ -390,10 +400,10 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        reply: Promise[Payload],
-    ) -> Payload:
+        reply: Promise[Any],
+    ) -> Payload | Unfinished:
         if reply.error is None:
-            return reply.result()
+            return cast("Payload | Unfinished", reply.result())
         return self._failed(route, header, context, request, reply.error)
 
     def _route(self, key: int) -> Route:
@@ -491,7 +501,8 @@ class Dispatcher:
                 promise.fail(error)
                 return
             except Exception as error:
-                response = self._failed(route, header, context, request, error)
+                failed = self._failed(route, header, context, request, error)
+                response = failed if isinstance(failed, Payload) else await failed
             if isinstance(response, Payload) and is_long(response):
                 self._charged(header, context, response)
                 writing = self._write(route, header, response)
@@ -563,16 +574,24 @@ class Dispatcher:
 
     def _failed(
         self, route: Route, header: RequestHeader, context: RequestContext, request: Payload, error: Exception
-    ) -> Payload:
-        """The error response for what a handler raised."""
+    ) -> Payload | Awaitable[Payload]:
+        """The error response for what a handler raised; of a long request it is made in a thread."""
+        refusal = self._refusal(route, header, context, error)
+        if is_long(request):
+            return asyncio.to_thread(route.refuse, request, refusal)
+        return route.refuse(request, refusal)
+
+    def _refusal(
+        self, route: Route, header: RequestHeader, context: RequestContext, error: Exception
+    ) -> KafkaError:
         if isinstance(error, KafkaError):
-            return route.refuse(request, error)
+            return error
         if isinstance(error, LogDirOfflineError):
             self._services.on_offline(error)
-            return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         if isinstance(error, StorageError):
             logger.error("%s of %s failed: %s", route.api.name, context.connection, error)
-            return route.refuse(request, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         logger.error(
             "Unexpected error in %s version %d of %s (client %s)",
             route.api.name,
@@ -581,7 +600,7 @@ class Dispatcher:
             header.client_id,
             exc_info=error,
         )
-        return route.refuse(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _encode(self, route: Route, header: RequestHeader, response: Payload) -> bytes:
         if self.errors is not None:

@@ -7,6 +7,7 @@ resource. Resources succeed and fail one by one.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -17,6 +18,7 @@ from tidelog.metadata.broker_options import option_of
 from tidelog.metadata.dynamic_config import Edit
 from tidelog.metadata.unsupported_options import is_unsupported
 
+_AT_A_TIME = 64
 _OF_REPLICATION = {
     f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")
 }
@@ -44,10 +46,18 @@ class ConfigWriter(Protocol):
 async def alter_each(
     resources: Sequence[ConfigResource], alter: Callable[[int], Awaitable[None]]
 ) -> list[KafkaError | None]:
-    """Run ``alter`` for the position of every resource that is named once; returns all outcomes in order."""
-    counts = Counter(resources)
+    """Run ``alter`` for the position of every resource that is named once; returns all outcomes in order.
+
+    Others have their turn in between, even if nothing is altered.
+    """
+    counts: Counter[ConfigResource] = Counter()
+    for start in range(0, len(resources), _AT_A_TIME):
+        counts.update(resources[start : start + _AT_A_TIME])
+        await asyncio.sleep(0)
     outcomes: list[KafkaError | None] = []
     for position, resource in enumerate(resources):
+        if position and not position % _AT_A_TIME:
+            await asyncio.sleep(0)
         try:
             if counts[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

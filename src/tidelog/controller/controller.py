@@ -61,6 +61,7 @@ from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Se
 logger = logging.getLogger(__name__)
 
 _OPS_AT_ONCE = 250
+_TOPICS_AT_ONCE = 64
 """Many topics are written in transactions of about this size, between which others are served."""
 
 
@@ -213,7 +214,9 @@ class Controller:
         async with self._turn(timeout_ms):
             results: dict[str, KafkaError | None] = {}
             ops: list[Op] = []
-            for request in requests:
+            for count, request in enumerate(requests, 1):
+                if not count % _TOPICS_AT_ONCE:
+                    await asyncio.sleep(0)
                 try:
                     ops += self._more_partitions(request)
                 except KafkaError as error:

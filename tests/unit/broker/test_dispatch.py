@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +13,18 @@ from tidelog.broker import dispatch
 from tidelog.broker.answer import NO_ANSWER, NotAnswerable
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.dispatch import Dispatcher
-from tidelog.broker.handlers import init_producer_id
+from tidelog.broker.handlers import delete_groups, init_producer_id
 from tidelog.broker.quotas.client_quotas import UNLIMITED
 from tidelog.broker.served import SERVED
 from tidelog.broker.services import bind
 from tidelog.clock import SystemClock
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.headers import RequestHeader, encode_request, encode_response
+from tidelog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 
@@ -182,5 +185,62 @@ def test_an_answer_is_not_written_for_a_client_that_is_gone() -> None:
                 dispatcher_with_one_slot(), ApiKey.DESCRIBE_GROUPS, lambda *_: LARGE, connection
             )
         assert answer is NO_ANSWER
+
+    asyncio.run(body())
+
+
+def test_a_promise_may_end_in_work() -> None:
+    def work() -> Generator[None, None, DescribeGroupsResponse]:
+        yield
+        return DescribeGroupsResponse()
+
+    async def body() -> None:
+        key, version = ApiKey.DESCRIBE_GROUPS, API_TABLE[ApiKey.DESCRIBE_GROUPS].max_version
+        later: Promise[Any] = Promise()
+        for reply in (Promise.of(work()), later):
+            answer = ask(dispatcher_with_one_slot(), key, lambda *_, reply=reply: reply)
+            if reply is later:
+                later.resolve(work())
+            async with asyncio.timeout(50):
+                assert await answer == encode_response(key, version, 1, DescribeGroupsResponse())
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("count", [10, 2000])
+@pytest.mark.parametrize("how", ["at once", "in work", "by a promise"])
+def test_a_long_request_is_refused_in_a_thread(how: str, count: int) -> None:
+    key, version = ApiKey.DELETE_GROUPS, API_TABLE[ApiKey.DELETE_GROUPS].max_version
+    request = DeleteGroupsRequest(groups_names=["g"] * count)
+    error = KafkaError(ErrorCode.INVALID_GROUP_ID)
+    threads: list[threading.Thread] = []
+
+    def work() -> Generator[None, None, object]:
+        yield
+        raise error
+
+    def handle(*_: object) -> object:
+        if how == "at once":
+            raise error
+        return work() if how == "in work" else Promise.failed(error)
+
+    def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+        threads.append(threading.current_thread())
+        return delete_groups.refuse(request, error)
+
+    async def body() -> None:
+        dispatcher = dispatcher_with_one_slot()
+        route: Any = SimpleNamespace(api=API_TABLE[key], check=None, handle=handle, refuse=refuse)
+        dispatcher._routes[key] = route
+        header = RequestHeader(int(key), version, 1, "me")
+        connection: Any = SimpleNamespace(closed=False, peer_has_ended=lambda: False)
+        answer = dispatcher.handle(connection, memoryview(encode_request(header, request))[4:])
+        if isinstance(answer, Promise):
+            async with asyncio.timeout(50):
+                answer = await answer
+        parts = [answer] if isinstance(answer, bytes) else answer
+        expected = encode_response(key, version, 1, delete_groups.refuse(request, error))
+        assert b"".join(parts) == expected  # type: ignore[arg-type]
+        assert [each is threading.main_thread() for each in threads] == [count == 10]
 
     asyncio.run(body())

@@ -9,10 +9,12 @@ the others are OPERATION_NOT_ATTEMPTED. Before version 2, INVALID_PRODUCER_EPOCH
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.slow_lane import is_long
+from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TopicPartition
@@ -26,7 +28,6 @@ from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
-    AddPartitionsToTxnTransaction,
 )
 
 API = ApiKey.ADD_PARTITIONS_TO_TXN
@@ -35,44 +36,55 @@ VERSIONS = (0, 5)
 _BATCHES_SINCE = 4
 _KNOWS_FENCED = 2
 
+Codes = dict[TopicPartition, ErrorCode]
+Answer = AddPartitionsToTxnResponse | Slices[AddPartitionsToTxnResponse]
+
 
 def handle(
     context: RequestContext,
     request: AddPartitionsToTxnRequest,
     transactions: TransactionCoordinator,
     authorization: Authorization,
-) -> Promise[AddPartitionsToTxnResponse]:
+) -> Slices[AddPartitionsToTxnResponse | Promise[Answer]]:
     """Add or verify the partitions of one transaction, or of many."""
     if context.version < _BATCHES_SINCE:
-        return _add_for_client(context, request, transactions, authorization)
+        return (yield from _add_for_client(context, request, transactions, authorization))
     authorization.require(context.session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-
-    def add(transaction: AddPartitionsToTxnTransaction) -> Promise[AddPartitionsToTxnResult]:
-        reply = transactions.add_or_verify(
-            transaction.transactional_id,
-            transaction.producer_id,
-            transaction.producer_epoch,
-            _names(transaction.topics),
-            transaction.verify_only,
-        )
-        return reply.then(
-            lambda codes: AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id,
-                topic_results=_results(transaction.topics, codes),
+    replies: list[Promise[Codes]] = []
+    for transaction in request.transactions:
+        names = yield from _names(transaction.topics)
+        refused = yield from transactions.refused_partitions(names, from_client=False)
+        replies.append(
+            Promise.of(refused)
+            if refused
+            else transactions.add_or_verify(
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                names,
+                transaction.verify_only,
             )
         )
+        yield
 
-    return gather([add(transaction) for transaction in request.transactions]).then(
-        lambda results: AddPartitionsToTxnResponse(results_by_transaction=results)
-    )
+    def answer(found: list[Codes]) -> Slices[AddPartitionsToTxnResponse]:
+        response = AddPartitionsToTxnResponse()
+        for transaction, codes in zip(request.transactions, found, strict=True):
+            results = yield from _results(transaction.topics, codes)
+            response.results_by_transaction.append(
+                AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=results)
+            )
+        return response
+
+    long = is_long(request)
+    return gather(replies).then(lambda found: answer(found) if long else finished(answer(found)))
 
 
 def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
     """The same error for everything."""
-    topics = request.v3_and_below_topics
     return AddPartitionsToTxnResponse(
         error_code=error.code,
-        results_by_topic_v3_and_below=_results(topics, dict.fromkeys(_names(topics), error.code)),
+        results_by_topic_v3_and_below=finished(_results(request.v3_and_below_topics, {}, error.code)),
     )
 
 
@@ -81,59 +93,71 @@ def _add_for_client(
     request: AddPartitionsToTxnRequest,
     transactions: TransactionCoordinator,
     authorization: Authorization,
-) -> Promise[AddPartitionsToTxnResponse]:
+) -> Slices[AddPartitionsToTxnResponse | Promise[Answer]]:
     topics = request.v3_and_below_topics
     session = context.session
     authorization.require(
         session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id
     )
-    denied = {
-        topic.name
-        for topic in topics
-        if topic.name not in INTERNAL_TOPICS
-        and not authorization.allows_topic(session, Operation.WRITE, topic.name)
-    }
-    if denied:
-        refused = transactions.refused_partitions(_names(topics), denied)
-        return Promise.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, refused)))
+    denied: set[str] = set()
+    for topic in topics:
+        if topic.name not in INTERNAL_TOPICS and not authorization.allows_topic(
+            session, Operation.WRITE, topic.name
+        ):
+            denied.add(topic.name)
+        yield
+    names = yield from _names(topics)
+    refused = yield from transactions.refused_partitions(names, from_client=True, denied=denied)
+
+    def answer(codes: Codes) -> Slices[AddPartitionsToTxnResponse]:
+        if context.version < _KNOWS_FENCED:
+            codes = {name: _before_fenced(code) for name, code in codes.items()}
+        results = yield from _results(topics, codes)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+    if refused:
+        return (yield from answer(refused))
     reply = transactions.add_or_verify(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
-        _names(topics),
+        names,
         verify_only=False,
         from_client=True,
     )
-
-    def answer(codes: dict[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResponse:
-        if context.version < _KNOWS_FENCED:
-            codes = {name: _before_fenced(code) for name, code in codes.items()}
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, codes))
-
-    return reply.then(answer)
+    long = is_long(request)
+    return reply.then(lambda codes: answer(codes) if long else finished(answer(codes)))
 
 
 def _before_fenced(code: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
 
-def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> Slices[set[TopicPartition]]:
+    names: set[TopicPartition] = set()
+    for topic in topics:
+        for index in topic.partitions:
+            names.add(TopicPartition(topic.name, index))
+            yield
+        yield
+    return names
 
 
 def _results(
-    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=codes[TopicPartition(topic.name, index)],
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    topics: Iterable[AddPartitionsToTxnTopic],
+    codes: Codes,
+    otherwise: ErrorCode = ErrorCode.OPERATION_NOT_ATTEMPTED,
+) -> Slices[list[AddPartitionsToTxnTopicResult]]:
+    """What has become of each partition; ``otherwise`` is that of those without a code."""
+    results: list[AddPartitionsToTxnTopicResult] = []
+    for topic in topics:
+        result = AddPartitionsToTxnTopicResult(name=topic.name)
+        results.append(result)
+        for index in topic.partitions:
+            code = codes.get(TopicPartition(topic.name, index), otherwise)
+            result.results_by_partition.append(
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            )
+            yield
+        yield
+    return results

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import ConfigResource, check_entries
 from tidelog.controller.config_requests import alter_each, alter_resource, idle_remark
@@ -26,6 +27,8 @@ from tidelog.wire.messages.alter_configs import (
 
 API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
+
+_AT_A_TIME = 64
 
 
 async def handle(
@@ -50,14 +53,14 @@ async def handle(
             validate_only=request.validate_only,
         )
 
-    resources = [ConfigResource(each.resource_type, each.resource_name) for each in request.resources]
+    resources: list[ConfigResource] = []
+    async for each in in_turns(request.resources, _AT_A_TIME):
+        resources.append(ConfigResource(each.resource_type, each.resource_name))
     outcomes = await alter_each(resources, alter)
-    return AlterConfigsResponse(
-        responses=[
-            _response(each, error, None if error else _remark(each, config))
-            for each, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    response = AlterConfigsResponse()
+    async for each, error in in_turns(zip(request.resources, outcomes, strict=True), _AT_A_TIME):
+        response.responses.append(_response(each, error, None if error else _remark(each, config)))
+    return response
 
 
 def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:

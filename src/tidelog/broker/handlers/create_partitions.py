@@ -11,6 +11,7 @@ from collections import Counter
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.controller.controller import MorePartitions
@@ -28,6 +29,8 @@ API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 
 _STRICT_QUOTA_SINCE = 3
+_AT_A_TIME = 64
+_TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 async def handle(
@@ -39,40 +42,49 @@ async def handle(
     quotas: ClientQuotas,
 ) -> CreatePartitionsResponse:
     """Add what can be added."""
-    counts = Counter(topic.name for topic in request.topics)
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    outcomes: dict[str, KafkaError | None] = {name: twice for name in counts if counts[name] > 1}
-    for name in counts.keys() - outcomes.keys():
+    counts: Counter[str] = Counter()
+    async for topic in in_turns(request.topics, _AT_A_TIME):
+        counts[topic.name] += 1
+    outcomes: dict[str, KafkaError | None] = {}
+    denied: dict[str, KafkaError | None] = {}
+    wanted: list[MorePartitions] = []
+    async for topic in in_turns(request.topics, _AT_A_TIME):
+        name = topic.name
+        if counts[name] > 1:
+            outcomes[name] = _TWICE
+            continue
         try:
             authorization.require(context.session, Operation.ALTER, ResourceType.TOPIC, name)
         except KafkaError as error:
-            outcomes[name] = error
-    wanted = [
-        MorePartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else [each.broker_ids for each in topic.assignments],
-        )
-        for topic in request.topics
-        if topic.name not in outcomes
-    ]
+            denied[name] = error
+        else:
+            assigned = topic.assignments
+            placed = None if assigned is None else [each.broker_ids for each in assigned]
+            wanted.append(MorePartitions(name, topic.count, placed))
+    outcomes |= denied
     mutations = quotas.changes_partitions(context.payer, strict=context.version >= _STRICT_QUOTA_SINCE)
     if mutations is not None:
         # What cannot be added takes nothing of the quota.
         tried = await admin.create_partitions(wanted, validate_only=True, timeout_ms=request.timeout_ms)
-        for more in wanted:
+        within: list[MorePartitions] = []
+        async for more in in_turns(wanted, _AT_A_TIME):
             known = image.topics.get(more.topic)
             if known is not None and tried[more.topic] is None:
                 try:
                     mutations.record(more.count - len(known.partitions))
                 except KafkaError as error:
                     outcomes[more.topic] = error
-        wanted = [more for more in wanted if more.topic not in outcomes]
+                    continue
+            within.append(more)
+        wanted = within
         context.pause_ms = mutations.pause_ms
     outcomes |= await admin.create_partitions(
         wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    return CreatePartitionsResponse(results=[_result(name, error) for name, error in outcomes.items()])
+    response = CreatePartitionsResponse()
+    async for name, outcome in in_turns(outcomes.items(), _AT_A_TIME):
+        response.results.append(_result(name, outcome))
+    return response
 
 
 def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:

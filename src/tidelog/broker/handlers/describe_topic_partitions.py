@@ -7,9 +7,14 @@ Topics are answered sorted by name, without any in the request all of them. A pa
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.authorized_operations import topic_operations
 from tidelog.broker.context import RequestContext
+from tidelog.broker.slow_lane import Work
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.broker_config import BrokerConfig
@@ -27,6 +32,8 @@ from tidelog.wire.messages.describe_topic_partitions import (
 API = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = (0, 0)
 
+_SORTED_AT_ONCE = 2048
+
 
 def handle(
     context: RequestContext,
@@ -34,22 +41,20 @@ def handle(
     image: MetadataImage,
     config: BrokerConfig,
     authorization: Authorization,
-) -> DescribeTopicPartitionsResponse:
+) -> Work[DescribeTopicPartitionsResponse]:
     """One page."""
     most = config.int("max.request.partition.size.limit")
     room = max(min(most, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     session = context.session
     denied: list[DescribeTopicPartitionsResponseTopic] = []
-
-    def is_visible(name: str) -> bool:
-        allowed = authorization.allows_topic(session, Operation.DESCRIBE, name, quiet=not request.topics)
-        if not allowed and request.topics:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            denied.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
-        return allowed
-
-    for name in filter(is_visible, _names(request, image)):
+    for name in (yield from _names(request, image)):
+        yield
+        if not authorization.allows_topic(session, Operation.DESCRIBE, name, quiet=not request.topics):
+            if request.topics:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                denied.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
+            continue
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -79,12 +84,16 @@ def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> Descri
     )
 
 
-def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> list[str]:
+def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> Work[Iterator[str]]:
     """The topics from the cursor on, sorted."""
     cursor = request.cursor
-    asked = {topic.name for topic in request.topics} if request.topics else image.topics.keys()
-    names = sorted(name for name in asked if cursor is None or name >= cursor.topic_name)
-    if cursor is not None and request.topics and cursor.topic_name not in names:
+    asked: dict[str, None] = {}
+    named = (topic.name for topic in request.topics) if request.topics else list(image.topics)
+    for name in named:
+        if cursor is None or name >= cursor.topic_name:
+            asked[name] = None
+        yield
+    if cursor is not None and request.topics and cursor.topic_name not in asked:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}",
@@ -94,7 +103,13 @@ def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> lis
             ErrorCode.INVALID_REQUEST,
             f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}",
         )
-    return names
+    # All of them sorted at once would take long.
+    names = iter(asked)
+    runs: list[list[str]] = []
+    while run := sorted(islice(names, _SORTED_AT_ONCE)):
+        runs.append(run)
+        yield
+    return iter(heapq.merge(*runs))
 
 
 def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:

@@ -15,6 +15,7 @@ from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.endpoints import endpoints_of
+from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage
 from tidelog.security.acls.model import Operation, ResourceType
@@ -30,6 +31,7 @@ VERSIONS = (0, 6)
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _BATCHES_SINCE = 4
+_AT_A_TIME = 64
 _NO_NODE = -1
 _NO_PORT = -1
 _NO_ERROR = "NONE"
@@ -62,7 +64,10 @@ async def handle(
             host=found.host,
             port=found.port,
         )
-    return FindCoordinatorResponse(coordinators=[await find(key) for key in request.coordinator_keys])
+    response = FindCoordinatorResponse()
+    async for key in in_turns(request.coordinator_keys, _AT_A_TIME):
+        response.coordinators.append(await find(key))
+    return response
 
 
 def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:

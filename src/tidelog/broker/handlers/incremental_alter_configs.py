@@ -16,6 +16,7 @@ from tidelog.broker import log_levels
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import (
     ConfigOp,
@@ -44,6 +45,8 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
+
+_AT_A_TIME = 64
 
 logger = logging.getLogger(__name__)
 
@@ -83,14 +86,14 @@ async def handle(
 
         await alter_resource(admin, broker_id, resource, edit, validate_only=request.validate_only)
 
-    resources = [ConfigResource(each.resource_type, each.resource_name) for each in request.resources]
+    resources: list[ConfigResource] = []
+    async for each in in_turns(request.resources, _AT_A_TIME):
+        resources.append(ConfigResource(each.resource_type, each.resource_name))
     outcomes = await alter_each(resources, alter)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            _response(each, error, None if error else _remark(each, config))
-            for each, error in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+    response = IncrementalAlterConfigsResponse()
+    async for each, error in in_turns(zip(request.resources, outcomes, strict=True), _AT_A_TIME):
+        response.responses.append(_response(each, error, None if error else _remark(each, config)))
+    return response
 
 
 def refuse(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partitions import Partitions
 from tidelog.security.acls.model import Operation, ResourceType
@@ -17,7 +18,6 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 
@@ -30,30 +30,41 @@ def handle(
     request: OffsetForLeaderEpochRequest,
     partitions: Partitions,
     authorization: Authorization,
-) -> OffsetForLeaderEpochResponse:
+) -> Work[OffsetForLeaderEpochResponse]:
     """Look the epochs up, partition by partition."""
     session = context.session
     is_broker = authorization.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, instead=True)
 
-    def answer(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
-        if not is_broker and not authorization.allows_topic(session, Operation.DESCRIBE, topic.topic):
-            return _refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        found = [_end_offset(topic.topic, partition, partitions) for partition in topic.partitions]
-        return OffsetForLeaderTopicResult(topic=topic.topic, partitions=found)
-
-    return OffsetForLeaderEpochResponse(topics=[answer(topic) for topic in request.topics])
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        allowed = is_broker or authorization.allows_topic(session, Operation.DESCRIBE, topic.topic)
+        answer = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(answer)
+        yield
+        for wanted in topic.partitions:
+            answer.partitions.append(
+                _end_offset(topic.topic, wanted, partitions)
+                if allowed
+                else _refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            )
+            yield
+    return response
 
 
 def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
     """The same error for every partition."""
-    return OffsetForLeaderEpochResponse(topics=[_refused(topic, error.code) for topic in request.topics])
-
-
-def _refused(topic: OffsetForLeaderTopic, code: ErrorCode) -> OffsetForLeaderTopicResult:
-    return OffsetForLeaderTopicResult(
-        topic=topic.topic,
-        partitions=[EpochEndOffset(partition=each.partition, error_code=code) for each in topic.partitions],
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_refused(each, error.code) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
     )
+
+
+def _refused(wanted: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(partition=wanted.partition, error_code=code)
 
 
 def _end_offset(topic: str, wanted: OffsetForLeaderPartition, partitions: Partitions) -> EpochEndOffset:
@@ -61,6 +72,6 @@ def _end_offset(topic: str, wanted: OffsetForLeaderPartition, partitions: Partit
         partition = partitions.get(topic, wanted.partition)
         partition.check_leader(wanted.current_leader_epoch)
     except KafkaError as error:
-        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+        return _refused(wanted, error.code)
     epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -18,7 +18,7 @@ from tidelog.clock import Clock
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
-from tidelog.coordinator.slices import Slices
+from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.listing import TransactionFilter
@@ -39,6 +39,8 @@ from tidelog.metadata.image import MetadataImage
 from tidelog.promise import Promise, gather
 
 R = TypeVar("R")
+
+_LOOKED_UP_AT_ONCE = 64
 
 
 class TransactionCoordinator:
@@ -128,7 +130,7 @@ class TransactionCoordinator:
         name internal topics and are of transaction version 0; brokers are of version 2.
         """
         names = frozenset(partitions)
-        refused = self._refused_partitions(names, from_client)
+        refused = finished(self.refused_partitions(names, from_client=from_client))
         if refused:
             return Promise.of({name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names})
         producer = Producer(producer_id, producer_epoch)
@@ -147,13 +149,22 @@ class TransactionCoordinator:
         return verified.recover(lambda error: dict.fromkeys(names, _code_of(error)))
 
     def refused_partitions(
-        self, partitions: Iterable[TopicPartition], denied: Collection[str]
-    ) -> dict[TopicPartition, ErrorCode]:
-        """What a client is told that may not write to some topics: nothing is added."""
-        names = frozenset(partitions)
-        refused = self._refused_partitions(names, True)
-        refused |= {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in names if name.topic in denied}
-        return {name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names}
+        self, partitions: Iterable[TopicPartition], *, from_client: bool, denied: Collection[str] = ()
+    ) -> Slices[dict[TopicPartition, ErrorCode]]:
+        """Which of the partitions keep all of them from being added, and why.
+
+        Those of topics that a client may not write to (``denied``), too.
+        """
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for count, name in enumerate(partitions):
+            code = self._refusal_of(name, from_client)
+            if name.topic in denied:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if code is not None:
+                refused[name] = code
+            if not count % _LOOKED_UP_AT_ONCE:
+                yield
+        return refused
 
     def add_partitions(
         self,
@@ -263,16 +274,12 @@ class TransactionCoordinator:
     ) -> Promise[R]:
         return self.support.producer_ids.refill().then(lambda _: self._write(partition, command))
 
-    def _refused_partitions(
-        self, partitions: frozenset[TopicPartition], from_client: bool
-    ) -> dict[TopicPartition, ErrorCode]:
-        refused = {}
-        for name in partitions:
-            if from_client and name.topic in INTERNAL_TOPICS:
-                refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif self.image.partition(*name) is None:
-                refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return refused
+    def _refusal_of(self, name: TopicPartition, from_client: bool) -> ErrorCode | None:
+        if from_client and name.topic in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if self.image.partition(*name) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None
 
 
 @lru_cache(maxsize=16_384)

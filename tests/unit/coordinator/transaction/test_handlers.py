@@ -12,6 +12,7 @@ from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added
 
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.context import RequestContext
+from tidelog.broker.handlers import add_partitions_to_txn
 from tidelog.broker.services import bind
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.slices import finished
@@ -59,6 +60,8 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
         if isinstance(answer, Generator):
             answer = finished(answer)
         response = answer.result() if isinstance(answer, Promise) else answer
+        if isinstance(response, Generator):
+            response = finished(response)
     except KafkaError as error:
         if hasattr(handler, "refuse"):
             response = handler.refuse(received, error)
@@ -292,3 +295,53 @@ def test_durations_and_patterns_come_with_later_versions() -> None:
     )
     request = ListTransactionsRequest(transactional_id_pattern="[")
     assert ask(scene, "list_transactions", 2, request).error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("partition", [0, 99])
+def test_very_many_partitions_are_looked_at_and_answered_in_steps(version: int, partition: int) -> None:
+    scene = Scene()
+    producer = scene.initialized()
+    count = 3000
+    named = [AddPartitionsToTxnTopic(name="orders", partitions=[partition] * count)]
+    request = (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=TX,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=named,
+        )
+        if version < 4
+        else AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id=TX,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    topics=named,
+                )
+            ]
+        )
+    )
+    connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
+    context = RequestContext(connection, version, 1, "test")
+    steps = 0
+    answer: Any = add_partitions_to_txn.handle(context, request, scene.coordinator, OPEN)
+    while isinstance(answer, Generator | Promise):
+        if isinstance(answer, Promise):
+            answer = answer.result()
+            continue
+        try:
+            next(answer)
+            steps += 1
+        except StopIteration as end:
+            answer = end.value
+    # To read their names, and to answer.
+    assert steps > 2 * count
+    results = (
+        answer.results_by_topic_v3_and_below
+        if version < 4
+        else answer.results_by_transaction[0].topic_results
+    )
+    code = E.NONE if partition == 0 else E.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each.partition_error_code for each in results[0].results_by_partition] == [code] * count

@@ -1,0 +1,194 @@
+"""Requests that name very many things are handled in steps, between which others have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from tidelog.broker.authorization import OPEN
+from tidelog.broker.context import RequestContext
+from tidelog.broker.handlers import (
+    alter_configs,
+    describe_topic_partitions,
+    find_coordinator,
+    incremental_alter_configs,
+    leave_group,
+    offset_for_leader_epoch,
+)
+from tidelog.controller.topics import NewTopic
+from tidelog.errors import ErrorCode
+from tidelog.promise import Promise
+from tidelog.security.session import Session
+from tidelog.wire.messages.alter_configs import AlterConfigsRequest
+from tidelog.wire.messages.alter_configs import AlterConfigsResource as Replaced
+from tidelog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tidelog.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from tidelog.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+T = TypeVar("T")
+Run = Callable[..., None]
+
+MANY = 5000
+AT_MOST = 64
+
+
+def context(version: int) -> RequestContext:
+    connection: Any = SimpleNamespace(
+        session=Session("127.0.0.1"), listener="PLAINTEXT", peer=("127.0.0.1", 1)
+    )
+    return RequestContext(connection, version, 1, "me")
+
+
+def in_steps(work: Generator[None, None, T]) -> tuple[T, int]:
+    """The result of work, and in how many steps it was done."""
+    steps = 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value, steps
+        steps += 1
+
+
+async def in_turns_of_the_loop(work: Coroutine[Any, Any, T]) -> tuple[T, int]:
+    """The result of work, and how many turns of the loop others had meanwhile."""
+    task = asyncio.ensure_future(work)
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return task.result(), turns
+
+
+def test_coordinators_are_looked_for_a_few_keys_at_a_time() -> None:
+    asked: list[str] = []
+
+    async def find(_: object, key: str) -> int:
+        asked.append(key)
+        return 1
+
+    async def body() -> None:
+        coordinators: Any = SimpleNamespace(groups=None, transactions=None, find=find)
+        image: Any = SimpleNamespace(brokers={})
+        request = FindCoordinatorRequest(coordinator_keys=[f"g{number}" for number in range(MANY)])
+        work = find_coordinator.handle(context(4), request, coordinators, image, OPEN)
+        answer, turns = await in_turns_of_the_loop(work)
+        assert [each.key for each in answer.coordinators] == request.coordinator_keys == asked
+        assert turns >= MANY // AT_MOST
+
+    asyncio.run(body())
+
+
+def test_ends_of_epochs_are_looked_up_a_partition_at_a_time(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        wanted = [OffsetForLeaderPartition(partition=number % 2, leader_epoch=0) for number in range(MANY)]
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=wanted)])
+        work = offset_for_leader_epoch.handle(context(4), request, broker.partitions, OPEN)
+        answer, steps = in_steps(work)
+        codes = [each.error_code for each in answer.topics[0].partitions]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY // 2)
+        assert steps > MANY
+
+    run(body)
+
+
+def test_topics_that_are_not_there_are_described_one_at_a_time_and_sorted(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t-0100"), NewTopic("t-4000")])
+        names = [f"t-{number:04}" for number in range(MANY)]
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in reversed(names)], response_partition_limit=2000
+        )
+        work = describe_topic_partitions.handle(context(0), request, broker.image, broker.config, OPEN)
+        answer, steps = in_steps(work)
+        assert [topic.name for topic in answer.topics] == names
+        assert [topic.name for topic in answer.topics if not topic.error_code] == ["t-0100", "t-4000"]
+        assert steps > MANY
+
+    run(body)
+
+
+def test_partitions_of_topics_that_are_not_there_are_refused_a_few_at_a_time(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        names = [f"t{number}" for number in range(MANY)]
+        topics = [
+            CreatePartitionsTopic(name=name, count=2, assignments=None)
+            for name in ("t", *names, "twice", "twice")
+        ]
+        request = CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
+        work = broker.call("create_partitions", request, 3)
+        answer, turns = await in_turns_of_the_loop(work)
+        codes = {each.name: each.error_code for each in answer.results}
+        assert codes.pop("t") == 0
+        assert codes.pop("twice") == ErrorCode.INVALID_REQUEST
+        assert codes == dict.fromkeys(names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # Counted, sorted, tried and answered.
+        assert turns >= 4 * (MANY // AT_MOST)
+
+    run(body)
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_configs_that_cannot_be_changed_are_refused_a_few_at_a_time(run: Run, incremental: bool) -> None:
+    async def body(broker: Any) -> None:
+        names = [f"t{number}" for number in range(MANY)]
+        args = (broker.controller, broker.config, OPEN)
+        work: Coroutine[Any, Any, Any]
+        if incremental:
+            edited = [AlterConfigsResource(resource_type=77, resource_name=name) for name in names]
+            request = IncrementalAlterConfigsRequest(resources=edited)
+            work = incremental_alter_configs.handle(context(1), request, *args)
+        else:
+            replaced = [Replaced(resource_type=77, resource_name=name) for name in names]
+            work = alter_configs.handle(context(2), AlterConfigsRequest(resources=replaced), *args)
+        answer: Any
+        answer, turns = await in_turns_of_the_loop(work)
+        assert [each.resource_name for each in answer.responses] == names
+        assert {each.error_code for each in answer.responses} == {ErrorCode.INVALID_REQUEST}
+        assert turns >= 4 * (MANY // AT_MOST)
+
+    run(body)
+
+
+def test_many_members_leave_in_parts() -> None:
+    parts: list[list[str]] = []
+
+    def leave(_: object, request: LeaveGroupRequest) -> Promise[LeaveGroupResponse]:
+        parts.append([each.member_id for each in request.members])
+        return Promise.of(
+            LeaveGroupResponse(members=[MemberResponse(member_id=each.member_id) for each in request.members])
+        )
+
+    async def body() -> None:
+        names = [f"m{number}" for number in range(1000)]
+        request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in names])
+        groups: Any = SimpleNamespace(leave=leave)
+        work: Any = leave_group.handle(context(5), request, groups)
+        answer, turns = await in_turns_of_the_loop(work)
+        assert [each.member_id for each in answer.members] == names == [*chain(*parts)]
+        assert max(map(len, parts)) <= leave_group.MEMBERS_AT_ONCE
+        assert turns >= len(parts)
+
+    asyncio.run(body())
