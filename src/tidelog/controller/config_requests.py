@@ -63,7 +63,7 @@ async def alter_each(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             await alter(position)
         except KafkaError as error:
-            outcomes.append(error)
+            outcomes.append(error.without_history())
         else:
             outcomes.append(None)
     return outcomes

@@ -61,8 +61,9 @@ from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Se
 logger = logging.getLogger(__name__)
 
 _OPS_AT_ONCE = 250
-_TOPICS_AT_ONCE = 64
 """Many topics are written in transactions of about this size, between which others are served."""
+_AT_ONCE = 64
+"""After so many things that a request names others have their turn."""
 
 
 class CreatedTopic(Struct, frozen=True):
@@ -215,12 +216,12 @@ class Controller:
             results: dict[str, KafkaError | None] = {}
             ops: list[Op] = []
             for count, request in enumerate(requests, 1):
-                if not count % _TOPICS_AT_ONCE:
+                if not count % _AT_ONCE:
                     await asyncio.sleep(0)
                 try:
                     ops += self._more_partitions(request)
                 except KafkaError as error:
-                    results[request.topic] = error
+                    results[request.topic] = error.without_history()
                 else:
                     results[request.topic] = None
             if ops and not validate_only:
@@ -248,11 +249,13 @@ class Controller:
         async with self._turn(timeout_ms):
             results: dict[TopicPartition, KafkaError | None] = {}
             ops: list[Op] = []
-            for partition in partitions:
+            for count, partition in enumerate(partitions, 1):
+                if not count % _AT_ONCE:
+                    await asyncio.sleep(0)
                 try:
                     ops.append(self._elect(partition, election))
                 except KafkaError as error:
-                    results[partition] = error
+                    results[partition] = error.without_history()
                 else:
                     results[partition] = None
             if ops:
@@ -279,11 +282,13 @@ class Controller:
     ) -> dict[TopicPartition, KafkaError | None]:
         """A broker alone has nowhere to move: a partition may be put where it is, no more."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
-        for partition, replicas in targets.items():
+        for count, (partition, replicas) in enumerate(targets.items(), 1):
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
             try:
                 self._check_reassignment(partition, replicas)
             except KafkaError as error:
-                outcomes[partition] = error
+                outcomes[partition] = error.without_history()
             else:
                 outcomes[partition] = None
         return outcomes

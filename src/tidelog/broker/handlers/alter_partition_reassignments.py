@@ -11,6 +11,7 @@ cancel (NO_REASSIGNMENT_IN_PROGRESS), as Kafka answers there.
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
@@ -25,37 +26,34 @@ from tidelog.wire.messages.alter_partition_reassignments import (
 API = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 
+_AT_A_TIME = 64
+
 
 async def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest, admin: Admin
 ) -> AlterPartitionReassignmentsResponse:
     """Decide partition by partition; what passes is where it should be already, or begins to move."""
-    targets = {
-        TopicPartition(topic.name, each.partition_index): None
-        if each.replicas is None
-        else tuple(each.replicas)
-        for topic in request.topics
-        for each in topic.partitions
-    }
+    targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+    named = ((topic, each) for topic in request.topics for each in topic.partitions)
+    async for topic, each in in_turns(named, _AT_A_TIME):
+        replicas = None if each.replicas is None else tuple(each.replicas)
+        targets[TopicPartition(topic.name, each.partition_index)] = replicas
     outcomes = await admin.reassign(
         targets,
         allow_replication_factor_change=request.allow_replication_factor_change,
         timeout_ms=request.timeout_ms,
     )
-    return AlterPartitionReassignmentsResponse(
+    response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _outcome(each.partition_index, outcomes[TopicPartition(topic.name, each.partition_index)])
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        responses=[ReassignableTopicResponse(name=topic.name) for topic in request.topics],
     )
+    answers = zip(request.topics, response.responses, strict=True)
+    asked = ((answer, each) for topic, answer in answers for each in topic.partitions)
+    async for answer, each in in_turns(asked, _AT_A_TIME):
+        outcome = outcomes[TopicPartition(answer.name, each.partition_index)]
+        answer.partitions.append(_outcome(each.partition_index, outcome))
+    return response
 
 
 def refuse(

@@ -56,7 +56,7 @@ async def handle(
         try:
             authorization.require(context.session, Operation.ALTER, ResourceType.TOPIC, name)
         except KafkaError as error:
-            denied[name] = error
+            denied[name] = error.without_history()
         else:
             assigned = topic.assignments
             placed = None if assigned is None else [each.broker_ids for each in assigned]

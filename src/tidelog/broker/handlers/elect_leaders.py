@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode, KafkaError
@@ -26,6 +27,8 @@ from tidelog.wire.messages.elect_leaders import (
 
 API = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
+
+_AT_A_TIME = 64
 
 _OWN_ERROR_SINCE = 1
 
@@ -57,16 +60,17 @@ async def _elect(
         topics = {topic.name: list(topic.partitions) for topic in image.topics.values()}
     else:
         topics = {topic.topic: topic.partitions for topic in request.topic_partitions}
+    partitions: list[TopicPartition] = []
+    named = ((name, index) for name, indexes in topics.items() for index in indexes)
+    async for name, index in in_turns(named, _AT_A_TIME):
+        partitions.append(TopicPartition(name, index))
     outcomes = await admin.elect_leaders(
-        [TopicPartition(name, index) for name, indexes in topics.items() for index in indexes],
-        ElectionType(request.election_type),
-        timeout_ms=request.timeout_ms,
+        partitions, ElectionType(request.election_type), timeout_ms=request.timeout_ms
     )
-    if request.topic_partitions is None:
-        outcomes = {partition: error for partition, error in outcomes.items() if not _needs_none(error)}
     results = {name: ReplicaElectionResult(topic=name) for name in topics}
-    for (name, index), error in outcomes.items():
-        results[name].partition_result.append(_result(index, error))
+    async for (name, index), error in in_turns(outcomes.items(), _AT_A_TIME):
+        if request.topic_partitions is not None or not _needs_none(error):
+            results[name].partition_result.append(_result(index, error))
     return ElectLeadersResponse(replica_election_results=list(results.values()))
 
 

@@ -12,6 +12,7 @@ last one wins.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -33,6 +34,9 @@ from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.store import Delete, Set, SharedStore
 
 logger = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+"""After so many partitions of a request others have their turn."""
 
 TargetReplicas = tuple[int, ...] | None
 """The replicas that a partition is to have; None takes a reassignment back."""
@@ -64,12 +68,14 @@ class Reassignments:
         """Begin, replace or take back reassignments; each one's refusal, or None."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
         accepted: dict[TopicPartition, ReplicaAssignment] = {}
-        for partition, target in targets.items():
+        for count, (partition, target) in enumerate(targets.items(), 1):
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
             try:
                 planned = self._planned(partition, target, keep_factor=not allow_replication_factor_change)
                 accepted[partition] = planned
             except KafkaError as error:
-                outcomes[partition] = error
+                outcomes[partition] = error.without_history()
         await self._forget_requested(accepted)
         for partition, assignment in accepted.items():
             await self._proceed(partition, assignment)

@@ -7,6 +7,7 @@ follow in the same event, and the brokers hear of them right after.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +39,9 @@ from tidelog.metadata.store import Create, NodeExists, Op, Set, SharedStore, Too
 from tidelog.metadata.znodes import TopicAssignment
 
 logger = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+"""After so many things that a request names others have their turn."""
 
 
 class TopicAdmin:
@@ -156,11 +160,13 @@ class TopicAdmin:
     ) -> dict[str, KafkaError | None]:
         """Give topics more partitions."""
         outcomes: dict[str, KafkaError | None] = {}
-        for request in requests:
+        for count, request in enumerate(requests, 1):
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
             try:
                 added = self._plan_more(request)
             except KafkaError as error:
-                outcomes[request.topic] = error
+                outcomes[request.topic] = error.without_history()
                 continue
             outcomes[request.topic] = None
             if not validate_only:
@@ -199,7 +205,9 @@ class TopicAdmin:
         """Elect leaders anew; a partition that needs no election is refused."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
         electable: list[TopicPartition] = []
-        for partition in partitions:
+        for count, partition in enumerate(partitions, 1):
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
             refusal = self._no_election(partition, election)
             if refusal is None:
                 electable.append(partition)

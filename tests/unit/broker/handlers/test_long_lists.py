@@ -26,8 +26,14 @@ from tidelog.promise import Promise
 from tidelog.security.session import Session
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest
 from tidelog.wire.messages.alter_configs import AlterConfigsResource as Replaced
+from tidelog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tidelog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from tidelog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -146,6 +152,34 @@ def test_partitions_of_topics_that_are_not_there_are_refused_a_few_at_a_time(run
         assert codes == dict.fromkeys(names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # Counted, sorted, tried and answered.
         assert turns >= 4 * (MANY // AT_MOST)
+
+    run(body)
+
+
+def test_leaders_are_elected_and_partitions_moved_a_few_at_a_time(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await broker.controller.create_topics([NewTopic("t")])
+        elections = ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[TopicPartitions(topic="t", partitions=list(range(MANY)))],
+            timeout_ms=60_000,
+        )
+        answer, turns = await in_turns_of_the_loop(broker.call("elect_leaders", elections, 2))
+        (elected,) = answer.replica_election_results
+        assert [each.partition_id for each in elected.partition_result] == list(range(MANY))
+        assert elected.partition_result[0].error_code == ErrorCode.ELECTION_NOT_NEEDED
+        assert elected.partition_result[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert turns >= 3 * (MANY // AT_MOST)
+        targets = [ReassignablePartition(partition_index=index, replicas=[1]) for index in range(MANY)]
+        moves = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name="t", partitions=targets)], timeout_ms=60_000
+        )
+        work = broker.call("alter_partition_reassignments", moves, 0)
+        answer, turns = await in_turns_of_the_loop(work)
+        (moved,) = answer.responses
+        codes = [each.error_code for each in moved.partitions]
+        assert codes == [0] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY - 1)
+        assert turns >= 3 * (MANY // AT_MOST)
 
     run(body)
 
