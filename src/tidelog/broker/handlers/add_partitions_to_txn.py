@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import is_long
+from tidelog.broker.slow_lane import emptied, is_long
 from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError
@@ -110,13 +110,14 @@ def _add_for_client(
     refused = yield from transactions.refused_partitions(names, from_client=True, denied=denied)
 
     def answer(codes: Codes) -> Slices[AddPartitionsToTxnResponse]:
-        if context.version < _KNOWS_FENCED:
-            codes = {name: _before_fenced(code) for name, code in codes.items()}
         results = yield from _results(topics, codes)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     if refused:
-        return (yield from answer(refused))
+        response = yield from answer(refused)
+        yield from emptied(names)
+        yield from emptied(refused)
+        return response
     reply = transactions.add_or_verify(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
@@ -125,6 +126,8 @@ def _add_for_client(
         verify_only=False,
         from_client=True,
     )
+    if context.version < _KNOWS_FENCED:
+        reply = reply.then(lambda codes: {name: _before_fenced(code) for name, code in codes.items()})
     long = is_long(request)
     return reply.then(lambda codes: answer(codes) if long else finished(answer(codes)))
 
@@ -133,11 +136,11 @@ def _before_fenced(code: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
 
-def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> Slices[set[TopicPartition]]:
-    names: set[TopicPartition] = set()
+def _names(topics: Iterable[AddPartitionsToTxnTopic]) -> Slices[dict[TopicPartition, None]]:
+    names: dict[TopicPartition, None] = {}
     for topic in topics:
         for index in topic.partitions:
-            names.add(TopicPartition(topic.name, index))
+            names[TopicPartition(topic.name, index)] = None
             yield
         yield
     return names
