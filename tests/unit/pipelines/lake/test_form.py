@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,9 @@ SPEC = TableSpec(
 )
 
 
-def parquet_batch(root: Path, version: int, *numbers: int, application: str = "query") -> None:
+def parquet_batch(
+    root: Path, version: int, *numbers: int, application: str = "query", replaces: Iterable[Path] = ()
+) -> None:
     """A batch in a lake of plain Parquet, as releases before Iceberg wrote it."""
     directory = LakeDirectory(root)
     task = TaskFiles(directory.staging(), [SPEC])
@@ -47,7 +50,7 @@ def parquet_batch(root: Path, version: int, *numbers: int, application: str = "q
         "success": pa.array([True] * len(numbers)),
     }
     task.add_to("login", pa.table(columns))
-    directory.commit("login", Batch(application, version), staged_files([task.finish()]))
+    directory.commit("login", Batch(application, version), staged_files([task.finish()]), replaces)
 
 
 def test_a_new_lake_is_iceberg_unless_parquet_is_asked_for(tmp_path: Path) -> None:
@@ -139,6 +142,33 @@ def test_a_batch_that_was_cut_short_is_left_for_its_stream(tmp_path: Path) -> No
     convert(LakeSettings(tmp_path))
     assert converted_ids(tmp_path) == Counter(["e-1"])
     assert figures(LakeCatalog(LakeSettings(tmp_path)).table("login")).batches == {"query": 0}
+
+
+def test_a_batch_of_which_a_backfill_has_merged_a_day_is_not_cut_short(tmp_path: Path) -> None:
+    parquet_batch(tmp_path, 0, 2)
+    parquet_batch(tmp_path, 1, 4, 1, 3)
+    merged = LakeDirectory(tmp_path).files("login", [f"{NOON:%Y-%m-%d}"])
+    assert len(merged) == 2
+    parquet_batch(tmp_path, 0, 2, 4, 6, application="backfill", replaces=merged)
+    convert(LakeSettings(tmp_path))
+    assert converted_ids(tmp_path) == Counter(f"e-{number}" for number in (1, 2, 3, 4, 6))
+    batches = figures(LakeCatalog(LakeSettings(tmp_path)).table("login")).batches
+    assert batches == {"query": 1, "backfill": 0}
+
+
+def test_a_batch_that_was_cut_short_stays_so_when_a_backfill_has_merged_what_there_was(
+    tmp_path: Path,
+) -> None:
+    parquet_batch(tmp_path, 0, 2)
+    parquet_batch(tmp_path, 1, 4, 1)
+    (unmoved,) = LakeDirectory(tmp_path).files("login", [f"{NOON + DAY:%Y-%m-%d}"])
+    unmoved.unlink()
+    merged = LakeDirectory(tmp_path).files("login")
+    parquet_batch(tmp_path, 0, 2, 4, application="backfill", replaces=merged)
+    convert(LakeSettings(tmp_path))
+    assert converted_ids(tmp_path) == Counter(["e-2", "e-4"])
+    batches = figures(LakeCatalog(LakeSettings(tmp_path)).table("login")).batches
+    assert batches == {"query": 0, "backfill": 0}
 
 
 def test_a_conversion_that_was_interrupted_is_run_again(

@@ -8,7 +8,8 @@
 Tasks write into the staging directory of their batch. The driver then names the files after the batch, notes
 the names, and moves each into its place. A crash before the note leaves nothing visible; one behind it leaves
 files that the replay of the batch replaces, since it writes the same names and removes what the note has and
-it has not. Readers skip names that begin with ``_``. Called by ``sinks.parquet``.
+it has not. A backfill that replaces files of other batches takes them out of these batches' notes before it
+removes them. Readers skip names that begin with ``_``. Called by ``sinks.parquet``.
 """
 
 from __future__ import annotations
@@ -132,11 +133,27 @@ class LakeDirectory:
         for place, path in places.items():
             (self.root / place).parent.mkdir(parents=True, exist_ok=True)
             Path(path).replace(self.root / place)
+        self._disown(table, note, stale)
         for place in stale:
             (self.root / place).unlink(missing_ok=True)
         if stale:
             self._write_note(note, {"application": batch.application, "files": sorted(places)})
         self._forget_notes(note.parent)
+
+    def _disown(self, table: str, own: Path, places: Iterable[str]) -> None:
+        """Take files that go out of the notes of the batches that wrote them.
+
+        A note that names a file which is not there is that of a batch that was cut short.
+        """
+        gone: dict[Path, set[str]] = {}
+        for place in places:
+            application, _, rest = Path(place).name.partition("-")
+            note = self.root / "_batches" / table / application / f"{rest.partition('-')[0]}.json"
+            if note != own and note.exists():
+                gone.setdefault(note, set()).add(place)
+        for note, names in gone.items():
+            content = json.loads(note.read_text())
+            self._write_note(note, {**content, "files": sorted({*content["files"]} - names)})
 
     def _noted(self, note: Path) -> list[str]:
         return list(json.loads(note.read_text())["files"]) if note.exists() else []
