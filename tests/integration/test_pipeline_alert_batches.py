@@ -109,6 +109,10 @@ def test_a_batch_that_comes_again_is_judged_by_the_rules_and_verdicts_of_its_fir
         assert terms.of(3).rules.alert_score == 60
         told = terms.of(3).told(SwitchDetector(), 0)
         assert (told.rules.version, told.verdicts.dismissed) == ("1", {})
+    # One that an earlier release took, though no batch can be judged by it, does not stay for good.
+    (note,) = (state / "terms").iterdir()
+    note.write_text(note.read_text().replace('"quiet_s":86400', '"quiet_s":10000000000000'))
+    assert first.of(3).rules.quiet_s == 86_400
     taken = first.of(4)
     told = taken.told(SwitchDetector(), 0)
     assert (taken.rules.alert_score, told.rules.version) == (77, "2")

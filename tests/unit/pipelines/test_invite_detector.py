@@ -187,6 +187,36 @@ def test_a_search_that_becomes_too_large_is_given_up_and_counted(tmp_path: Path)
     assert not [told for told in stream.incidents.values() if told["subject_kind"] == "ring"]
 
 
+STEPS = [name for name in RULES.__struct_fields__ if isinstance(getattr(RULES, name), tuple)]
+
+
+@pytest.mark.parametrize(
+    "off", [*([name] for name in STEPS), ["device_hour", "device_day", "device_month"], STEPS], ids=str
+)
+def test_a_rule_without_steps_is_switched_off(tmp_path: Path, off: list[str]) -> None:
+    stream = Detecting(tmp_path, InviteDetector(msgspec.structs.replace(RULES, **dict.fromkeys(off, ()))))
+    told = stream.feed(
+        *(invite("himself", at, invitee="himself") for at in range(4)),
+        *(invite(f"u{at % 2}", at**1.1, device="shared") for at in range(16)),
+    )
+    assert ("himself" in told) == ("self" not in off)
+    assert ("shared" in told) == (not {"device_hour", "device_day", "device_month"} <= set(off))
+
+
+@pytest.mark.parametrize("rule", ["device_month", "wide_block", "address", "burst", "volume_day", "self"])
+def test_low_steps_count(tmp_path: Path, rule: str) -> None:
+    rules = msgspec.structs.replace(RULES, **{rule: ((1, 65),)})
+    stream = Detecting(tmp_path, InviteDetector(rules))
+    assert set(stream.feed(invite("u", 1, invitee="u" if rule == "self" else "n"))) == {"u"}
+
+
+@pytest.mark.parametrize("rule", ["device_day", "device_month"])
+def test_low_steps_of_a_device_count(tmp_path: Path, rule: str) -> None:
+    rules = msgspec.structs.replace(RULES, **{rule: ((2, 65),)})
+    stream = Detecting(tmp_path, InviteDetector(rules))
+    assert set(stream.feed(*(invite(name, 1, device="shared") for name in ("u", "v")))) == {"shared"}
+
+
 def test_honest_invitations_leave_nothing_to_judge(tmp_path: Path) -> None:
     stream = Detecting(tmp_path, InviteDetector())
     stream.feed(*[invite(f"u{at}", at, invitee=f"v{at}") for at in range(20)])

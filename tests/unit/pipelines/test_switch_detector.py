@@ -175,6 +175,40 @@ def test_the_allow_list_of_the_rules_silences(tmp_path: Path) -> None:
     assert set(stream.feed(*turns("d", 9), *turns("shop", 9))) == {"d"}
 
 
+STEPS = [name for name in RULES.__struct_fields__ if isinstance(getattr(RULES, name), tuple)]
+
+
+@pytest.mark.parametrize("off", [*([name] for name in STEPS), ["failed_hour", "failed_day"], STEPS], ids=str)
+def test_a_rule_without_steps_is_switched_off(tmp_path: Path, off: list[str]) -> None:
+    stream = Detecting(tmp_path, SwitchDetector(msgspec.structs.replace(RULES, **dict.fromkeys(off, ()))))
+    failures = [login("f", "u", at, success=False) for at in range(90)]
+    rotated = [login(f"r{at}", f"v{at % 9}", at, ip="10.0.0.9") for at in range(40)]
+    told = stream.feed(*turns("d", 9), *failures, *rotated)
+    expected = {"d": {"burst"}, "f": {"failed_hour", "failed_day"}, "10.0.0.9": {"rotation_accounts"}}
+    assert set(told) == {subject for subject, rules in expected.items() if not rules <= set(off)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ({"day_accounts": ((2, 65),)}, {"two"}),
+        ({"month_accounts": ((2, 65),)}, {"two"}),
+        ({"day_accounts": ((1, 65),)}, {"one", "two"}),
+        ({"failed_hour": ((1, 65),)}, {"failed"}),
+        ({"failed_day": ((1, 65),)}, {"failed"}),
+        ({"rotation_devices": 2, "rotation_accounts": ((2, 65),), "burst_accounts": 9}, {"10.0.0.1"}),
+    ],
+    ids=str,
+)
+def test_low_steps_count(tmp_path: Path, rule: dict[str, Any], found: set[str]) -> None:
+    stream = Detecting(tmp_path, SwitchDetector(msgspec.structs.replace(RULES, **rule)))
+    two = [login("two", "u1", 1), login("two", "u2", 2)]
+    if "rotation_devices" in rule:
+        two += [login("three", "u3", 3), login("three", "u4", 4)]
+    told = stream.feed(*two, login("one", "u5", 5, ip="10.0.0.2"), login("failed", "u6", 6, success=False))
+    assert set(told) == found
+
+
 def test_people_with_a_home_do_not_count_and_a_crowded_home_is_none(tmp_path: Path) -> None:
     for name, homes, expected in (
         ("own", [f"phone {at}" for at in range(9)], set()),

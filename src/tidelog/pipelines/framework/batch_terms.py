@@ -79,12 +79,16 @@ class BatchTerms(Generic[RulesT]):
         """The terms of a batch; those of an earlier attempt, if there was one."""
         path = self._directory / f"{batch_id:012d}.json"
         try:
-            settled = msgspec.json.decode(path.read_bytes(), type=Settled)
-        except FileNotFoundError:
+            return self._with_rules(msgspec.json.decode(path.read_bytes(), type=Settled))
+        except (FileNotFoundError, msgspec.ValidationError):
+            # Or they are rules which an earlier release took, though no batch can be judged by them.
             settled = self._settle()
             self._directory.mkdir(parents=True, exist_ok=True)
             write_whole(path, msgspec.json.encode(settled))
             self._forget(batch_id)
+            return self._with_rules(settled)
+
+    def _with_rules(self, settled: Settled) -> SettledTerms[RulesT]:
         return SettledTerms(settled, msgspec.json.decode(settled.given, type=self._type))
 
     def _settle(self) -> Settled:

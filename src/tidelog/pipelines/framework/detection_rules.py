@@ -25,10 +25,14 @@ from tidelog.errors import TidelogError
 PACKAGED = Path(__file__).parent.parent / "rules.toml"
 
 Points = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Seconds = Annotated[int, msgspec.Meta(ge=1, le=86_400 * 30)]
+Repeats = Annotated[int, msgspec.Meta(ge=2, le=1_000_000)]
+"""How many make a rhythm: two at least, for it is in the pauses."""
 Steps = tuple[tuple[Count, Points], ...]
-"""Pairs of a count and the points from that count on, the lowest first."""
+"""Pairs of a count and the points from that count on, the lowest first; none: the rule is switched off."""
+NEVER = 1 << 40
+"""A count that nothing reaches."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +48,8 @@ class SectionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """From so many points on a subject is reported."""
     lateness_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
     """So long after the newest event others may come and count: a day at most."""
-    quiet_s: Annotated[int, msgspec.Meta(ge=3600)]
-    """So long after its last evidence an incident is closed."""
+    quiet_s: Annotated[int, msgspec.Meta(ge=3600, le=86_400 * 30)]
+    """So long after its last evidence an incident is closed: no longer than it is remembered."""
     allow: dict[str, tuple[str, ...]] = {}
     """Names that are never reported, by the kind of subject."""
 
@@ -165,6 +169,11 @@ class WatchedRules(Generic[RulesT]):
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def least_of(*rules: Steps) -> int:
+    """The least count from which any of some rules gives points; ``NEVER`` where all are switched off."""
+    return min((steps[0][0] for steps in rules if steps), default=NEVER)
 
 
 def points_of(count: int, steps: Steps) -> int:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.pipelines.framework.detection_rules import RulesError, WatchedRules, load_rules, points_of
+from tidelog.pipelines.framework.detection_rules import (
+    NEVER,
+    RulesError,
+    WatchedRules,
+    least_of,
+    load_rules,
+    points_of,
+)
 from tidelog.pipelines.jobs.account_switch.schema import NAME, USUAL, Rules
 
 
@@ -38,6 +45,10 @@ def test_a_file_says_what_differs_and_its_version_and_digest_name_it(tmp_path: P
             "burst must rise from step to step",
         ),
         ('version = "1"\n[account-switch]\nburst = [[5, 160]]\n', r"<= 100"),
+        ('version = "1"\n[account-switch]\nquiet_s = 10000000000000\n', r"<= 2592000.*quiet_s"),
+        ('version = "1"\n[account-switch]\nburst_s = 10000000000000000000\n', r"burst_s"),
+        ('version = "1"\n[account-switch]\nburst = [[10000000000000000000, 65]]\n', r"burst"),
+        ('version = "1"\n[account-switch]\nregular_logins = 1\n', r">= 2.*regular_logins"),
         ('version = "1"\n[account-switch.allow]\nshop = ["d"]\n', "'shop', but there are the kinds device"),
         ("version = ", "is no TOML"),
     ],
@@ -71,3 +82,9 @@ def test_a_change_is_taken_and_a_broken_one_keeps_the_old_with_one_line(
 def test_points_are_those_of_the_highest_step_that_is_reached() -> None:
     steps = ((5, 10), (8, 40))
     assert [points_of(count, steps) for count in (4, 5, 7, 8, 99)] == [0, 10, 10, 40, 40]
+
+
+def test_the_least_count_is_that_of_all_rules_that_are_not_switched_off() -> None:
+    assert least_of(((5, 10), (8, 40)), (), ((3, 10),)) == 3
+    assert least_of((), ()) == NEVER
+    assert points_of(NEVER, ()) == 0

@@ -163,7 +163,8 @@ class SwitchDetector:
 
     def _shared_devices(self, bucket: Bucket, logins: pa.Table, fresh: pa.Table) -> Iterator[tuple[int, str]]:
         """Devices with several accounts, and devices with many failures."""
-        keys = bucket.frequent(logins, 2)
+        accounts, failures = min(self.rules.least_accounts, self.rules.least_shared), self.rules.least_failed
+        keys = bucket.frequent(logins, min(accounts, failures))
         if not len(keys):
             return
         columns = (KEY, "kind", "pair", "success")
@@ -178,13 +179,12 @@ class SwitchDetector:
         rows = rows.filter(pc.less(rows["kind"], _ACCOUNT))
         is_good = rows.filter(rows["success"])
         by_key = is_good.group_by(KEY).aggregate([("pair", "count_distinct")])
-        several = pc.greater_equal(by_key["pair_count_distinct"], self.rules.burst_accounts)
+        several = pc.greater_equal(by_key["pair_count_distinct"], accounts)
         failed = pc.value_counts(rows.filter(pc.invert(rows["success"]))[KEY])
-        least = min(self.rules.failed_hour[0][0], self.rules.failed_day[0][0])
         wanted = pa.concat_arrays(
             [
                 by_key.filter(several)[KEY].combine_chunks(),
-                failed.field("values").filter(pc.greater_equal(failed.field("counts"), least)),
+                failed.field("values").filter(pc.greater_equal(failed.field("counts"), failures)),
             ]
         )
         names = logins.filter(pc.is_in(logins[KEY], value_set=wanted))["device_id"]
@@ -367,8 +367,7 @@ class _Known:
     def is_worth(self, device: str, rules: Rules) -> bool:
         """Whether a device may have enough to be reported."""
         failed = sum(not each.success for each in self.logins[device])
-        least = min(rules.failed_hour[0][0], rules.failed_day[0][0])
-        return len(self.users(device)) >= rules.burst_accounts or failed >= least
+        return len(self.users(device)) >= rules.least_accounts or failed >= rules.least_failed
 
 
 def _columns(rows: pa.Table) -> dict[str, pa.ChunkedArray]:

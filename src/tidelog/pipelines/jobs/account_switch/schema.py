@@ -22,12 +22,15 @@ from __future__ import annotations
 import msgspec
 
 from tidelog.pipelines.framework.detection_rules import (
+    NEVER,
     Count,
     Points,
+    Repeats,
     Ruled,
     Seconds,
     SectionRules,
     Steps,
+    least_of,
     load_rules,
 )
 
@@ -51,7 +54,7 @@ class Rules(SectionRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     month_accounts: Steps
     failed_hour: Steps
     failed_day: Steps
-    regular_logins: Count
+    regular_logins: Repeats
     """So many logins one after the other, at least, and at least three accounts, come like a clock."""
     regular_points: Points
     rotation_accounts: Steps
@@ -62,6 +65,21 @@ class Rules(SectionRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """So many accounts share such a device, or an account goes through so many; and as many in all."""
     crowded: Count
     """A device with so many accounts is nobody's home."""
+
+    @property
+    def least_accounts(self) -> int:
+        """With fewer accounts a device is looked at for its failures only."""
+        return min(self.burst_accounts, least_of(self.day_accounts, self.month_accounts))
+
+    @property
+    def least_failed(self) -> int:
+        """With fewer failures a device is looked at for its accounts only."""
+        return least_of(self.failed_hour, self.failed_day)
+
+    @property
+    def least_shared(self) -> int:
+        """With fewer accounts nobody looks whether a device is one of an address that changes its name."""
+        return self.rotation_devices if self.rotation_accounts else NEVER
 
 
 USUAL: Ruled[Rules] = load_rules(NAME, Rules)

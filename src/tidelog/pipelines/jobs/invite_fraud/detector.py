@@ -123,9 +123,9 @@ class InviteDetector:
         counted = bucket.new.filter(pc.equal(bucket.new["kind"], INVITER))
         rules = self.rules
         left = [
-            *self._frequent(bucket, rows[INVITER], min(rules.self[0][0], rules.device_hour[0][0])),
-            *self._shared(bucket, rows[DEVICE], rules.device_hour[0][0]),
-            *self._shared(bucket, rows[BLOCK], rules.number_block[0][0]),
+            *self._frequent(bucket, rows[INVITER], rules.least_of_inviter),
+            *self._shared(bucket, rows[DEVICE], rules.least_of_device),
+            *self._shared(bucket, rows[BLOCK], rules.least_of_block),
             *self._members(bucket, pa.concat_tables([rows[INVITER], rows[INVITED]])),
         ]
         return Found(

@@ -25,10 +25,12 @@ import msgspec
 from tidelog.pipelines.framework.detection_rules import (
     Count,
     Points,
+    Repeats,
     Ruled,
     Seconds,
     SectionRules,
     Steps,
+    least_of,
     load_rules,
 )
 
@@ -59,7 +61,7 @@ class Rules(SectionRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """People whom one inviter brought in a day."""
     self: Steps
     """Invitations of oneself in a day."""
-    regular_invitations: Count
+    regular_invitations: Repeats
     """So many invitations one after the other, at least, come like a clock."""
     regular_points: Points
     chain: Steps
@@ -84,6 +86,25 @@ class Rules(SectionRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """So many invitations are followed at most in one search."""
     max_edges: Count
     """When the searches of a batch have loaded more invitations than this, they load no further ones."""
+
+    @property
+    def least_of_inviter(self) -> int:
+        """With fewer invitations nobody is looked at."""
+        by_steps = least_of(
+            *(self.device_hour, self.device_day, self.device_month, self.number_block, self.wide_block),
+            *(self.address, self.burst, self.volume_day, self.self),
+        )
+        return min(by_steps, self.regular_invitations)
+
+    @property
+    def least_of_device(self) -> int:
+        """With fewer newcomers no device is looked at."""
+        return least_of(self.device_hour, self.device_day, self.device_month)
+
+    @property
+    def least_of_block(self) -> int:
+        """With fewer newcomers no block of numbers is looked at."""
+        return least_of(self.number_block)
 
 
 USUAL: Ruled[Rules] = load_rules(NAME, Rules)
