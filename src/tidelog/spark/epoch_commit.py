@@ -72,7 +72,8 @@ def _claim_absent(
     """Look at, and claim, what a task has written that this epoch does not have; whether there is such."""
     absent = task_name(name.app_id, number)
     record = client.read_record(absent, stable=False)
-    if record is None or not record.claimed:
+    # What another run has claimed may have a transaction of that run under way.
+    if record is None or not record.claimed or record.run_id != name.run_id:
         record = _claimed(absent, name, options)
     if record is not None and record.version >= name.version and record.content.rows:
         raise ReplayRefusedError(
