@@ -13,8 +13,9 @@ import pytest
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_tokens import CLEAR
+from tidelog.pipelines.framework.quality import quality_of
 from tidelog.pipelines.framework.sinks.partition_work import Parcel, from_bytes
-from tidelog.pipelines.jobs.earnings.packing import entries_of, pack, pack_range
+from tidelog.pipelines.jobs.earnings.packing import QUALITY, entries_of, pack, pack_range
 from tidelog.pipelines.jobs.earnings.parts import DEFAULT_PARTS, LedgerParts, ledger_parts
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep
 from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger
@@ -61,6 +62,23 @@ def batch(*records: dict[str, object]) -> pa.RecordBatch:
 
 def packed(*records: dict[str, object], parts: LedgerParts = ONE) -> list[Parcel]:
     return list(pack(parts, "earnings", CLEAR)(iter([batch(*records)])))
+
+
+def test_impossible_records_count_as_malformed_and_not_as_events() -> None:
+    (told,) = (
+        parcel.data
+        for parcel in packed(
+            record(CREDIT, 0, source="task", amount_cents=5, app_version="1"),
+            record(CREDIT, 1, source="task", amount_cents=10_000_000_001, app_version="1", task_id="t"),
+            record(CREDIT, 1, source="task", amount_cents=5),
+            record(TASK, 2, task_id="t", step=4, steps=3, app_version="1"),
+        )
+        if parcel.kind == QUALITY
+    )
+    found = quality_of([told])
+    assert (found.records, found.malformed, found.duplicated) == (4, 2, 0)
+    assert found.nulls == {"app_version": 1, "task_id": 2}
+    assert (found.seen["app_version"], found.seen["amount_cents"]) == (2, 3)
 
 
 def test_records_become_entries_and_impossible_ones_letters_that_say_why() -> None:

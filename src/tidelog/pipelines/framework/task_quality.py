@@ -69,7 +69,12 @@ class TaskQuality:
         at = {name: index for index, name in enumerate(parser.fields)}
         self._records += len(parsed.values)
         events = _counted(parsed.kinds)
+        taken = parsed.values
         if any(parsed.reasons):
+            # Those that a pipeline has refused, and not the parser, still have their values.
+            taken = [
+                values for values, reason in zip(parsed.values, parsed.reasons, strict=True) if reason is None
+            ]
             for kind, reason in zip(parsed.kinds, parsed.reasons, strict=True):
                 if reason is not None:
                     events[id(kind)] -= 1
@@ -79,12 +84,12 @@ class TaskQuality:
             self._count_events(kind, counts[kind.name], {})
         for name in {field.name for kind in parser.kinds for field in kind.fields if not field.required}:
             # What has it not, though it could, is null; so is what could not have it.
-            without = list(map(itemgetter(at[name]), parsed.values)).count(None)
+            without = list(map(itemgetter(at[name]), taken)).count(None)
             with_field = sum(
                 counts[kind.name] for kind in parser.kinds if any(each.name == name for each in kind.fields)
             )
-            self._nulls[name] += without - (len(parsed.values) - with_field)
-        ids = map(itemgetter(at["event_id"]), parsed.values)
+            self._nulls[name] += without - (len(taken) - with_field)
+        ids = map(itemgetter(at["event_id"]), taken)
         self._add_ids(pa.array(list(ids), pa.string()))
 
     def _count_events(self, kind: EventKind, events: int, nulls: dict[str, int]) -> None:
