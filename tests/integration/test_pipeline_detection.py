@@ -47,6 +47,8 @@ class Measured:
     truths: list[Path] = field(default_factory=list)
     backfill: BackfillReport | None = None
     """That of account-switch over the first seed, before any stream has run."""
+    backfill_rows: int = 0
+    """In the table of incidents, after that."""
 
     def truth(self) -> list[dict[str, Any]]:
         return [record for path in self.truths for record in read_truth(path)]
@@ -72,6 +74,7 @@ def measured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
                     done.backfill = thread.submit(
                         pipeline.backfill, spark, settings, done.time_range
                     ).result()
+                done.backfill_rows = len(table_rows(settings.tables, "incidents")["incidents"])
             for name in PIPELINES:
                 query = registry.load(name).start(spark, settings)
                 query.awaitTermination()
@@ -150,7 +153,6 @@ def test_incidents_are_in_their_topic_and_table_one_for_each_subject(measured: M
     )
     assert {told["state"] for told in lasting.values()} <= {"open", "updated", "closed"}
     assert all(told["rules"]["version"] and told["rules"]["digest"] for told in lasting.values())
-    # A backfill, which the fixture has run first, writes to topics alone.
     rows = table_rows(measured.settings.tables, "incidents")["incidents"]
     assert {row[0]: (row[3], row[4], row[5]) for row in rows if row[0] in lasting} == {
         name: (told["subject"], told["state"], told["score"]) for name, told in lasting.items()
@@ -162,6 +164,7 @@ def test_a_backfill_writes_once_and_agrees_with_the_stream(spark: SparkSession, 
     assert first is not None
     assert first.read > 0
     assert first.written[f"topic {events.ACCOUNT_SWITCH_ALERTS}"] > 0
+    assert measured.backfill_rows == first.written[f"topic {events.INCIDENTS}"]
     for name in PIPELINES:
         report = registry.load(name).backfill(spark, measured.settings, measured.time_range)
         assert (dict(report.written), report.dead_letters) == ({}, 0), name

@@ -5,16 +5,17 @@ rules a batch is judged, has it worked off, one Spark job and sometimes a second
 watermark and the table of incidents, and counts.
 
 A backfill computes the incidents of a range of time anew. It writes those whose evidence the topic does not
-hold yet, in one transaction, so that running it twice leaves what running it once leaves, and an incident
-that late events have changed replaces the old one. A later episode of the same subject is never replaced by
-an earlier one: the range knows nothing of it. Called by ``account_switch.job`` and ``invite_fraud.job``.
+hold yet, or which are over meanwhile, in one transaction, so that running it twice leaves what running it
+once leaves, and an incident that late events have changed replaces the old one. Nobody but a later backfill
+closes what only a backfill has found. A later episode of the same subject is never replaced by an earlier
+one: the range knows nothing of it. Called by ``account_switch.job`` and ``invite_fraud.job``.
 """
 
 from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -134,7 +135,7 @@ class KeyedBatches(Generic[RulesT]):
         if self._tables is None:
             self._tables = open_tables(self._settings)
             self._tables.ensure(TABLE)
-        self._tables.write(TABLE, map(msgspec.structs.astuple, rows))
+        _write_rows(self._tables, rows)
 
     def sink(self, batch_id: int) -> AlertSink | None:
         """What the tasks of a batch write through; None where Spark's own connector writes."""
@@ -164,6 +165,10 @@ class KeyedBatches(Generic[RulesT]):
         """The name under which the sink remembers what a checkpoint has written: its query's id."""
         path = self._settings.checkpoint(self._name) / "metadata"
         return f"{self._name}-{msgspec.json.decode(path.read_bytes())['id']}"
+
+
+def _write_rows(tables: ChangingTableSink, rows: Iterable[IncidentRow]) -> None:
+    tables.write(TABLE, map(msgspec.structs.astuple, rows))
 
 
 def state_directory(settings: PipelineSettings, name: str) -> Path:
@@ -210,6 +215,8 @@ def backfill_range(
         task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, phones, None, window_of(time_range))
         tasks = min(_BACKFILL_BUCKETS, session.sparkContext.defaultParallelism)
         results = merged(raw, task, tasks).persist()
+        judged: DataFrame | None = None
+        rows: Sequence[IncidentRow] = ()
         try:
             answers = answers_of(results)
             found = results
@@ -217,13 +224,16 @@ def backfill_range(
                 newest_us = max(answer.newest_us for answer in answers)
                 late_us = newest_us - ruled.watermark_delay_us
                 judging = replace(task, terms=terms.told(ruled, late_us))
-                found = results.unionByName(followed_up(session, judging).persist())
+                judged = followed_up(session, judging).persist()
+                found, rows = results.unionByName(judged), answers_of(judged)[0].incidents
             records = found.where(F.col("topic").isNotNull()).select(*RECORD)
             read = sum(answer.events for answer in answers)
             known_until = time_text(window_of(time_range).end_us + ruled.memory_us)
-            return backfill_records(session, settings, detector.name, records, read, known_until)
+            return backfill_records(session, settings, detector.name, records, rows, read, known_until)
         finally:
             results.unpersist()
+            if judged is not None:
+                judged.unpersist()
 
 
 def window_of(time_range: TimeRange) -> Window:
@@ -256,13 +266,21 @@ def backfill_records(
     settings: PipelineSettings,
     name: str,
     records: DataFrame,
+    rows: Sequence[IncidentRow],
     read: int,
     known_until: str,
 ) -> BackfillReport:
-    """Write the records that their topics lack, and count them by topic."""
+    """Write the records that their topics lack, with the rows that go with them, and count them by topic."""
     fresh = lacking(records, _held(session, settings, name), known_until).persist()
     try:
         written = {row["topic"]: row["count"] for row in fresh.groupBy("topic").count().collect()}
+        if INCIDENTS in written:
+            keys = fresh.where(F.col("topic") == INCIDENTS).select("key").collect()
+            names = {bytes(row["key"]).decode() for row in keys}
+            # Rows first: what a backfill lacks that was killed in between, the next one still finds lacking.
+            with open_tables(settings) as tables:
+                tables.ensure(TABLE)
+                _write_rows(tables, (row for row in rows if row.incident_id in names))
         if written:
             write_batch(fresh, settings, f"{name}-backfill-{uuid.uuid4().hex}", 0)
     finally:
@@ -285,8 +303,9 @@ def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataF
 def lacking(records: DataFrame, held: DataFrame, known_until: str) -> DataFrame:
     """Of records those that topics do not hold: as the newest of its key, or as any of the dead letters.
 
-    An incident is left out, too, where the newest of its key has evidence from ``known_until`` on, of which
-    these records know nothing. Earlier evidence that they lack is evidence no more.
+    An incident that is held as open, and is closed by now, counts as lacking. One is left out, too, where the
+    newest of its key has evidence from ``known_until`` on, of which these records know nothing. Earlier
+    evidence that they lack is evidence no more.
     """
     dead = F.col("topic") == DEAD_LETTERS
     newest = (
@@ -297,15 +316,21 @@ def lacking(records: DataFrame, held: DataFrame, known_until: str) -> DataFrame:
             F.col("topic").alias("held_topic"),
             F.col("key").alias("held_key"),
             _identity().alias("held_identity"),
-            _updated().alias("held_updated"),
+            _field("updated").alias("held_updated"),
+            _field("state").alias("held_state"),
         )
     )
+    # A text: comparisons with null, of which records without a value have some, are no answer.
+    is_over = F.concat_ws(" ", "held_state", "state").isin("open closed", "updated closed")
     is_held = (
         (F.col("topic") == F.col("held_topic"))
         & (F.col("key") == F.col("held_key"))
-        & ((F.col("identity") == F.col("held_identity")) | (F.col("held_updated") >= F.lit(known_until)))
+        & (
+            ((F.col("identity") == F.col("held_identity")) & ~is_over)
+            | (F.col("held_updated") >= F.lit(known_until))
+        )
     )
-    identified = records.select(*RECORD, _identity().alias("identity"))
+    identified = records.select(*RECORD, _identity().alias("identity"), _field("state").alias("state"))
     letters = held.where(dead).select(_identity().alias("identity"))
     return (
         identified.where(~dead)
@@ -315,15 +340,15 @@ def lacking(records: DataFrame, held: DataFrame, known_until: str) -> DataFrame:
     )
 
 
-def _updated() -> Column:
-    """The time of an incident's last evidence, a text that is ordered as times are; null of other records."""
-    return F.get_json_object(F.col("value").cast("string"), "$.updated")
+def _field(name: str) -> Column:
+    """A field of an incident, as text; null of other records. Times are ordered as their texts are."""
+    return F.get_json_object(F.col("value").cast("string"), f"$.{name}")
 
 
 def _identity() -> Column:
     """A hash over what is written of a record; of an incident over its evidence, whatever its state is."""
     headers = F.transform("headers", lambda header: F.concat_ws("=", header["key"], F.hex(header["value"])))
-    evidence = F.get_json_object(F.col("value").cast("string"), "$.evidence")
+    evidence = _field("evidence")
     is_letter = F.col("topic") == DEAD_LETTERS
     parts = [
         F.col("topic"),

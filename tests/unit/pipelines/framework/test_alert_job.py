@@ -71,6 +71,22 @@ def test_a_backfill_writes_what_the_topics_lack_and_no_episode_over_a_later_one(
     assert written(spark, made, held) == [(topic, key) for topic in topics for key in wanted]
 
 
+def test_a_backfill_closes_what_is_held_as_open_and_over_by_now(spark: SparkSession) -> None:
+    held = rows(
+        *(incident(state, FEBRUARY, "1", state) for state in ("open", "updated", "closed", "dismissed")),
+        incident("still", FEBRUARY, "1", "open"),
+        incident("later", MARCH, "2", "updated"),
+    )
+    made = rows(
+        *(incident(state, FEBRUARY, "1") for state in ("open", "updated", "closed", "dismissed")),
+        incident("still", FEBRUARY, "1", "open"),
+        incident("later", FEBRUARY, "2"),
+    )
+    topics = sorted([ACCOUNT_SWITCH_ALERTS, INCIDENTS])
+    assert written(spark, made, held) == [(topic, key) for topic in topics for key in ("open", "updated")]
+    assert written(spark, made, [*held, *((*row[:4], row[4] + 9) for row in made)]) == []
+
+
 def test_all_dead_letters_that_are_held_are_known(spark: SparkSession) -> None:
     held: list[Row] = [(DEAD_LETTERS, b"k", value, None, at) for at, value in enumerate((b"1", b"2"))]
     made: list[Row] = [*held[:1], (DEAD_LETTERS, b"other", b"3", None, 0)]
