@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -207,6 +208,38 @@ def test_low_steps_count(tmp_path: Path, rule: dict[str, Any], found: set[str]) 
         two += [login("three", "u3", 3), login("three", "u4", 4)]
     told = stream.feed(*two, login("one", "u5", 5, ip="10.0.0.2"), login("failed", "u6", 6, success=False))
     assert set(told) == found
+
+
+def names_of_one_crc(bits: int) -> list[str]:
+    """All texts of so many zeros and ones that have the CRC-32 of the zeros: a CRC is linear."""
+    zeros = bytearray(b"0" * bits)
+    pivots: dict[int, tuple[int, int]] = {}
+    kernel: list[int] = []
+    for at in range(bits):
+        flipped = zeros.copy()
+        flipped[at] ^= 1
+        value, mask = crc32(flipped) ^ crc32(zeros), 1 << at
+        while value and value.bit_length() in pivots:
+            by, by_mask = pivots[value.bit_length()]
+            value, mask = value ^ by, mask ^ by_mask
+        if value:
+            pivots[value.bit_length()] = value, mask
+        else:
+            kernel.append(mask)
+    masks = [0]
+    for each in kernel:
+        masks += [mask ^ each for mask in masks]
+    return [f"{mask:0{bits}b}"[::-1] for mask in masks]
+
+
+def test_device_ids_of_one_checksum_are_as_many_devices(tmp_path: Path) -> None:
+    names = names_of_one_crc(40)
+    assert (len(names), len({crc32(name.encode()) for name in names})) == (256, 1)
+    stream = Detecting(tmp_path, SwitchDetector())
+    for turn in range(6):
+        stream.feed(*(login(names[turn * 30 + at], f"u{at}", turn * 30 + at) for at in range(30)))
+    found = {told["subject"]: told["account_count"] for told in stream.incidents.values()}
+    assert found == {"10.0.0.1": 30}
 
 
 def test_people_with_a_home_do_not_count_and_a_crowded_home_is_none(tmp_path: Path) -> None:

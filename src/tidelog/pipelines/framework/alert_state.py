@@ -13,8 +13,11 @@ the state as it was, whatever a first attempt has left behind, and writes the sa
 that nobody names any more, those go that none of the last three batches named.
 
 A row goes when its time is over: ``until_us``, a moment of event time, is compared with the watermark. Keys
-are CRCs of names: who looks a key up may be given rows of other names, and compares names. What is read of
-a file is its column of keys, mapped into memory, and the rows that were asked for.
+are hashes of names, 64 bits of BLAKE2b: who looks a key up may be given rows of other names, and compares
+names, but first looks are at keys alone, how many different ones there are. People choose names (device ids,
+say): with a CRC they made as many of one key as they liked, and passed for one. There is no secret in a key,
+so that all who compute one agree; to find two names of one key takes some 2^32 attempts, a third far more.
+What is read of a file is its column of keys, mapped into memory, and the rows that were asked for.
 
 Used in Spark's Python workers by ``alert_tasks``; plain Python and Arrow.
 """
@@ -22,12 +25,13 @@ Used in Spark's Python workers by ``alert_tasks``; plain Python and Arrow.
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 import pyarrow as pa
@@ -37,11 +41,12 @@ from tidelog.errors import TidelogError
 from tidelog.unreadable import UNREADABLE
 
 KEY, UNTIL = "key", "until_us"
-STATE_COLUMNS = (pa.field(KEY, pa.uint32()), pa.field(UNTIL, pa.int64()))
+STATE_COLUMNS = (pa.field(KEY, pa.uint64()), pa.field(UNTIL, pa.int64()))
 """What every row has, before the columns of its pipeline."""
 
 DEFAULT_BUCKETS = 4
-_VERSION = 1
+_KEY_BYTES = 8
+_VERSION = 2
 _METADATA = b"tidelog"
 _SUFFIX = ".arrow"
 _LEFT = ".left"
@@ -68,12 +73,32 @@ class Layout(msgspec.Struct, frozen=True):
 
 def key_of(name: str) -> int:
     """The key under which rows of a name are found."""
-    return crc32(name.encode())
+    return int.from_bytes(_digest(name), sys.byteorder)
+
+
+def keys_of(names: Iterable[str]) -> pa.Array:
+    """The keys of many names."""
+    return _as_keys(map(_digest, names))
+
+
+def pair_keys_of(names: Iterable[str], keys: pa.Array) -> pa.Array:
+    """For each name and the key of another one a key of both."""
+    salts = (key.to_bytes(_KEY_BYTES, sys.byteorder) for key in keys.to_pylist())
+    return _as_keys(map(_digest, names, salts))
+
+
+def _digest(name: str, salt: bytes = b"") -> bytes:
+    return blake2b(name.encode(), digest_size=_KEY_BYTES, salt=salt).digest()
+
+
+def _as_keys(digests: Iterable[bytes]) -> pa.Array:
+    joined = b"".join(digests)
+    return pa.Array.from_buffers(pa.uint64(), len(joined) // _KEY_BYTES, [None, pa.py_buffer(joined)])
 
 
 def buckets_of(keys: pa.Array, buckets: int) -> pa.Array:
     """The bucket of each key; ``buckets`` is a power of two."""
-    return pc.bit_wise_and(keys, pa.scalar(buckets - 1, pa.uint32()))
+    return pc.bit_wise_and(keys, pa.scalar(buckets - 1, pa.uint64()))
 
 
 def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) -> Layout:
@@ -173,7 +198,7 @@ class _Segment:
         return len(keys) * _ROWS_PER_SEARCH < self.named.rows
 
     def _found(self, keys: pa.Array) -> pa.Array:
-        column = memoryview(self._keys.buffers()[1]).cast("I")
+        column = memoryview(self._keys.buffers()[1]).cast("Q")
         column = column[self._keys.offset : self._keys.offset + len(self._keys)]
         places: list[int] = []
         for key in keys.to_pylist():
@@ -280,11 +305,11 @@ class StateReader:
 
     def rows_of(self, keys: Iterable[int]) -> pa.Table:
         """All rows that have one of the keys."""
-        array = pa.array(sorted(set(keys)), pa.uint32())
+        array = pa.array(sorted(set(keys)), pa.uint64())
         homes = buckets_of(array, self._buckets)
         found = [self._schema.empty_table()]
         for bucket in pc.unique(homes).to_pylist():
-            wanted = array.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
+            wanted = array.filter(pc.equal(homes, pa.scalar(bucket, pa.uint64())))
             found.append(self._bucket(bucket).rows_of(wanted))
         return pa.concat_tables(found)
 

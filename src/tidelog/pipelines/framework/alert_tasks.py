@@ -157,7 +157,7 @@ class Bucket:
         """The keys of ``fresh`` rows, which are new, that at least so many rows have, old and new."""
         keys = pc.unique(fresh[KEY])
         new = self.new[KEY].filter(pc.is_in(self.new[KEY], value_set=keys))
-        counted = pc.value_counts(pa.chunked_array([*self.state.held(keys), *new.chunks], pa.uint32()))
+        counted = pc.value_counts(pa.chunked_array([*self.state.held(keys), *new.chunks], pa.uint64()))
         return counted.field("values").filter(pc.greater_equal(counted.field("counts"), least))
 
 
@@ -286,7 +286,7 @@ class BatchTask:
         if codes.null_count == len(codes):
             return {}
         told = letter_batch(batch, codes, reasons, self.detector.name, self.phones)
-        partitions = batch.column("partition").filter(pc.is_valid(codes)).cast(pa.uint32())
+        partitions = batch.column("partition").filter(pc.is_valid(codes)).cast(pa.uint64())
         return _split(pa.Table.from_batches([told]), buckets_of(partitions, self.buckets), self.buckets)
 
     def merge(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -422,7 +422,7 @@ def _split(rows: pa.Table, homes: pa.Array, buckets: int) -> dict[int, pa.Record
     """The rows of each bucket that has some."""
     shares = {}
     for bucket in range(buckets):
-        share = rows.filter(pc.equal(homes, pa.scalar(bucket, pa.uint32())))
+        share = rows.filter(pc.equal(homes, pa.scalar(bucket, pa.uint64())))
         if share.num_rows:
             shares[bucket] = share.combine_chunks().to_batches()[0]
     return shares

@@ -194,7 +194,7 @@ class IncidentBook:
     def linked(self, places: Iterable[str]) -> dict[str, set[str]]:
         """The names that were linked to places, those of this batch included."""
         wanted = set(places)
-        keys = pa.array(sorted({key_of(place) for place in wanted}), pa.uint32())
+        keys = pa.array(sorted({key_of(place) for place in wanted}), pa.uint64())
         found: dict[str, set[str]] = {}
         rows = self._state.rows_of(keys) if len(keys) else _SCHEMA.empty_table()
         for row in [*rows.to_pylist(), *self._new]:
@@ -280,7 +280,7 @@ class IncidentBook:
         )
 
     def _load(self, names: set[str]) -> dict[str, _Kept]:
-        keys = pa.array(sorted({key_of(name) for name in names}), pa.uint32())
+        keys = pa.array(sorted({key_of(name) for name in names}), pa.uint64())
         if not len(keys):
             return {}
         newest: dict[str, tuple[int, bytes]] = {}

@@ -16,8 +16,11 @@ from tidelog.pipelines.framework.alert_state import (
     StateError,
     StateReader,
     has_layout,
+    key_of,
+    keys_of,
     newest_event_us,
     open_layout,
+    pair_keys_of,
 )
 
 SCHEMA = pa.schema([*STATE_COLUMNS, pa.field("name", pa.string())])
@@ -33,7 +36,7 @@ def names(found: pa.Table) -> list[str]:
 
 
 def keys(*given: int) -> pa.Array:
-    return pa.array(given, pa.uint32())
+    return pa.array(given, pa.uint64())
 
 
 def test_the_state_before_a_batch_is_that_after_the_one_before_whatever_was_written_since(
@@ -100,10 +103,21 @@ def test_a_state_keeps_its_buckets_and_what_cannot_be_read_names_the_way_out(tmp
         KeyedState(tmp_path / "s", 0, 5, SCHEMA)
 
 
+def test_keys_of_many_names_are_those_of_each_and_pairs_have_their_own() -> None:
+    names = ["ann", "", "北京"]
+    assert keys_of(names).to_pylist() == [key_of(name) for name in names]
+    assert keys_of([]).to_pylist() == []
+    pairs = pair_keys_of(["n", "n", "m"], keys_of(["ann", "bob", "ann"])).to_pylist()
+    assert len({*pairs, key_of("n"), key_of("m")}) == 5
+
+
 def test_a_layout_is_known_by_its_columns(tmp_path: Path) -> None:
     assert not has_layout(tmp_path, SCHEMA)
     open_layout(tmp_path, SCHEMA)
     assert has_layout(tmp_path, SCHEMA)
     assert not has_layout(tmp_path, SCHEMA.append(pa.field("another", pa.string())))
+    layout = (tmp_path / "layout.json").read_text()
+    (tmp_path / "layout.json").write_text(layout.replace('"version":2', '"version":1'))
+    assert not has_layout(tmp_path, SCHEMA), "its keys were CRCs, of 32 bits"
     (tmp_path / "layout.json").write_text("no layout")
     assert not has_layout(tmp_path, SCHEMA)

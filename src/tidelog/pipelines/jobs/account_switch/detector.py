@@ -22,13 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
-from zlib import crc32
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of
+from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of, keys_of, pair_keys_of
 from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Found, Judgement, RowsOf
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, LOGIN, EventKind
 from tidelog.pipelines.framework.incidents import (
@@ -50,8 +49,8 @@ _SCHEMA = pa.schema(
     [
         *STATE_COLUMNS,
         pa.field("kind", pa.uint8()),
-        pa.field("pair", pa.uint32()),
-        pa.field("mark", pa.uint32()),
+        pa.field("pair", pa.uint64()),
+        pa.field("mark", pa.uint64()),
         pa.field("time_us", pa.int64()),
         pa.field("event_id", pa.string()),
         pa.field("partition", pa.int32()),
@@ -62,6 +61,8 @@ _SCHEMA = pa.schema(
         pa.field("success", pa.bool_()),
     ]
 )
+_HELD = -1
+"""Instead of the number of a new row: it is in the state."""
 _MOST_AT_ADDRESS = 500
 """Behind an address with more short-lived devices than this is a town: nobody can tell it from a farm."""
 
@@ -103,8 +104,8 @@ class SwitchDetector:
         users = parsed.field("user_id").filter(is_event)
         addresses = parsed.field("ip").filter(is_event)
         times_us = parsed.field("event_time").filter(is_event).cast(pa.int64())
-        device_keys = pa.array(map(key_of, devices.to_pylist()), pa.uint32())
-        user_keys = pa.array(map(key_of, users.to_pylist()), pa.uint32())
+        device_keys = keys_of(devices.to_pylist())
+        user_keys = keys_of(users.to_pylist())
         logins = {
             KEY: device_keys,
             # A day before the first hour that can still change.
@@ -124,12 +125,11 @@ class SwitchDetector:
         by_device = pa.table(logins, schema=_SCHEMA)
         good = by_device.filter(by_device["success"])
         networks = [network(ip) for ip in good["ip"].to_pylist()]
-        marks = (crc32(name.encode(), key) for name, key in zip(networks, good[KEY].to_pylist(), strict=True))
         by_account = {
             **_seen_columns(good, _ACCOUNT),
             KEY: good["pair"],
             "pair": good[KEY],
-            "mark": pa.array(marks, pa.uint32()),
+            "mark": pair_keys_of(networks, good[KEY]),
             "time_us": good["time_us"],
             "ip": pa.array(networks, pa.string()),
         }
@@ -149,7 +149,7 @@ class SwitchDetector:
                 pa.table({**_columns(accounts), **_day_columns(accounts)}, schema=_SCHEMA),
             ]
         )
-        fresh = _not_held(bucket, _distinct(seen))
+        fresh = _fresh(bucket, seen)
         left = [
             *self._shared_devices(bucket, logins, fresh),
             *self._moved_accounts(bucket, accounts),
@@ -393,42 +393,18 @@ def _repeated(kind: int, times: int) -> pa.Array:
     return pa.repeat(pa.scalar(kind, pa.uint8()), times)
 
 
-def _pairs(rows: pa.Table) -> pa.ChunkedArray:
-    """Key and mark as one number."""
-    high = pc.multiply(rows[KEY].cast(pa.uint64()), pa.scalar(1 << 32, pa.uint64()))
-    return pc.add(high, rows["mark"].cast(pa.uint64()))
-
-
-def _distinct(seen: pa.Table) -> pa.Table:
-    """Each pair of a day once, always the same row of several."""
+def _fresh(bucket: Bucket, seen: pa.Table) -> pa.Table:
+    """Each pair of a day once, always the same row of several, unless the state holds it already."""
     if not seen.num_rows:
         return seen
-    numbered = pa.table(
-        {
-            "kind": seen["kind"],
-            "time_us": seen["time_us"],
-            "pair": _pairs(seen),
-            "row": pa.array(range(seen.num_rows), pa.int64()),
-        }
+    names = (KEY, "kind", "mark", "time_us")
+    held = bucket.state.rows_of(pc.unique(seen[KEY]), names)
+    held = held.filter(
+        pc.and_(
+            pc.greater(held["kind"], _LOGIN), pc.is_in(held["time_us"], value_set=pc.unique(seen["time_us"]))
+        )
     )
-    first = numbered.group_by(["kind", "time_us", "pair"]).aggregate([("row", "min")])
-    return seen.take(first["row_min"])
-
-
-def _not_held(bucket: Bucket, seen: pa.Table) -> pa.Table:
-    """Those that the state does not hold yet."""
-    if not seen.num_rows:
-        return seen
-    held = bucket.state.rows_of(pc.unique(seen[KEY]), (KEY, "kind", "mark", "time_us"))
-    held = held.filter(pc.greater(held["kind"], _LOGIN))
-    if not held.num_rows:
-        return seen
-    fresh = []
-    for day_us in pc.unique(seen["time_us"]).to_pylist():
-        for kind in (_SEEN, _ACCOUNT):
-            mine, old = (
-                rows.filter(pc.and_(pc.equal(rows["time_us"], day_us), pc.equal(rows["kind"], kind)))
-                for rows in (seen, held)
-            )
-            fresh.append(mine.filter(pc.invert(pc.is_in(_pairs(mine), value_set=_pairs(old)))))
-    return pa.concat_tables(fresh)
+    rows = [*range(seen.num_rows), *[_HELD] * held.num_rows]
+    both = pa.concat_tables([seen.select(names), held]).append_column("row", pa.array(rows, pa.int64()))
+    first = both.group_by(list(names)).aggregate([("row", "min")])["row_min"]
+    return seen.take(first.filter(pc.not_equal(first, _HELD)))

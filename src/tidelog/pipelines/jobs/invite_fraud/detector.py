@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of
+from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of, keys_of
 from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Found, Judgement, RowsOf
 from tidelog.pipelines.framework.events import INVITE, INVITE_FRAUD_ALERTS, EventKind
 from tidelog.pipelines.framework.incidents import DAY_US, MONTH_US, US_PER_S, IncidentBook, Judged
@@ -50,7 +50,7 @@ _SCHEMA = pa.schema(
     [
         *STATE_COLUMNS,
         pa.field("kind", pa.uint8()),
-        pa.field("pair", pa.uint32()),
+        pa.field("pair", pa.uint64()),
         pa.field("time_us", pa.int64()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -93,14 +93,12 @@ class InviteDetector:
     def rows(self, parsed: pa.StructArray, partitions: pa.Array, offsets: pa.Array) -> pa.Table:
         """The invitations among parsed events, in all their places."""
         found = invitations(parsed, partitions, offsets)
-        inviters = pa.array(map(key_of, found["inviter"].to_pylist()), pa.uint32())
+        inviters = keys_of(found["inviter"].to_pylist())
         keys = {
             INVITER: inviters,
-            INVITED: pa.array(map(key_of, found["invitee"].to_pylist()), pa.uint32()),
-            DEVICE: pa.array(map(key_of, found["device"].to_pylist()), pa.uint32()),
-            BLOCK: pa.array(
-                (None if name is None else key_of(name) for name in found["block"].to_pylist()), pa.uint32()
-            ),
+            INVITED: keys_of(found["invitee"].to_pylist()),
+            DEVICE: keys_of(found["device"].to_pylist()),
+            BLOCK: keys_of(found["block"].fill_null("").to_pylist()),
         }
         until_us = pc.add(found["time_us"], MONTH_US + DAY_US)
         placed = []
@@ -113,7 +111,7 @@ class InviteDetector:
                 "pair": inviters,
             }
             placed.append(pa.table({name: columns[name] for name in _SCHEMA.names}, schema=_SCHEMA))
-        placed[BLOCK] = placed[BLOCK].filter(pc.is_valid(placed[BLOCK][KEY]))
+        placed[BLOCK] = placed[BLOCK].filter(pc.is_valid(placed[BLOCK]["block"]))
         return pa.concat_tables(placed)
 
     def detect(self, bucket: Bucket) -> Found:
