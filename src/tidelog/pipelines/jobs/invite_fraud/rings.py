@@ -3,6 +3,10 @@
 A circle is named by its smallest member, a chain by its devices and a tree by its network, with who was the
 first to invite. Two that grow together are one from then on, as if they had always been: all points are made
 anew, and the other name is given up.
+
+All points, that is, of invitations that are still remembered. What lives for longer than these are loses its
+first ones, and its name with them: it becomes another incident, at a batch that nobody can foretell. To mend
+that, points and names must follow from what was known in their hour alone, and the book must keep them.
 """
 
 from __future__ import annotations
