@@ -52,10 +52,8 @@ def handle(
     partitions: Partitions,
     on_offline: OnOffline,
     authorization: Authorization,
-) -> DeleteRecordsResponse | Promise[DeleteRecordsResponse] | Awaitable[DeleteRecordsResponse]:
+) -> Promise[DeleteRecordsResponse] | Awaitable[Promise[DeleteRecordsResponse]]:
     """Delete, partition by partition; then wait for the followers."""
-    waiting: list[_Unfinished] = []
-    response = DeleteRecordsResponse()
     wanted = [
         (topic, each.partition_index, each.offset)
         for topic in request.topics
@@ -64,36 +62,32 @@ def handle(
     results = {
         id(topic): DeleteRecordsTopicResult(name=topic.name, partitions=[]) for topic in request.topics
     }
-    response.topics = list(results.values())
+    delayed = DelayedDelete(DeleteRecordsResponse(topics=list(results.values())))
 
-    def delete(
-        topic: str, index: int, offset: int, waiting: list[_Unfinished]
-    ) -> DeleteRecordsPartitionResult:
-        if not authorization.allows_topic(context.session, Operation.DELETE, topic):
-            return _refusal(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return _delete(topic, index, offset, waiting, partitions, on_offline)
+    def delete(topic: DeleteRecordsTopic, index: int, offset: int) -> None:
+        if authorization.allows_topic(context.session, Operation.DELETE, topic.name):
+            result = _delete(topic.name, index, offset, delayed, partitions, on_offline)
+        else:
+            result = _refusal(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        results[id(topic)].partitions.append(result)
 
     if len(wanted) > _AT_A_TIME:
-        return _delete_many(wanted, results, response, request.timeout_ms, delete)
+        return _delete_many(wanted, delete, delayed, request.timeout_ms)
     for topic, index, offset in wanted:
-        results[id(topic)].partitions.append(delete(topic.name, index, offset, waiting))
-    return DelayedDelete(response, waiting, request.timeout_ms).reply if waiting else response
+        delete(topic, index, offset)
+    return delayed.start(request.timeout_ms)
 
 
 async def _delete_many(
     wanted: list[tuple[DeleteRecordsTopic, int, int]],
-    results: dict[int, DeleteRecordsTopicResult],
-    response: DeleteRecordsResponse,
+    delete: Callable[[DeleteRecordsTopic, int, int], None],
+    delayed: DelayedDelete,
     timeout_ms: int,
-    delete: Callable[[str, int, int, list[_Unfinished]], DeleteRecordsPartitionResult],
-) -> DeleteRecordsResponse:
+) -> Promise[DeleteRecordsResponse]:
     """The same for more partitions than one turn of the loop should see to."""
-    waiting: list[_Unfinished] = []
     async for topic, index, offset in in_turns(wanted, _AT_A_TIME):
-        results[id(topic)].partitions.append(delete(topic.name, index, offset, waiting))
-    if waiting:
-        return await DelayedDelete(response, waiting, timeout_ms).reply
-    return response
+        delete(topic, index, offset)
+    return delayed.start(timeout_ms)
 
 
 class _Unfinished:
@@ -128,30 +122,44 @@ class _Unfinished:
 
 
 class DelayedDelete:
-    """A request that waits for followers; a waiter of its partitions."""
+    """The answer to a request, which waits for followers; a waiter of its partitions."""
 
-    def __init__(self, response: DeleteRecordsResponse, waiting: list[_Unfinished], timeout_ms: int) -> None:
-        self.reply: Promise[DeleteRecordsResponse] = Promise()
+    def __init__(self, response: DeleteRecordsResponse) -> None:
+        self._reply: Promise[DeleteRecordsResponse] = Promise()
         self._response = response
-        self._waiting = waiting
-        for each in waiting:
-            each.partition.watch(self)
-        self._timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, self._finish)
+        self._waiting: dict[Partition, list[_Unfinished]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, unfinished: _Unfinished) -> None:
+        """Wait for a partition, too; from now on, though others may be added in later turns of the loop."""
+        self._waiting.setdefault(unfinished.partition, []).append(unfinished)
+        unfinished.partition.watch(self)
+
+    def start(self, timeout_ms: int) -> Promise[DeleteRecordsResponse]:
+        """All are known; the answer."""
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, self._finish)
+        else:
+            self._reply.resolve(self._response)
+        return self._reply
 
     def partition_changed(self, partition: Partition) -> None:
         """Look whether its followers have deleted now."""
-        for each in [each for each in self._waiting if each.partition is partition and each.look()]:
-            self._waiting.remove(each)
-            partition.unwatch(self)
-        if not self._waiting:
+        left = [each for each in self._waiting.pop(partition, ()) if not each.look()]
+        if left:
+            self._waiting[partition] = left
+            return
+        partition.unwatch(self)
+        if not self._waiting and self._timer is not None:
             self._finish()
 
     def _finish(self) -> None:
-        self._timer.cancel()
-        for each in self._waiting:
-            each.partition.unwatch(self)
-        if not self.reply.done:
-            self.reply.resolve(self._response)
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._waiting:
+            partition.unwatch(self)
+        if not self._reply.done:
+            self._reply.resolve(self._response)
 
 
 def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
@@ -171,7 +179,7 @@ def _delete(
     topic: str,
     index: int,
     offset: int,
-    waiting: list[_Unfinished],
+    delayed: DelayedDelete,
     partitions: Partitions,
     on_offline: OnOffline,
 ) -> DeleteRecordsPartitionResult:
@@ -187,7 +195,7 @@ def _delete(
     low_watermark = partition.low_watermark
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
     if low_watermark < target:
-        waiting.append(_Unfinished(partition, target, result))
+        delayed.add(_Unfinished(partition, target, result))
     return result
 
 

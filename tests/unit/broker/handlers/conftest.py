@@ -98,10 +98,8 @@ class SmallBroker:
         context = RequestContext(connection, version, 7, "tests")
         try:
             response = bind(module.handle, self)(context, received)
-            if inspect.isawaitable(response):
-                response = await response
-            if inspect.isgenerator(response):
-                response = _finished(response)
+            while not hasattr(response, "__struct_fields__"):
+                response = _finished(response) if inspect.isgenerator(response) else await response
         except KafkaError as error:
             refuse = getattr(module, "refuse", None)
             if refuse is None:

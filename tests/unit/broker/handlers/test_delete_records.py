@@ -9,6 +9,10 @@ import pytest
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC
+from tidelog.metadata.image import PartitionImage
+from tidelog.replication.in_sync import LedPartition
+from tidelog.replication.partition import Partition
+from tidelog.replication.replication_context import ReplicationContext
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -16,6 +20,30 @@ from tidelog.wire.messages.delete_records import (
 )
 
 Run = Callable[..., None]
+
+
+class _NoIsrRequests:
+    """Who is in sync stays as it is."""
+
+    def submit(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
+        raise AssertionError(f"{partition} asks for {isr}")
+
+
+async def _wait_until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def _with_follower(broker: Any, topic: str, count: int) -> list[Partition]:
+    """A topic of which broker 2 holds replicas, which have every record and start at 0."""
+    broker.partitions._context = ReplicationContext(broker.clock, _NoIsrRequests(), lambda: {1, 2})
+    await broker.controller.create_topics([NewTopic(topic, count)])
+    partitions = [broker.partitions.get(topic, index) for index in range(count)]
+    for partition in partitions:
+        partition.apply(PartitionImage(replicas=(1, 2), leader=1, leader_epoch=1, isr=(1, 2)))
+        partition.fetched_by(2, partition.log.log_end_offset, 0)
+    return partitions
 
 
 async def _delete(broker: Any, topic: str, index: int, offset: int, version: int = 2) -> tuple[int, int]:
@@ -117,5 +145,53 @@ def test_records_of_many_partitions_are_deleted_in_several_turns_of_the_loop(run
         assert [each.partition_index for each in partitions] == list(range(250))
         assert [each.low_watermark for each in partitions] == [10, *[0] * 248, 10]
         assert turns >= 3
+
+    run(body)
+
+
+def test_followers_that_delete_while_other_partitions_have_their_turn_are_noticed(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        first, *_ = await _with_follower(broker, "t", 101)
+        await broker.produce("t", 0, 1)
+        first.fetched_by(2, 1, 0)
+        wanted = [DeleteRecordsPartition(partition_index=index, offset=-1) for index in range(101)]
+        # Without a wait: nobody tells of it again.
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)], timeout_ms=0)
+        task = asyncio.ensure_future(broker.call("delete_records", request, 2))
+        await _wait_until(lambda: first.log.log_start_offset == 1)
+        assert not task.done()
+        first.fetched_by(2, 1, 1)
+        partitions = (await task).topics[0].partitions
+        assert {each.error_code for each in partitions} == {ErrorCode.NONE}
+        assert [each.low_watermark for each in partitions] == [1, *[0] * 100]
+        assert not first._waiters
+
+    run(body)
+
+
+def test_each_is_answered_when_its_follower_has_deleted_also_if_its_topic_is_named_twice(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        (partition,) = await _with_follower(broker, "t", 1)
+        await broker.produce("t", 0, 2)
+        partition.fetched_by(2, 2, 0)
+        topics = [
+            DeleteRecordsTopic(
+                name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+            )
+            for offset in (1, 2)
+        ]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=60_000)
+        task = asyncio.ensure_future(broker.call("delete_records", request, 2))
+        for start in (1, 2):
+            await _wait_until(lambda: bool(partition._waiters) and not partition._waking)
+            assert not task.done()
+            partition.fetched_by(2, 2, start)
+        async with asyncio.timeout(30):
+            response = await task
+        found = [
+            (each.error_code, each.low_watermark) for topic in response.topics for each in topic.partitions
+        ]
+        assert found == [(ErrorCode.NONE, 1), (ErrorCode.NONE, 2)]
+        assert not partition._waiters
 
     run(body)
