@@ -63,13 +63,14 @@ def handle(
             response.topics.append(_unknown(name, topic_operations(authorization, session, name)))
             continue
         start = request.cursor.partition_index if request.cursor and request.cursor.topic_name == name else 0
-        end = min(start + room, len(topic.partitions))
-        described = [_partition(index, topic.partitions[index], image) for index in range(start, end)]
+        # In a cluster some may not be known yet, or be gone already.
+        rest = [index for index in sorted(topic.partitions) if index >= start]
+        described = [_partition(index, topic.partitions[index], image) for index in rest[:room]]
         response.topics.append(_topic(topic, described, topic_operations(authorization, session, name)))
-        room -= len(described)
-        if end < len(topic.partitions):
-            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+        if len(rest) > room:
+            response.next_cursor = Cursor(topic_name=name, partition_index=rest[room])
             break
+        room -= len(described)
     response.topics += denied
     return response
 

@@ -7,6 +7,7 @@ import pytest
 
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
+from tidelog.metadata.image import PartitionImage, TopicImage
 from tidelog.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -67,6 +68,20 @@ def test_a_cursor_beyond_the_last_partition_finds_nothing_there(run: Run) -> Non
         await _make(broker)
         beyond = Cursor(topic_name="b", partition_index=50)
         assert await _page(broker, ["b", "c"], 5, beyond) == ([("b", []), ("c", [0])], None)
+
+    run(body)
+
+
+def test_partitions_that_are_not_known_yet_are_left_out(run: Run) -> None:
+    async def body(broker: Any) -> None:
+        await _make(broker)
+        known = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,))
+        partitions = dict.fromkeys((5, 1, 3), known)
+        broker.image.install(TopicImage("b", broker.image.topics["b"].id, partitions))
+        assert await _page(broker, []) == ([("a", [0, 1]), ("b", [1, 3, 5]), ("c", [0])], None)
+        assert await _page(broker, [], 4) == ([("a", [0, 1]), ("b", [1, 3])], ("b", 5))
+        between = Cursor(topic_name="b", partition_index=2)
+        assert await _page(broker, ["b"], 1, between) == ([("b", [3])], ("b", 5))
 
     run(body)
 
