@@ -9,7 +9,7 @@ Made by ``handlers/fetch``, which says what is served how.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
@@ -325,8 +325,8 @@ class Fetch:
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         leader = None
-        if partition is not None and code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
-            leader = partition.leader, partition.leader_epoch
+        if code in _LEADER_ERRORS and self._version >= _LEADER_SINCE:
+            leader = self._services.current_leader(key)
         ends_wait = code not in _NOT_FOUND
         _, index = key
         answer = FetchedPartition(
@@ -351,7 +351,7 @@ class Fetch:
         topics: list[TopicAnswer] = []
         partitions: list[PartitionAnswer] = []
         last: str | bytes | None = None
-        endpoints: list[Endpoint] = []
+        leaders: list[int] = []
         from_follower = self._request.replica_id >= 0
         if from_follower:
             yield from self._record_copies(answers, selected)
@@ -372,9 +372,9 @@ class Fetch:
                 else:
                     partition.counts.bytes_out += size
             leader = answer[CURRENT_LEADER_AT]
-            if leader is not None and self._request.replica_id < 0:
+            if leader is not None and not from_follower:
                 leader_id, _ = leader
-                endpoints = endpoints_of(self._services.image, {leader_id}, self._connection.listener)
+                leaders.append(leader_id)
             if not topics or topic != last:
                 partitions = []
                 if isinstance(topic, str):
@@ -383,6 +383,9 @@ class Fetch:
                     topics.append((None, Uuid(topic or b""), partitions))
                 last = topic
             partitions.append(answer)
+        endpoints: Sequence[Endpoint] = ()
+        if leaders:
+            endpoints = endpoints_of(self._services.image, set(leaders), self._connection.listener)
         if len(selected) == 1:
             return encode_fetch_response(
                 version,

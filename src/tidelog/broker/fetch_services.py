@@ -46,6 +46,7 @@ class FetchServices:
     ) -> None:
         self.by_name = partitions.by_name
         self.by_id = partitions.by_id
+        self.current_leader = partitions.current_leader
         self.errors = partitions.counts.errors
         self.image = image
         self.deadlines = deadlines

@@ -102,6 +102,21 @@ class Partitions:
             name = None if found is None else found.name
         return name
 
+    def current_leader(self, key: PartitionKey) -> tuple[int, int] | None:
+        """Who leads a partition and in which epoch: as its replica here knows it or, where there is none, the
+        metadata."""
+        topic, index = key
+        if isinstance(topic, str):
+            partition = self.by_name.get(key)
+            image = self._image.topics.get(topic)
+        else:
+            partition = self.by_id.get(key)
+            image = self._image.topic_by_id.get(Uuid(topic or b""))
+        if partition is not None:
+            return partition.leader, partition.leader_epoch
+        state = None if image is None else image.partitions.get(index)
+        return None if state is None else (state.leader, state.leader_epoch)
+
     def apply(self, topics: Iterable[str], *, at_start: bool = False) -> None:
         """Take over what the image says about ``topics``; ``at_start`` they are none that were just made."""
         for _ in self.apply_in_steps(topics, at_start=at_start):

@@ -81,6 +81,8 @@ PartitionAnswer = tuple[
 """What :class:`PartitionResult` names; where every request passes it is a plain tuple, which is made and
 taken apart in a fourth of the time."""
 # The places in it of what is looked at by itself.
+PARTITION_AT: Final = 0
+ERROR_CODE_AT: Final = 1
 RECORD_ERRORS_AT: Final = 5
 ERROR_MESSAGE_AT: Final = 6
 CURRENT_LEADER_AT: Final = 7

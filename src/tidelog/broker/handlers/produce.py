@@ -76,11 +76,11 @@ from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch_request import SLICE, drained
 from tidelog.wire.primitives import Endpoint
 from tidelog.wire.produce import (
-    CURRENT_LEADER_AT,
+    ERROR_CODE_AT,
+    PARTITION_AT,
     ParsedProduce,
     PartitionAnswer,
     PartitionResult,
-    TopicAnswer,
     TopicRecords,
     encode_produce_in_slices,
     encode_produce_response,
@@ -108,6 +108,7 @@ _ADMIN_CLIENT_ID = b"__admin_client"
 _ZSTD_SINCE = 7
 _NO_SINGLE_TOPIC: TopicRecords = None, None, []
 _WRITE = Operation.WRITE
+_NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 # Refusals that say nothing about the log, so that the answer does not either.
 _WITHOUT_LOG_START = frozenset(
     {
@@ -145,6 +146,7 @@ _new_tuple = tuple.__new__
 SlowBatch = tuple[int, Partition, memoryview]
 Entry = tuple[int, Partition | None, AppendInfo | KafkaError]
 Topic = tuple[str | None, Uuid | None, list[Entry]]
+Answered = tuple[str | None, Uuid | None, list[PartitionAnswer]]
 Denied = frozenset[str | Uuid | None]
 _NOTHING_DENIED: Denied = frozenset()
 
@@ -699,7 +701,7 @@ class StagedProduce(StagedAnswer):
             # By the time of the answer the frame may be gone.
             self._payer = payer_of(call.connection, call.frame)
             self._size = len(call.frame)
-        answers: list[TopicAnswer] = []
+        answers: list[Answered] = []
         wait: ProduceWait | None = None
         seen = 0
         for name, topic_id, entries in self._topics:
@@ -749,27 +751,48 @@ class StagedProduce(StagedAnswer):
         self._call.connection.throttle(pause_ms, API)
         return pause_ms
 
-    def _encode(self, answers: list[TopicAnswer]) -> bytes | PromisedAnswer:
+    def _encode(self, answers: list[Answered]) -> bytes | PromisedAnswer:
         """The answer, at once unless it is about very many partitions."""
         if sum(len(results) for _, _, results in answers) > SLICE:
             return self._handler.answer_wide(self._encode_in_slices(answers))
+        leaders: set[int] = set()
+        for answered in answers:
+            self._point_to_leaders(answered, 0, leaders)
         call = self._call
-        return encode_produce_response(
-            call.version, call.correlation_id, answers, self._pause(), self._endpoints(answers)
+        endpoints = self._endpoints(leaders) if leaders else ()
+        return encode_produce_response(call.version, call.correlation_id, answers, self._pause(), endpoints)
+
+    def _encode_in_slices(self, answers: list[Answered]) -> Work[bytes]:
+        leaders: set[int] = set()
+        for answered in answers:
+            _, _, results = answered
+            for start in range(0, len(results), SLICE):
+                self._point_to_leaders(answered, start, leaders)
+                yield
+        call = self._call
+        endpoints = self._endpoints(leaders) if leaders else ()
+        return (
+            yield from encode_produce_in_slices(
+                call.version, call.correlation_id, answers, self._pause(), endpoints
+            )
         )
 
-    def _encode_in_slices(self, answers: list[TopicAnswer]) -> Work[bytes]:
-        call = self._call
-        return encode_produce_in_slices(
-            call.version, call.correlation_id, answers, self._pause(), self._endpoints(answers)
-        )
+    def _point_to_leaders(self, answered: Answered, start: int, leaders: set[int]) -> None:
+        """Say in a slice of results who leads what this broker does not (KIP-951); adds to ``leaders``."""
+        name, topic_id, results = answered
+        for slot in range(start, min(start + SLICE, len(results))):
+            result = results[slot]
+            if result[ERROR_CODE_AT] == _NOT_LEADER:
+                key = name if topic_id is None else topic_id, result[PARTITION_AT]
+                leader = self._handler.services.partitions.current_leader(key)
+                if leader is not None:
+                    results[slot] = PartitionResult(*result)._replace(current_leader=leader)
+                    leader_id, _ = leader
+                    leaders.add(leader_id)
 
-    def _endpoints(self, answers: list[TopicAnswer]) -> Sequence[Endpoint]:
-        """The addresses of the leaders that an answer points to (KIP-951)."""
-        found = [result[CURRENT_LEADER_AT] for _, _, results in answers for result in results]
-        leaders = {leader_id for leader_id, _ in filter(None, found)}
-        image = self._handler.services.image
-        return endpoints_of(image, leaders, self._call.connection.listener) if leaders else ()
+    def _endpoints(self, leaders: set[int]) -> Sequence[Endpoint]:
+        """The addresses of the leaders that an answer points to."""
+        return endpoints_of(self._handler.services.image, leaders, self._call.connection.listener)
 
     def _refused(
         self, index: int, partition: Partition | None, error: AppendInfo | KafkaError
@@ -781,9 +804,6 @@ class StagedProduce(StagedAnswer):
         log_start = -1
         if partition is not None and code not in _WITHOUT_LOG_START:
             log_start = partition.log.log_start_offset
-        leader = None
-        if partition is not None and code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            leader = partition.leader, partition.leader_epoch
         message = None
         if isinstance(error, NotVerifiedError):
             log_start = -1
@@ -802,7 +822,6 @@ class StagedProduce(StagedAnswer):
             log_start_offset=log_start,
             record_errors=record_errors,
             error_message=message,
-            current_leader=leader,
         )
 
     def _close(self) -> PromisedAnswer:
