@@ -56,11 +56,19 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicImage(msgspec.Struct, frozen=True, gc=False):
-    """One topic; ``partitions`` is never changed in place."""
+    """One topic; ``partitions`` are sorted, and never changed in place.
+
+    In a cluster some may be missing: brokers are told of those that have, or had, a leader.
+    """
 
     name: str
     id: Uuid
-    partitions: Mapping[int, PartitionImage]
+    partitions: dict[int, PartitionImage]
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has: those below one that is known are there, too."""
+        return next(reversed(self.partitions), -1) + 1
 
     @property
     def is_internal(self) -> bool:
@@ -125,7 +133,7 @@ class MetadataImage:
                 assignment.removing_replicas.get(index, ()),
                 states.get(index),
             )
-            for index, replicas in assignment.partitions.items()
+            for index, replicas in sorted(assignment.partitions.items())
         }
         return self.install(TopicImage(name, assignment.topic_id or ZERO_UUID, partitions))
 

@@ -116,6 +116,18 @@ def run(test: Callable[[Scene], Awaitable[None]]) -> None:
 # What the controller tells
 
 
+def test_partitions_below_one_that_is_known_are_counted() -> None:
+    async def test(scene: Scene) -> None:
+        scene.tell({3: 1, 1: 2})
+        assert scene.leaders() == {1: 2, 3: 1}
+        assert scene.feed.image.topics[TOPIC].partition_count == 4
+        scene.tell({2: 1, 0: 1})
+        assert list(scene.leaders()) == [0, 1, 2, 3]
+        assert scene.feed.image.topics[TOPIC].partition_count == 4
+
+    run(test)
+
+
 def test_partitions_are_merged_and_brokers_replaced() -> None:
     async def test(scene: Scene) -> None:
         scene.tell({0: 1, 1: 2})

@@ -216,10 +216,12 @@ class TopicQueues:
         Senders look without a lock, so the order matters: what is counted has a queue, what is available is
         counted.
         """
-        for number in metadata.partitions:
+        # Brokers may not know of all yet: those below one that is known are there, and wait for a leader.
+        count = max(metadata.partitions, default=-1) + 1
+        for number in range(count):
             if number not in self.queues:
                 self.queues[number] = PartitionQueue(self, number)
-        self.partition_count = len(metadata.partitions)
+        self.partition_count = count
         self.leaders = {number: partition.leader for number, partition in metadata.partitions.items()}
         self.available = tuple([number for number, leader in self.leaders.items() if leader is not None])
 

@@ -74,7 +74,7 @@ class GroupCoordinator:
     def partition_count(self) -> int:
         """How many partitions ``__consumer_offsets`` has, or will have."""
         topic = self.image.topics.get(self.TOPIC)
-        return len(topic.partitions) if topic else self.config.int("offsets.topic.num.partitions")
+        return topic.partition_count if topic else self.config.int("offsets.topic.num.partitions")
 
     def partition_for(self, group_id: str) -> int:
         """The partition of ``__consumer_offsets`` that a group belongs to."""

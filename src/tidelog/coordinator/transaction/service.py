@@ -254,7 +254,7 @@ class TransactionCoordinator:
     @property
     def _partition_count(self) -> int:
         topic = self.image.topics.get(self.TOPIC)
-        return len(topic.partitions) if topic else self.config.int("transaction.state.log.num.partitions")
+        return topic.partition_count if topic else self.config.int("transaction.state.log.num.partitions")
 
     def _make_shard(self, context: ShardContext) -> TransactionShard:
         def run(command: Callable[[], Result[None]]) -> Promise[None]:

@@ -108,7 +108,7 @@ def count_dead_letters(admin: Admin, settings: PipelineSettings) -> Counter[str]
             return None
         raise described
     with Consumer(_letter_reader(settings)) as consumer:
-        return _count(consumer, [(events.DEAD_LETTERS, index) for index in range(len(described.partitions))])
+        return _count(consumer, [(events.DEAD_LETTERS, each.partition) for each in described.partitions])
 
 
 class DeadLetterCounts:
@@ -128,9 +128,7 @@ class DeadLetterCounts:
             if isinstance(described, KafkaError):
                 return None
             self._consumer = Consumer(_letter_reader(self._settings))
-            _assign(
-                self._consumer, [(events.DEAD_LETTERS, each) for each in range(len(described.partitions))]
-            )
+            _assign(self._consumer, [(events.DEAD_LETTERS, each.partition) for each in described.partitions])
         _read_to_the_end(self._consumer, self._counted)
         return Counter(self._counted)
 

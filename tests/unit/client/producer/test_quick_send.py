@@ -115,6 +115,15 @@ def test_keys_choose_the_partition_that_java_chooses(quick: ModuleType) -> None:
     assert future.batch.topic_partition.partition == quick.key_partition(b"abc", 3)
 
 
+def test_a_key_may_choose_a_partition_that_brokers_do_not_know_of_yet(quick: ModuleType) -> None:
+    topics = quick.TopicQueues("t", 1000)
+    partitions = {number: PartitionMetadata(number, 1) for number in (1, 3)}
+    topics.update(TopicMetadata("t", ZERO_UUID, False, partitions))
+    assert topics.partition_count == 4
+    assert list(topics.queues) == [0, 1, 2, 3]
+    assert topics.available == (1, 3)
+
+
 class WatchedPartitions(dict[int, PartitionMetadata]):
     """Partitions of a topic; whoever looks at them is watched."""
 

@@ -16,6 +16,7 @@ from tests.unit.coordinator.consumer.scene import (
 from tidelog.coordinator.group.consumer.group import GroupState
 from tidelog.coordinator.group.consumer.member import MemberState
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.znodes import TopicAssignment
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
@@ -45,6 +46,16 @@ def test_the_first_member_gets_everything_at_once(scene: Scene) -> None:
         TopicPartitions(topic_id=topic_id("t"), partitions=[0, 1, 2, 3, 4, 5])
     ]
     assert scene.group().state is GroupState.STABLE
+
+
+def test_partitions_that_are_not_known_yet_are_assigned_with_the_others(scene: Scene) -> None:
+    partitions = {5: (0,), 1: (0,)}
+    scene.image.put_topic("t", TopicAssignment(topic_id=scene.id_of("t"), partitions=partitions), {})
+    response = scene.ask(joining("a", "t"))
+    assert response.assignment is not None
+    assert response.assignment.topic_partitions == [
+        TopicPartitions(topic_id=topic_id("t"), partitions=[0, 1, 2, 3, 4, 5])
+    ]
 
 
 def test_the_first_join_writes_kafkas_records_in_kafkas_order(scene: Scene) -> None:

@@ -10,7 +10,8 @@ from tidelog.coordinator.group.group import GroupType
 from tidelog.coordinator.group.offsets.committed_offset import NO_EXPIRY
 from tidelog.coordinator.stored_record import RecordSchemas
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import ZERO_UUID
+from tidelog.ids import CONSUMER_OFFSETS_TOPIC, ZERO_UUID
+from tidelog.metadata.image import TopicImage
 from tidelog.promise import Promise
 from tidelog.records.record import decode_batch
 from tidelog.wire.internal_topics.consumer_offsets import OffsetCommitKey, OffsetCommitValue
@@ -287,6 +288,16 @@ def test_several_groups_of_several_shards_are_fetched_at_once(coordinator: Coord
     response = coordinator.ask(version, request, OffsetFetchResponse)
     assert [group.group_id for group in response.groups] == names
     assert [group.topics[0].partitions[0].committed_offset for group in response.groups] == list(range(12))
+
+
+def test_groups_stay_in_their_shards_where_a_partition_is_not_known(coordinator: Coordinator) -> None:
+    names = [f"group-{n}" for n in range(50)]
+    coordinator.create_topic(CONSUMER_OFFSETS_TOPIC, 7)
+    shards = [coordinator.groups.partition_for(name) for name in names]
+    whole = coordinator.image.topics[CONSUMER_OFFSETS_TOPIC]
+    known = {index: each for index, each in whole.partitions.items() if index != 2}
+    coordinator.image.install(TopicImage(whole.name, whole.id, known))
+    assert [coordinator.groups.partition_for(name) for name in names] == shards
 
 
 def test_a_group_whose_shard_is_elsewhere_does_not_spoil_the_others(coordinator: Coordinator) -> None:

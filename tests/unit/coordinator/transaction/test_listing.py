@@ -18,6 +18,7 @@ from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TRANSACTION_STATE_TOPIC
+from tidelog.metadata.znodes import TopicAssignment
 from tidelog.promise import Promise
 
 S = TransactionState
@@ -158,6 +159,17 @@ def test_all_shards_of_this_broker_are_listed() -> None:
         scene.initialized(by_partition[partition])
     assert code(scene.init(by_partition[1])) is ErrorCode.NOT_COORDINATOR
     assert listed(scene) == {by_partition[0], by_partition[2]}
+
+
+def test_shards_are_counted_and_listed_where_a_partition_is_not_known() -> None:
+    scene = Scene()
+    partitions = {1: (1,), 2: (1,)}
+    scene.image.put_topic(TRANSACTION_STATE_TOPIC, TopicAssignment(topic_id=None, partitions=partitions), {})
+    log = MemoryLog()
+    assert scene.coordinator.runtime.load_nowait(2, 1, log)
+    scene.initialized(next(name for name in "abcdef" if partition_for(name, 3) == 2))
+    assert log.batches
+    assert len(listed(scene)) == 1
 
 
 def test_while_a_shard_is_being_loaded_nothing_is_listed() -> None:

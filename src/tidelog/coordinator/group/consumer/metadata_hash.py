@@ -55,8 +55,8 @@ class MetadataHash:
         out = bytearray(_VERSION)
         out += topic.id[7::-1] + topic.id[:7:-1]
         out += _text(topic.name)
-        out += _INT.pack(len(topic.partitions))
-        for index in range(len(topic.partitions)):
+        out += _INT.pack(topic.partition_count)
+        for index in range(topic.partition_count):
             out += _INT.pack(index)
             for rack in sorted(self._racks(topic, index)):
                 out += _INT.pack(_length(rack)) + _text(rack)

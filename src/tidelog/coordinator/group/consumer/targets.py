@@ -94,7 +94,7 @@ class TargetAssignments:
             topic_ids = ids.get(names)
             if topic_ids is None:
                 there = [topic for name in names if (topic := self._topics.get(name)) is not None]
-                counts.update((topic.id, len(topic.partitions)) for topic in there)
+                counts.update((topic.id, topic.partition_count) for topic in there)
                 topic_ids = ids[names] = frozenset(topic.id for topic in there)
             specs[member_id] = MemberSpec(topic_ids, group.target_of(member), member.instance_id)
         specs = {member_id: _within(spec, counts) for member_id, spec in specs.items()}
