@@ -200,6 +200,8 @@ class LogDirs:
                 f"Can not create log for {partition} because log directories "
                 f"{','.join(map(str, self.offline_dirs))} are offline",
             )
+        # What a move has copied of the log before, whose directory has failed.
+        self.moves.cancel(partition)
         for path in self._directories_for(partition):
             log_dir = self.online.get(path)
             if log_dir is None:

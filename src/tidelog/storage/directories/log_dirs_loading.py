@@ -5,8 +5,9 @@ partition. A checkpoint that cannot be read is done without: the recovery point 
 log start as the first segment's (deleted records may show again), both with a warning, as in Kafka.
 Directories that wait for deletion (``-delete``) are deleted, those set aside (``-stray``) left alone.
 
-A disk error takes its directory offline and the others go on. A partition whose two directories differ, or a
-log whose files make no sense, stops the start with a sentence about what to do: guessing would lose data.
+A disk error takes its directory offline and the others go on. Of several copies that moves have half made of
+a partition one is kept. A partition whose two directories differ, or a log whose files make no sense, stops
+the start with a sentence about what to do: guessing would lose data.
 Used by ``log_dirs`` once.
 """
 
@@ -30,6 +31,7 @@ from tidelog.storage.disk import is_out_of_files
 from tidelog.storage.files import (
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
+    PARTITION_METADATA_FILE,
     STRAY_DIR_SUFFIX,
 )
 from tidelog.storage.log.log import Log
@@ -80,6 +82,7 @@ class LogLoading:
         self._is_stray = is_stray
         self._progress = progress
         self._report = LoadReport()
+        self._other_copies: list[Log] = []
         self._done = 0
         self._total = 0
         self._told_ms = dirs.clock.monotonic_ms()
@@ -101,6 +104,8 @@ class LogLoading:
                 if is_out_of_files(error):
                     raise _too_few_files(self._total) from error
                 self._dirs.mark_offline(path, error)
+        for copy in self._other_copies:
+            self._keep_one_copy(copy)
         self._report.elapsed_ms = self._dirs.clock.monotonic_ms() - started_ms
         if self._total:
             logger.info("loaded %d logs in %.0f ms", self._report.logs, self._report.elapsed_ms)
@@ -175,11 +180,28 @@ class LogLoading:
         twin = registry.get(partition)
         if twin is None:
             self._report.logs += 1
+        elif each.suffix:
+            # Which one to keep is clear when the log is known.
+            self._other_copies.append(log)
+            return
         else:
             worse = _worse_of_twins(twin, log)
             self._dirs.set_aside(worse, "it lies in another log directory too, with all that is in this one")
             log = twin if worse is log else log
         registry[partition] = log
+
+    def _keep_one_copy(self, copy: Log) -> None:
+        """A partition was being moved to one directory, which failed, and then to another."""
+        dirs = self._dirs
+        partition = copy.topic_partition
+        if copy.files.log_dir not in dirs.online:
+            return
+        kept = dirs.future_logs.get(partition, copy)
+        log = dirs.logs.get(partition)
+        # Not the copy of a deleted topic; otherwise the one where somebody wanted the partition last.
+        other, dirs.future_logs[partition] = sorted((copy, kept), key=lambda each: _rank(each, log))
+        if copy is not kept:
+            dirs.discard(other)
 
     def _tell(self, log: Log, each: PartitionDirectory) -> None:
         self._done += 1
@@ -205,6 +227,15 @@ def _too_few_files(logs: int) -> StorageError:
         "segment and one for each connection, with `ulimit -n 100000` before it is started or "
         "LimitNOFILE=100000 in its systemd unit"
     )
+
+
+def _rank(copy: Log, log: Log | None) -> tuple[bool, int]:
+    """Whether a move's copy is of the same topic as the log, and when the move was begun."""
+    try:
+        begun_ns = (copy.directory / PARTITION_METADATA_FILE).stat().st_mtime_ns
+    except OSError:
+        begun_ns = 0
+    return log is not None and copy.topic_id == log.topic_id, begun_ns
 
 
 def _worse_of_twins(first: Log, second: Log) -> Log:

@@ -7,7 +7,9 @@ loop, so nobody sees both or neither.
 
 A crash before the renames leaves a future log, from which :meth:`LogMoves.resume` goes on; between the two
 renames it leaves the partition in both directories, with the same records: loading sets one of them aside
-(Kafka does not start until somebody has deleted one).
+(Kafka does not start until somebody has deleted one). A directory that fails keeps its future logs, of which
+nobody can say when it is back what has become of their partitions: only one that is of the same topic as the
+log, and agrees with it, is gone on with.
 Owned by ``log_dirs``.
 """
 
@@ -89,22 +91,22 @@ class LogMoves:
 
     def resume(self) -> None:
         """Go on with the moves that the last run of the broker has left."""
-        for partition, future in list(self._dirs.future_logs.items()):
-            log = self._dirs.logs.get(partition)
-            if log is None:
-                if not self._dirs.offline_dirs:
-                    logger.warning(
-                        "%s is half of a move whose source is gone; it is left alone", future.directory
-                    )
-                continue
-            if log.files.log_dir == future.files.log_dir:
-                self.cancel(partition)
-                continue
+        dirs = self._dirs
+        for partition, future in list(dirs.future_logs.items()):
+            log = dirs.logs.get(partition)
             try:
-                # What the crash of a machine took from the end of the log must not come back with the copy.
-                future.truncate_to(log.log_end_offset)
+                if log is None:
+                    if not dirs.offline_dirs:
+                        del dirs.future_logs[partition]
+                        dirs.set_aside(future, "it is half of a move whose source is gone")
+                    continue
+                if log.files.log_dir == future.files.log_dir or log.topic_id != future.topic_id:
+                    # Moved already; or a copy of a deleted topic, kept by a directory that was offline then.
+                    self.cancel(partition)
+                    continue
+                _cut_to_agree(future, log)
             except LogDirOfflineError as error:
-                self._dirs.mark_offline(future.files.log_dir, error)
+                dirs.mark_offline(Path(error.log_dir or future.files.log_dir), error)
                 continue
             except (KafkaError, StorageError) as error:
                 logger.error("the move of %s to %s is given up: %s", partition, future.files.log_dir, error)
@@ -263,6 +265,25 @@ class LogMoves:
         dirs.discard(log)
         self._checkpoint_soon(target)
         logger.info("moved %s to %s", partition, target.path)
+
+
+def _cut_to_agree(future: Log, log: Log) -> None:
+    """Leave nothing in a copy that its log does not have.
+
+    The crash of a machine takes from the end of a log what its copy may have; and while the directory of the
+    copy was offline the log may have been cut back to where it agrees with its leader's. Where the last batch
+    is the same in both, so are all before it.
+    """
+    future.truncate_to(log.log_end_offset)
+    last = future.log_end_offset - 1
+    if last < log.log_start_offset or _batch_at(future, last) != _batch_at(log, last):
+        future.truncate_fully_and_start_at(log.log_start_offset)
+
+
+def _batch_at(log: Log, offset: int) -> bytes:
+    if offset < log.log_start_offset:
+        return b""
+    return log.read_bytes(offset, 1, isolation=Isolation.LOG_END)
 
 
 def _pieces(records: bytes) -> Iterator[memoryview]:

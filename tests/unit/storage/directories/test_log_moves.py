@@ -15,7 +15,7 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
-from tidelog.ids import TopicPartition, random_uuid
+from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.storage.cleaner.cleaning_pass import compact_now
@@ -30,8 +30,8 @@ from tidelog.storage.log.log_files import LogFiles
 T0 = TopicPartition("t", 0)
 
 
-def loaded(tmp_path: Path, disk: Disk = REAL_DISK) -> LogDirs:
-    dirs = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock(), disk=disk)
+def loaded(tmp_path: Path, disk: Disk = REAL_DISK, names: str = "ab") -> LogDirs:
+    dirs = LogDirs([tmp_path / name for name in names], clock=ManualClock(), disk=disk)
     dirs.open()
     dirs.identify(broker_id=1, cluster_id="cluster")
     dirs.load(lambda topic: LogConfig())
@@ -466,5 +466,155 @@ def test_a_copy_that_is_ahead_after_a_crash_is_cut_before_the_move_goes_on(tmp_p
         await wait_until(lambda: again.logs[T0].files.log_dir == target)
         assert values_in(again.logs[T0]) == [b"1", b"new"]
         await again.close()
+
+    asyncio.run(scenario())
+
+
+EIO = OSError(5, "Input/output error")
+
+
+async def left_half_moved(tmp_path: Path, topic_id: Uuid, *values: bytes, names: str = "ab") -> LogDirs:
+    """The directory b has failed while a partition with these records in epoch 3 was moved there from a."""
+    dirs = loaded(tmp_path, names=names)
+    dirs.prefer(T0, tmp_path / "a")
+    log = dirs.get_or_create(T0, topic_id, LogConfig(), is_new=True)
+    for value in values:
+        append(log, value)
+    dirs.move(T0, tmp_path / "b")
+    future = dirs.future_logs[T0]
+    for value in values:
+        append(future, value)
+    dirs.mark_offline(tmp_path / "b", EIO)
+    assert not dirs.moves.is_moving(T0)
+    return dirs
+
+
+async def settled_after_restart(tmp_path: Path, names: str = "ab") -> LogDirs:
+    """All directories are there again, and what was to be moved has been."""
+    again = loaded(tmp_path, names=names)
+    again.start()
+    await wait_until(lambda: not again.future_logs)
+    return again
+
+
+def test_a_half_made_copy_of_a_deleted_topic_does_not_replace_the_new_one_of_its_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = await left_half_moved(tmp_path, random_uuid(), b"old 1", b"old 2")
+        dirs.delete(T0)
+        dirs.prefer(T0, tmp_path / "a")
+        new = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+        append(new, b"new 1")
+        append(new, b"new 2")
+        await dirs.close()
+        again = await settled_after_restart(tmp_path)
+        assert again.logs[T0].directory == tmp_path / "a" / "t-0"
+        assert values_in(again.logs[T0]) == [b"new 1", b"new 2"]
+        assert [path.name[-7:] for path in listed(tmp_path / "b", "t-0*")] == ["-delete"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_a_copy_that_parted_from_its_log_is_made_anew(tmp_path: Path, epoch: int) -> None:
+    """The log was cut, or lost its end in a crash, and went on while the copy was out of reach."""
+
+    async def scenario() -> None:
+        dirs = await left_half_moved(tmp_path, random_uuid(), b"1", b"old 2", b"old 3")
+        log = dirs.logs[T0]
+        log.truncate_to(1)
+        for value in (b"new 2", b"new 3", b"new 4"):
+            records = encode_batch([Record(timestamp=1_700_000_000_000, key=b"k", value=value)])
+            log.append_as_leader(bytearray(records), epoch)
+        await dirs.close()
+        again = await settled_after_restart(tmp_path)
+        assert again.logs[T0].directory == tmp_path / "b" / "t-0"
+        assert values_in(again.logs[T0]) == [b"1", b"new 2", b"new 3", b"new 4"]
+        assert again.logs[T0].epochs.latest_epoch == epoch
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_copied_of_a_log_that_goes_on_unharmed_is_not_copied_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = await left_half_moved(tmp_path, random_uuid(), b"1", b"2")
+        append(dirs.logs[T0], b"3")
+        await dirs.close()
+        again = loaded(tmp_path)
+        future = again.future_logs[T0]
+        again.start()
+        assert future.log_end_offset == 2
+        await wait_until(lambda: not again.future_logs)
+        assert again.logs[T0] is future
+        assert values_in(future) == [b"1", b"2", b"3"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_of_two_half_made_copies_the_move_that_was_begun_last_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = await left_half_moved(tmp_path, random_uuid(), b"1", b"2", names="abc")
+        dirs.move(T0, tmp_path / "c")
+        await dirs.close()
+        (first,) = (tmp_path / "b").glob("t-0.*-future/partition.metadata")
+        os.utime(first, (1, 1))
+        again = await settled_after_restart(tmp_path, "abc")
+        assert again.logs[T0].directory == tmp_path / "c" / "t-0"
+        assert values_in(again.logs[T0]) == [b"1", b"2"]
+        assert [path.name[-7:] for path in listed(tmp_path / "b", "t-0*")] == ["-delete"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_of_a_deleted_topic_does_not_end_the_move_of_the_new_one_of_its_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = await left_half_moved(tmp_path, random_uuid(), b"old", names="abc")
+        dirs.delete(T0)
+        dirs.prefer(T0, tmp_path / "a")
+        append(dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True), b"new")
+        dirs.move(T0, tmp_path / "c")
+        await dirs.close()
+        (new,) = (tmp_path / "c").glob("t-0.*-future/partition.metadata")
+        os.utime(new, (1, 1))
+        again = await settled_after_restart(tmp_path, "abc")
+        assert again.logs[T0].directory == tmp_path / "c" / "t-0"
+        assert values_in(again.logs[T0]) == [b"new"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_half_made_copy_without_a_log_is_set_aside(tmp_path: Path) -> None:
+    """As after a kill between the deletion of a topic and that of its logs."""
+
+    async def scenario() -> None:
+        dirs = await left_half_moved(tmp_path, random_uuid(), b"old")
+        await dirs.close()
+        again = LogDirs([tmp_path / "a", tmp_path / "b"], clock=ManualClock())
+        again.open()
+        again.load(lambda topic: LogConfig(), is_stray=lambda log: True)
+        again.start()
+        assert (again.logs, again.future_logs) == ({}, {})
+        assert [path.name[-6:] for path in listed(tmp_path / "b", "t-0*")] == ["-stray"]
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_half_made_copy_waits_for_its_source_but_not_for_a_new_topic_of_its_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        dirs = loaded(tmp_path)
+        dirs.prefer(T0, tmp_path / "a")
+        append(dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True), b"old")
+        dirs.move(T0, tmp_path / "b")
+        dirs.mark_offline(tmp_path / "a", EIO)
+        assert set(dirs.future_logs) == {T0}
+        append(dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True), b"new")
+        assert dirs.future_logs == {}
+        assert [path.name[-7:] for path in listed(tmp_path / "b", "t-0.*")] == ["-delete"]
+        await dirs.close()
 
     asyncio.run(scenario())
