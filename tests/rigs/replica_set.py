@@ -13,7 +13,7 @@ that a controller would give.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tidelog.clock import Clock
@@ -31,6 +31,7 @@ from tidelog.replication.leader_endpoint import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.replication.replication_context import ReplicationContext
+from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
@@ -101,6 +102,7 @@ class ReplicaSet:
         clock: Clock,
         config: LogConfig | None = None,
         max_lag_ms: float = 30_000,
+        disks: Mapping[int, Disk] | None = None,
     ) -> None:
         self.grant: Callable[[Partition, tuple[int, ...]], bool] = lambda partition, isr: True
         self.cut_off: set[int] = set()
@@ -110,6 +112,7 @@ class ReplicaSet:
         self._directory = directory
         self._clock = clock
         self._config = config or LogConfig()
+        self._disks = disks or {}
         self._topic_id = random_uuid()
         self._context = ReplicationContext(
             clock, self, lambda: set(self.state.replicas) - self.gone, max_lag_ms
@@ -122,10 +125,9 @@ class ReplicaSet:
         return self._replicas[broker]
 
     def _open(self, broker: int, *, clean: bool) -> Partition:
-        log = Log.open(
-            LogContext(self._directory / str(broker) / "topic-0", self._config, self._clock),
-            clean_shutdown=clean,
-        )
+        directory = self._directory / str(broker) / "topic-0"
+        disk = self._disks.get(broker, REAL_DISK)
+        log = Log.open(LogContext(directory, self._config, self._clock, disk), clean_shutdown=clean)
         loop = asyncio.get_running_loop()
         return Partition(
             NAME, self._topic_id, log, broker, loop, lambda e: self.lost.append(e), self._context

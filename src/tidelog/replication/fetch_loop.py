@@ -12,7 +12,8 @@ than are to be appended in one.
 
 A partition that cannot be fetched (its leader is not ready, or the records are bad) waits a while, and so
 does one whose replication is throttled (``throttle``); the others go on. One whose epoch is over is dropped:
-the controller will say what becomes of it. A disk that fails takes its directory offline.
+the controller will say what becomes of it. A disk that fails takes its directory offline and its partitions
+out of the loop; where the directory stays, as when there are no files to be opened, they wait a while.
 
 Owned by ``broker/cluster/membership``.
 """
@@ -37,6 +38,7 @@ from tidelog.replication.leader_endpoint import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.replication.throttle import ReplicationThrottle
+from tidelog.storage.disk import leaves_directory
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ class Followed:
     """A partition in a loop: the epoch it is followed in, until when it waits, what was last asked for it,
     and whether it had all that was committed at its last fetch."""
 
-    __slots__ = ("caught_up", "epoch", "lag", "partition", "position", "until_ms")
+    __slots__ = ("caught_up", "epoch", "is_cut", "lag", "partition", "position", "until_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -73,6 +75,9 @@ class Followed:
         self.until_ms = float("-inf")
         self.position: FollowerPosition | None = None
         self.caught_up = False
+        self.is_cut = partition.log.epochs.latest_epoch != NO_LEADER_EPOCH
+        """Whether nothing has to be cut off before it may be followed. Without epochs nobody can tell where
+        histories part; what is committed is common to all."""
         self.lag = 0
         """How many records it lacked at its last fetch."""
 
@@ -144,9 +149,8 @@ class FetchLoop:
     def add(self, partition: Partition) -> None:
         """Follow a partition in the epoch that it is in now."""
         followed = self._followed[partition.topic_partition] = Followed(partition)
-        if partition.log.epochs.latest_epoch == NO_LEADER_EPOCH:
-            # Without epochs nobody can tell where histories part; what is committed is common to all.
-            self._guarded(followed, partition.truncate_to, partition.log.high_watermark)
+        if not followed.is_cut:
+            self._cut_uncommitted(followed)
         self._more.set()
 
     def remove(self, partition: TopicPartition) -> None:
@@ -177,7 +181,7 @@ class FetchLoop:
             return
         positions = self._positions(ready)
         if positions is None:
-            await self._sync(ready)
+            await self._prepare(ready)
             return
         self._unusual = asyncio.get_running_loop().create_future()
         if self._begin_fetch(positions):
@@ -204,12 +208,12 @@ class FetchLoop:
         return ready
 
     def _positions(self, ready: list[Followed]) -> Positions | None:
-        """Where to go on; None if something has to be synced first. This is gone through for every fetch:
-        what has not changed is neither made again nor, by ``RemoteLeader``, sent again."""
+        """Where to go on; None if something has to be synced or cut first. This is gone through for every
+        fetch: what has not changed is neither made again nor, by ``RemoteLeader``, sent again."""
         positions: dict[TopicPartition, FollowerPosition] = {}
         for each in ready:
             partition = each.partition
-            if partition.needs_sync:
+            if partition.needs_sync or not each.is_cut:
                 return None
             positions[partition.topic_partition] = self._position(each)
         return positions
@@ -288,19 +292,25 @@ class FetchLoop:
                 position = self._position(followed) if records else None
         return unusual
 
-    async def _sync(self, followed: list[Followed]) -> None:
-        """Bring to the disk what topics with ``flush.messages`` want there before the leader counts on it."""
+    async def _prepare(self, followed: list[Followed]) -> None:
+        """Cut off what may not stay, and bring to the disk what topics with ``flush.messages`` want there
+        before the leader counts on it."""
         loop = asyncio.get_running_loop()
         for each in followed:
+            if not each.is_cut:
+                self._cut_uncommitted(each)
             if not each.partition.needs_sync:
                 continue
             try:
                 await loop.run_in_executor(None, each.partition.log.files.flush)
             except LogDirOfflineError as error:
-                self.remove(each.partition.topic_partition)
-                self._on_offline(error)
+                self._disk_failed(each, error)
             if each.partition.needs_sync:
                 self._delay(each)
+
+    def _cut_uncommitted(self, followed: Followed) -> None:
+        partition = followed.partition
+        followed.is_cut = self._guarded(followed, partition.truncate_to, partition.log.high_watermark)
 
     async def _wait_for_work(self, now_ms: float) -> None:
         waits = [each.until_ms - now_ms for each in self._followed.values()]
@@ -436,14 +446,20 @@ class FetchLoop:
             work(*args)
             return True
         except LogDirOfflineError as error:
-            self.remove(partition.topic_partition)
-            self._on_offline(error)
+            self._disk_failed(followed, error)
         except (StorageError, KafkaError) as error:
             logger.error(
                 "What broker %d sends of %s is refused: %s", self.leader_id, partition.topic_partition, error
             )
             self._delay(followed)
         return False
+
+    def _disk_failed(self, followed: Followed, error: LogDirOfflineError) -> None:
+        self._on_offline(error)
+        if leaves_directory(error):
+            self._delay(followed)
+        else:
+            self.remove(followed.partition.topic_partition)
 
     def _delay(self, followed: Followed) -> None:
         followed.until_ms = self._clock.monotonic_ms() + self._backoff_ms()

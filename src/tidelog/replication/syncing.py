@@ -5,6 +5,9 @@ commit). While one is under way ``Partition.flushing`` is set, and nothing behin
 log had when it began (``Partition.synced_offset``) is committed or acknowledged, so that nobody reads or gets
 acknowledged what a power failure may take back, and what is acknowledged can be read.
 
+A disk that fails ends the partition. A sync that could not begin, because the process may not open any more
+files, is made again after a pause; until then everybody waits as for any sync.
+
 Owned by ``replication/partition``.
 """
 
@@ -14,11 +17,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition
+from tidelog.storage.disk import leaves_directory
 from tidelog.storage.log.log import Log
+
+_PAUSE_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +80,10 @@ class LogSync:
         short = log is partition.log and log.files.recovery_point < min(end_offset, log.log_end_offset)
         if short and error is None and not log.directory.exists():
             error = FileNotFoundError(f"its directory {log.directory} is gone")
+        if error is not None and leaves_directory(error):
+            self._on_offline(self._failure(error))
+            self._loop.call_later(_PAUSE_S, self._begin_again)
+            return
         if error is not None:
             # Nobody knows what the disk has of these records: those who wait for them are told by the end
             # of the partition, and `flushing` stays, so that none of them passes for synced.
@@ -85,6 +95,11 @@ class LogSync:
         if partition.log.files.unflushed_messages >= partition.log.config.flush_messages:
             self.begin()
         partition.synced()
+
+    def _begin_again(self) -> None:
+        if not self._partition.closed:
+            self._partition.flushing = False
+            self.begin()
 
     def _failure(self, error: BaseException) -> LogDirOfflineError:
         if isinstance(error, LogDirOfflineError):

@@ -138,3 +138,9 @@ def is_out_of_files(error: BaseException) -> bool:
     if isinstance(error, OutOfFilesError):
         return True
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def leaves_directory(error: BaseException) -> bool:
+    """Whether an error is no fault of the disk's, so that its log directory stays online and what failed can
+    be tried again."""
+    return is_out_of_files(error) or isinstance(error, StagedRecordsLostError)

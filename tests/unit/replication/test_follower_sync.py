@@ -4,14 +4,19 @@ sent."""
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
 from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
+from tidelog.storage.disk import OutOfFilesError
+from tidelog.storage.log import log_files
 from tidelog.storage.log.log_config import LogConfig
 
 SYNCED = LogConfig(flush_messages=1, min_insync_replicas=2)
@@ -61,6 +66,28 @@ def test_what_a_crash_left_unsynced_is_synced_before_a_leader_counts_on_it(tmp_p
         await until(lambda: replicas[1].log.files.recovery_point == 1)
         await replicas.rounds(2)
         assert replicas[2].log.files.recovery_point == 1
+        await until(lambda: replicas[1].log.high_watermark == 1)
+        replicas.close()
+
+    asyncio.run(test())
+
+
+def test_a_follower_whose_sync_finds_no_file_to_open_syncs_again_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "_SYNC_ATTEMPTS", 0)
+
+    async def test() -> None:
+        disk = FaultyDisk()
+        replicas = ReplicaSet(tmp_path, 2, ManualClock(), SYNCED, disks={2: disk})
+        replicas.elect(1, isr=(1, 2))
+        replicas[1].append(batch(b"a"), ACKS_ALL)
+        await replicas.rounds(1)
+        disk.fail_next("fsync", errno.EMFILE)
+        await replicas.rounds(1)
+        assert [type(error) for error in replicas.lost] == [OutOfFilesError]
+        assert replicas[2].needs_sync
+        await replicas.rounds(3)
         await until(lambda: replicas[1].log.high_watermark == 1)
         replicas.close()
 

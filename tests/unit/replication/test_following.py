@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from tests.rigs.clock import ManualClock
+from tests.rigs.faulty_disk import FaultyDisk
 from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.records.batch import set_base_offset
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
+from tidelog.storage.disk import OutOfFilesError
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_files import LogFiles
 from tidelog.storage.log.log_shrinking import _CUT_OFF_AT_A_TIME
@@ -30,7 +34,8 @@ def batch(*values: bytes) -> memoryview:
 class Scene:
     def __init__(self, tmp_path: Path, config: LogConfig | None) -> None:
         self.clock = ManualClock()
-        self.replicas = ReplicaSet(tmp_path, 3, self.clock, config, LAG_MS)
+        self.disk_of_2 = FaultyDisk()
+        self.replicas = ReplicaSet(tmp_path, 3, self.clock, config, LAG_MS, {2: self.disk_of_2})
         self.replicas.elect(1, isr=(1, 2, 3))
 
     def offsets(self) -> list[tuple[int, int]]:
@@ -82,6 +87,47 @@ def test_a_follower_that_falls_behind_is_put_out_and_taken_in_again(tmp_path: Pa
         await replicas.rounds(2)
         assert list(replicas[1].isr) == [1, 2, 3]
         assert replicas.contents(3) == replicas.contents(1)
+
+    run(tmp_path, test)
+
+
+def test_a_follower_that_has_found_no_file_to_open_goes_on(tmp_path: Path) -> None:
+    """That the process may not open any more files costs no directory, and so no replica."""
+
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"a"))
+        replicas[2].log.files.close_handles()
+        scene.disk_of_2.fail_next("open", errno.EMFILE)
+        await replicas.rounds(1)
+        assert [type(error) for error in replicas.lost] == [OutOfFilesError]
+        assert scene.offsets()[1] == (0, 0)
+        await replicas.rounds(3)
+        assert scene.offsets() == [(1, 1)] * 3
+
+    run(tmp_path, test)
+
+
+def test_a_log_without_epochs_is_cut_before_it_follows_though_files_run_out(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        replicas = scene.replicas
+        replicas[1].append(batch(b"a"))
+        await replicas.rounds(3)
+        replicas.cut_off.add(2)
+        replicas[1].append(batch(b"b"))
+        log = replicas[2].log
+        other = bytearray(encode_batch([Record(timestamp=1, value=b"other")]))
+        set_base_offset(other, 0, 1)
+        log.append_as_follower(memoryview(other))
+        log.epochs.clear()
+        replicas.elect(1)
+        replicas.cut_off.clear()
+        log.files.close_handles()
+        scene.disk_of_2.fail_next("open", errno.EMFILE)
+        replicas.tell(2)
+        assert log.log_end_offset == 2
+        await replicas.rounds(4)
+        assert replicas.contents(2) == replicas.contents(1)
 
     run(tmp_path, test)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
 from tests.waiting import wait_until
@@ -15,7 +17,10 @@ from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata.image import PartitionImage
 from tidelog.records.record import Record, encode_batch
+from tidelog.replication import syncing
 from tidelog.replication.partition import Partition
+from tidelog.storage.disk import is_out_of_files
+from tidelog.storage.log import log_files
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
@@ -67,7 +72,8 @@ class Scene:
 
     def _lose(self, error: LogDirOfflineError) -> None:
         self.lost.append(error)
-        self.partition.close(offline=True)
+        if not is_out_of_files(error):
+            self.partition.close(offline=True)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -177,6 +183,26 @@ def test_a_sync_that_fails_takes_the_directory_offline_and_nothing_is_readable(t
         assert scene.partition.offline
         assert scene.log.high_watermark == 0
         assert not scene.partition.is_synced(1)
+
+    run(tmp_path, test)
+
+
+def test_a_sync_that_finds_no_file_to_open_is_tried_again_and_nothing_is_readable_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "_SYNC_ATTEMPTS", 0)
+    monkeypatch.setattr(syncing, "_PAUSE_S", 0.001)
+
+    async def test(scene: Scene) -> None:
+        for count in (1, 2):
+            scene.disk.fail_next("fsync", errno.EMFILE)
+            scene.append(b"a")
+            await until(lambda count=count: len(scene.lost) == count)  # type: ignore[misc]
+            assert not scene.partition.closed
+            assert scene.log.high_watermark == count - 1
+            assert not scene.partition.is_synced(count)
+            await until(lambda count=count: scene.log.high_watermark == count)  # type: ignore[misc]
+            assert scene.partition.is_synced(count)
 
     run(tmp_path, test)
 

@@ -9,7 +9,7 @@ A crash before the renames leaves a future log, from which :meth:`LogMoves.resum
 renames it leaves the partition in both directories, with the same records: loading sets one of them aside
 (Kafka does not start until somebody has deleted one). A directory that fails keeps its future logs, of which
 nobody can say when it is back what has become of their partitions: only one that is of the same topic as the
-log, and agrees with it, is gone on with.
+log, and agrees with it, is gone on with. That there are no files to be opened just now delays a move.
 Owned by ``log_dirs``.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -26,8 +27,10 @@ from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
 from tidelog.storage.directories.log_dir import LogDir
 from tidelog.storage.directories.log_registry import LogRegistry
+from tidelog.storage.disk import offline_on_error
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log.log import Isolation, Log
+from tidelog.storage.segment.index_rebuild import IndexesNotReady
 
 _CHUNK_BYTES: Final = 1024 * 1024
 # What is appended in one turn of the loop: a batch of its own costs more than its bytes.
@@ -36,12 +39,10 @@ _APPENDED_BATCHES: Final = 100
 # The loop also serves clients: copying may take a part of its time, not all.
 _REST_PER_WORK: Final = 2.0
 _LOOK_S: Final = 0.5
+# Before a move goes on that has found no file to open.
+_PAUSE_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-class _SourceLost(Exception):
-    """The directory that a partition is moved out of went offline."""
 
 
 class LogMoves:
@@ -76,16 +77,15 @@ class LogMoves:
         self.cancel(partition)
         if log.files.log_dir == target:
             return
+        directory = target / suffixed_directory_name(partition, FUTURE_DIR_SUFFIX)
         try:
-            future = dirs.open_log(
-                target / suffixed_directory_name(partition, FUTURE_DIR_SUFFIX),
-                log.config,
-                topic_id=log.topic_id,
-            )
+            future = dirs.open_log(directory, log.config, topic_id=log.topic_id)
             future.truncate_fully_and_start_at(log.log_start_offset)
         except (OSError, LogDirOfflineError) as error:
+            # Half-made, the next start would go on with a move that was refused.
+            shutil.rmtree(directory, ignore_errors=True)
             dirs.mark_offline(target, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {target} is offline") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         dirs.future_logs[partition] = future
         self._start(partition)
 
@@ -94,25 +94,21 @@ class LogMoves:
         dirs = self._dirs
         for partition, future in list(dirs.future_logs.items()):
             log = dirs.logs.get(partition)
-            try:
-                if log is None:
-                    if not dirs.offline_dirs:
-                        del dirs.future_logs[partition]
-                        dirs.set_aside(future, "it is half of a move whose source is gone")
-                    continue
-                if log.files.log_dir == future.files.log_dir or log.topic_id != future.topic_id:
-                    # Moved already; or a copy of a deleted topic, kept by a directory that was offline then.
-                    self.cancel(partition)
-                    continue
-                _cut_to_agree(future, log)
-            except LogDirOfflineError as error:
-                dirs.mark_offline(Path(error.log_dir or future.files.log_dir), error)
-                continue
-            except (KafkaError, StorageError) as error:
-                logger.error("the move of %s to %s is given up: %s", partition, future.files.log_dir, error)
+            if log is None:
+                if not dirs.offline_dirs:
+                    self._set_aside(future)
+            elif log.files.log_dir == future.files.log_dir or log.topic_id != future.topic_id:
+                # Moved already; or a copy of a deleted topic, kept by a directory that was offline then.
                 self.cancel(partition)
-                continue
-            self._start(partition)
+            else:
+                self._start(partition)
+
+    def _set_aside(self, future: Log) -> None:
+        del self._dirs.future_logs[future.topic_partition]
+        try:
+            self._dirs.set_aside(future, "it is half of a move whose source is gone")
+        except LogDirOfflineError as error:
+            self._dirs.mark_offline(future.files.log_dir, error)
 
     def is_moving(self, partition: TopicPartition) -> bool:
         """Whether a move of ``partition`` is under way."""
@@ -152,22 +148,33 @@ class LogMoves:
         dirs.cleaner.pause(partition)
         try:
             async with self._turns:
-                await self._copy(log, future)
-                await asyncio.to_thread(future.files.flush)
-                while not self._has_all(log, future):
-                    await self._copy_chunk(log, future)
-                self._tasks.pop(partition, None)
-                self._switch(partition, log, future)
-        except _SourceLost:
-            logger.info("the move of %s waits for its source to come back", partition)
-        except LogDirOfflineError as error:
-            dirs.mark_offline(future.files.log_dir, error)
+                while not await self._attempt(partition, log, future):
+                    logger.info("the move of %s is tried again", partition)
         except Exception:  # the partition stays where it is, and somebody should know why
             logger.exception("moving %s to %s failed", partition, future.files.log_dir)
             self._tasks.pop(partition, None)
             self.cancel(partition)
         finally:
             dirs.cleaner.resume(partition)
+
+    async def _attempt(self, partition: TopicPartition, log: Log, future: Log) -> bool:
+        """Copy what is missing, and let the copy take over; False, after a while, if files ran out."""
+        try:
+            _cut_to_agree(future, log)
+            await self._copy(log, future)
+            await asyncio.to_thread(future.files.flush)
+            while not self._has_all(log, future):
+                await self._copy_chunk(log, future)
+            self._switch(partition, log, future)
+            self._tasks.pop(partition, None)
+            return True
+        except LogDirOfflineError as error:
+            self._dirs.mark_offline(Path(error.log_dir or future.files.log_dir), error)
+        except IndexesNotReady as rebuilding:
+            await rebuilding.wait()
+        # If a directory has gone offline, the move has been cancelled, and ends here.
+        await asyncio.sleep(_PAUSE_S)
+        return False
 
     async def _copy(self, log: Log, future: Log) -> None:
         loop = asyncio.get_running_loop()
@@ -222,14 +229,11 @@ class LogMoves:
         while future.log_end_offset < log.log_end_offset:
             if future.log_end_offset < log.log_start_offset:
                 return False
-            try:
-                found = log.read(future.log_end_offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
-                if found.length > _APPENDED_BYTES:
-                    return False
+            found = log.read(future.log_end_offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
+            if found.length > _APPENDED_BYTES:
+                return False
+            with offline_on_error(log.directory, "reading"):
                 pieces = list(_pieces(log.files.disk.pread(found.fd, found.length, found.position)))
-            except (OSError, LogDirOfflineError) as error:
-                self._dirs.mark_offline(log.files.log_dir, error)
-                raise _SourceLost from error
             if len(pieces) != 1:
                 return False
             future.begin_with_whole_batch(pieces[0])
@@ -238,15 +242,12 @@ class LogMoves:
         return True
 
     async def _read(self, log: Log, offset: int) -> bytes:
-        try:
-            found = log.read(offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
-            if found.file is None:
-                return b""
+        found = log.read(offset, _CHUNK_BYTES, isolation=Isolation.LOG_END)
+        if found.file is None:
+            return b""
+        with offline_on_error(log.directory, "reading"):
             # The range holds its file open, whatever becomes of the segment meanwhile.
             return await asyncio.to_thread(log.files.disk.pread, found.fd, found.length, found.position)
-        except (OSError, LogDirOfflineError) as error:
-            self._dirs.mark_offline(log.files.log_dir, error)
-            raise _SourceLost from error
 
     def _switch(self, partition: TopicPartition, log: Log, future: Log) -> None:
         dirs = self._dirs
@@ -275,15 +276,17 @@ def _cut_to_agree(future: Log, log: Log) -> None:
     is the same in both, so are all before it.
     """
     future.truncate_to(log.log_end_offset)
-    last = future.log_end_offset - 1
-    if last < log.log_start_offset or _batch_at(future, last) != _batch_at(log, last):
+    end = future.log_end_offset
+    if end <= future.log_start_offset:
+        agrees = end == log.log_start_offset
+    else:
+        agrees = end > log.log_start_offset and _batch_before(future, end) == _batch_before(log, end)
+    if not agrees:
         future.truncate_fully_and_start_at(log.log_start_offset)
 
 
-def _batch_at(log: Log, offset: int) -> bytes:
-    if offset < log.log_start_offset:
-        return b""
-    return log.read_bytes(offset, 1, isolation=Isolation.LOG_END)
+def _batch_before(log: Log, offset: int) -> bytes:
+    return log.read_bytes(offset - 1, 1, isolation=Isolation.LOG_END)
 
 
 def _pieces(records: bytes) -> Iterator[memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -19,6 +20,7 @@ from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.storage.cleaner.cleaning_pass import compact_now
+from tidelog.storage.directories import log_moves
 from tidelog.storage.directories.checkpoints import OffsetCheckpoint
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_options import LogDirsOptions
@@ -544,9 +546,9 @@ def test_what_was_copied_of_a_log_that_goes_on_unharmed_is_not_copied_again(tmp_
         again = loaded(tmp_path)
         future = again.future_logs[T0]
         again.start()
-        assert future.log_end_offset == 2
         await wait_until(lambda: not again.future_logs)
         assert again.logs[T0] is future
+        assert future.files.truncations == 0
         assert values_in(future) == [b"1", b"2", b"3"]
         await again.close()
 
@@ -615,6 +617,84 @@ def test_a_half_made_copy_waits_for_its_source_but_not_for_a_new_topic_of_its_na
         append(dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True), b"new")
         assert dirs.future_logs == {}
         assert [path.name[-7:] for path in listed(tmp_path / "b", "t-0.*")] == ["-delete"]
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+class FewFiles(FaultyDisk):
+    """A disk where no file can be opened, or used, in one log directory as often as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: dict[str, int] = {}
+        self.failed = 0
+        self._where: dict[int, str] = {}
+
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:  # type: ignore[override]
+        self._fail(path.parent.parent.name)
+        fd = super().open(path, flags, mode)
+        self._where[fd] = path.parent.parent.name
+        return fd
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        self._fail(self._where.get(fd, ""))
+        return os.pread(fd, length, position)
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:  # type: ignore[override]
+        self._fail(self._where.get(fd, ""))
+        return super().pwrite(fd, data, position)
+
+    def _fail(self, where: str) -> None:
+        if self.missing.get(where, 0):
+            self.missing[where] -= 1
+            self.failed += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_a_move_that_finds_no_file_to_open_goes_on_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(log_moves, "_PAUSE_S", 0)
+
+    async def scenario() -> None:
+        disk = FewFiles()
+        dirs = loaded(tmp_path, disk)
+        dirs.prefer(T0, tmp_path / "a")
+        log = dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True)
+        for number in range(4):
+            append(log, b"%d" % number)
+            log.roll()
+        dirs.start()
+        dirs.move(T0, tmp_path / "b")
+        disk.missing[where] = 3
+        log.files.close_handles()
+        dirs.future_logs[T0].files.close_handles()
+        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        assert disk.failed == 3
+        assert dirs.logs[T0].directory == tmp_path / "b" / "t-0"
+        assert values_in(dirs.logs[T0]) == [b"0", b"1", b"2", b"3"]
+        assert not dirs.offline_dirs
+        await dirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_move_that_finds_no_file_to_begin_with_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk = FewFiles()
+        dirs = loaded(tmp_path, disk)
+        dirs.prefer(T0, tmp_path / "a")
+        append(dirs.get_or_create(T0, random_uuid(), LogConfig(), is_new=True), b"1")
+        disk.missing["b"] = 1
+        with pytest.raises(KafkaError, match="raise the limit of open files") as caught:
+            dirs.move(T0, tmp_path / "b")
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert listed(tmp_path / "b", "t-0*") == []
+        dirs.move(T0, tmp_path / "b")
+        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        assert dirs.logs[T0].directory == tmp_path / "b" / "t-0"
         await dirs.close()
 
     asyncio.run(scenario())
