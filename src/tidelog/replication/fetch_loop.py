@@ -333,11 +333,12 @@ class FetchLoop:
 
     def _is_current(self, followed: Followed, position: FollowerPosition) -> bool:
         """Whether an answer is still about what the partition is: it may have changed while it was
-        fetched."""
+        fetched, or its topic have been deleted and made anew, with the same epoch and offset."""
         partition = followed.partition
         return (
             not partition.closed
             and not partition.is_leader
+            and partition.topic_id == position.topic_id
             and followed.epoch == partition.leader_epoch == position.leader_epoch
             and partition.log.log_end_offset == position.offset
         )

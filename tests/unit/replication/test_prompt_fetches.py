@@ -134,6 +134,26 @@ def test_nothing_is_appended_after_the_loop_was_closed(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_an_answer_about_a_deleted_topic_is_not_for_the_one_made_anew_under_its_name(tmp_path: Path) -> None:
+    async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
+        partition.close()
+        loop.remove(NAME)
+        log = Log.open(
+            LogContext(tmp_path / "new" / "topic-0", LogConfig(), ManualClock()), clean_shutdown=True
+        )
+        again = Partition(NAME, random_uuid(), log, 2, asyncio.get_running_loop(), lambda error: None)
+        again.apply(PartitionImage(replicas=(1, 2), leader=1, leader_epoch=0, isr=(1, 2)))
+        loop.add(again)
+        leader.answer(FetchedPartition(0, 1, 0, None, batch(0)))
+        assert log.log_end_offset == 0
+        assert leader.asked[-1][0][NAME].topic_id == again.topic_id
+        leader.answer(FetchedPartition(0, 1, 0, None, batch(0)))
+        assert log.log_end_offset == 1
+        log.close(clean=False)
+
+    run(tmp_path, test)
+
+
 def test_an_answer_of_very_many_batches_is_appended_in_several_turns(tmp_path: Path) -> None:
     """A megabyte of batches with one small record each would stop the loop for as long as it takes."""
     count = 2 * _BATCHES_PER_TURN + 50
