@@ -36,11 +36,11 @@ from tidelog.broker.network.network_settings import apply_quotas, is_quota, netw
 from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
 from tidelog.broker.services import Services
 from tidelog.broker.slow_lane import SlowLane
-from tidelog.broker.state import BrokerState, LifeCycle
+from tidelog.broker.state import BrokerState, LifeCycle, StartGivenUp
 from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock
 from tidelog.controller.features import SUPPORTED_FEATURES
-from tidelog.errors import LogDirOfflineError, TidelogError
+from tidelog.errors import LogDirOfflineError
 from tidelog.ids import Uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
@@ -77,10 +77,6 @@ logger = logging.getLogger(__name__)
 _DRAIN_S = 5.0
 
 
-class StartGivenUp(TidelogError):
-    """The broker was told to stop before it had started."""
-
-
 class Broker:
     """One broker; ``start`` it once, ``shut_down`` it once."""
 
@@ -114,6 +110,7 @@ class Broker:
         self._life = LifeCycle()
         self._undo: list[Callable[[], object]] = []
         self._given_up = False
+        self._ended_unclean = False
         self._coordinators: Coordinators | None = None
         self.authorization: Authorization = OPEN
         self._audit_topic: AuditTopic | None = None
@@ -209,7 +206,7 @@ class Broker:
     # Start
 
     def give_up_start(self) -> None:
-        """Let a start that is loading logs, which may take long, end with ``StartGivenUp``."""
+        """Let a start that loads logs or waits for others, which may take long, end with ``StartGivenUp``."""
         self._given_up = True
         if hasattr(self, "membership"):
             self.membership.give_up()
@@ -238,7 +235,7 @@ class Broker:
         self.log_dirs = LogDirs(config.log_dirs, self._log_dirs_options(), clock=self.clock)
         self.log_dirs.open()
         self.log_dirs.on_all_offline = self._all_log_dirs_failed
-        self._undo.append(self.log_dirs.close)
+        self._undo.append(self._close_log_dirs)
         self._ended_unclean = any(
             log_dir.meta is not None and not (path / CLEAN_SHUTDOWN_FILE).exists()
             for path, log_dir in self.log_dirs.online.items()
@@ -444,6 +441,7 @@ class Broker:
             timestamp_ms=self.clock.time_ms(),
         )
         await self.membership.join(registration, self.network.start, after_crash=self._ended_unclean)
+        self._ended_unclean = False
 
     def _open_audit_topic(self) -> None:
         """Write the audit log to its topic, now that there are topics."""
@@ -509,12 +507,16 @@ class Broker:
         if self._coordinators is not None:
             await self._coordinators.close()
         self.partitions.close()
-        await self.log_dirs.close()
+        await self._close_log_dirs()
         await self.authorization.close()
         await self._feed.close()
         await self.store.close()
         self.network.close()
         self._life.enter(BrokerState.NOT_RUNNING)
+
+    async def _close_log_dirs(self) -> None:
+        """Unless the cluster has been told of a crash, the next start is to know of it, too."""
+        await self.log_dirs.close(mark_clean=not self._ended_unclean)
 
     async def _abandon(self) -> None:
         """Close what a start that failed has opened, last first."""

@@ -1,6 +1,6 @@
 """A broker as a process: the loop it runs on, signals, and the last words.
 
-SIGTERM and SIGINT shut the broker down cleanly; while it is still loading its logs they end the start.
+SIGTERM and SIGINT shut the broker down cleanly; while it loads logs or waits to register they end the start.
 Another SIGTERM changes nothing, as in Kafka; another SIGINT (somebody presses Ctrl-C again) ends the process
 at once. The garbage collector looks seldom: the objects of a broker live long, and looking through them again
 and again would cost more than it finds. After the broker is ready handlers that were not needed yet are
@@ -21,8 +21,9 @@ from collections.abc import Callable
 from types import FrameType
 
 from tidelog import logs
-from tidelog.broker.app import Broker, StartGivenUp
+from tidelog.broker.app import Broker
 from tidelog.broker.composition import broker_for
+from tidelog.broker.state import StartGivenUp
 from tidelog.errors import StorageError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS

@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 import logging
 
+from tidelog.errors import TidelogError
+
 logger = logging.getLogger(__name__)
 
 
@@ -54,3 +56,7 @@ class LifeCycle:
             raise RuntimeError(f"a broker in state {self.state.name} cannot become {state.name}")
         logger.debug("Broker state %s -> %s", self.state.name, state.name)
         self.state = state
+
+
+class StartGivenUp(TidelogError):
+    """The broker was told to stop before it had started."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
+from tidelog.broker.state import StartGivenUp
 from tidelog.controller.cluster.leadership_nodes import read_leaderships
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition, random_uuid, uuid_to_text
@@ -88,11 +89,13 @@ async def wait_until_missed(
     A crash may have taken the end of its logs. As long as it is written down as in sync it may be made, or
     stay, a leader, and the others would cut back what they have and it has lost. So it comes back only when a
     controller has noticed that it was away and has taken it out, as KIP-966 has it. Where nobody else is
-    there, nobody else has more.
+    there, nobody else has more. Raises ``StartGivenUp``.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience_ms / 1000
-    while not given_up():
+    while True:
+        if given_up():
+            raise StartGivenUp("the broker was told to stop while it waited for its crash to be noticed")
         others = {int(each) for each in await store.children(znodes.BROKER_IDS)} - {broker_id}
         counted_on = await _counted_on(store, broker_id, held) if others else []
         if not counted_on:
@@ -124,7 +127,7 @@ async def _counted_on(
 async def register(
     store: SharedStore, registration: BrokerRegistration, patience_ms: float, given_up: Callable[[], bool]
 ) -> int:
-    """Put a broker into the cluster; gives its epoch."""
+    """Put a broker into the cluster; gives its epoch. Raises ``StartGivenUp``."""
     path = znodes.broker_path(registration.broker_id)
     loop = asyncio.get_running_loop()
     until = loop.time() + patience_ms / 1000
@@ -136,7 +139,11 @@ async def register(
             stat = await store.stat(path)
             if stat is not None and stat.owner == store.session_id:
                 return stat.created_zxid
-            if loop.time() > until or given_up():
+            if given_up():
+                raise StartGivenUp(
+                    "the broker was told to stop while it waited for its earlier session to end"
+                ) from None
+            if loop.time() > until:
                 raise ConfigError(
                     f"a broker with the id {registration.broker_id} is in the cluster already: give this one "
                     "another broker.id, or stop the other"

@@ -450,21 +450,27 @@ class LogDirs:
         """Write the checkpoints of all directories now."""
         await self.upkeep.checkpoint_all()
 
-    async def close(self, *, broker_epoch: int = -1) -> None:
-        """Flush and close every log; each directory where that works is marked as cleanly shut down."""
+    async def close(self, *, broker_epoch: int = -1, mark_clean: bool = True) -> None:
+        """Flush and close every log; each directory where that works is marked as cleanly shut down.
+
+        Unless ``mark_clean`` is false: then the next start takes this end for a crash.
+        """
         await self.moves.close()
         await self.cleaner.close()
         await self.upkeep.stop()
         try:
             await asyncio.gather(
-                *(self._close_dir(log_dir, broker_epoch) for log_dir in list(self.online.values()))
+                *(
+                    self._close_dir(log_dir, broker_epoch, mark_clean)
+                    for log_dir in list(self.online.values())
+                )
             )
         finally:
             self.logs.clear()
             self.future_logs.clear()
             self._release()
 
-    async def _close_dir(self, log_dir: LogDir, broker_epoch: int) -> None:
+    async def _close_dir(self, log_dir: LogDir, broker_epoch: int, mark_clean: bool) -> None:
         if not log_dir.is_loaded:
             return
         logs = self.logs_in(log_dir.path)
@@ -483,14 +489,11 @@ class LogDirs:
         if failures:
             return
         try:
-            await asyncio.to_thread(self._finish_dir, log_dir, logs, broker_epoch)
+            await asyncio.to_thread(log_dir.checkpoint, logs)
+            if mark_clean:
+                await asyncio.to_thread(log_dir.write_clean_mark, broker_epoch)
         except OSError as error:
             logger.error("%s could not be marked as cleanly shut down: %s", log_dir.path, error)
-
-    @staticmethod
-    def _finish_dir(log_dir: LogDir, logs: Sequence[Log], broker_epoch: int) -> None:
-        log_dir.checkpoint(logs)
-        log_dir.write_clean_mark(broker_epoch)
 
     def _release(self) -> None:
         for log_dir in self.online.values():

@@ -10,6 +10,7 @@ from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster import registration
 from tidelog.broker.cluster.registration import prepare, register, settle_broker_id, settle_cluster_id
+from tidelog.broker.state import StartGivenUp
 from tidelog.errors import ConfigError
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
@@ -119,7 +120,14 @@ def test_another_broker_with_the_same_id_is_an_error() -> None:
         await register(zookeeper.session(), ME, 0, lambda: False)
         with pytest.raises(ConfigError, match="id 4 is in the cluster already"):
             await register(zookeeper.session(), ME, -1, lambda: False)
-        with pytest.raises(ConfigError, match="id 4 is in the cluster already"):
+
+    run(test)
+
+
+def test_a_broker_that_is_told_to_stop_waits_no_longer_for_an_earlier_session() -> None:
+    async def test(zookeeper: MemoryZooKeeper) -> None:
+        await register(zookeeper.session(), ME, 0, lambda: False)
+        with pytest.raises(StartGivenUp, match="told to stop"):
             await register(zookeeper.session(), ME, 60_000, lambda: True)
 
     run(test)
