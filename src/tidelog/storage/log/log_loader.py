@@ -100,6 +100,7 @@ class LogLoader(Struct):
             after_clean_shutdown=self.clean_shutdown,
         )
         for segment in segments:
+            segment.is_loading = False
             segment.close_handles()
         report.log_end_offset = end_offset
         recovery_point = end_offset if self.clean_shutdown else min(self.recovery_point, end_offset)
@@ -137,6 +138,7 @@ class LogLoader(Struct):
             )
             size = (self.context.directory / name).stat().st_size
             segment = Segment(files, self.context.config, size=size, clock=self.context.clock)
+            segment.is_loading = True
             if base_offset < first_to_check and not self._has_indexes(segment, present):
                 self._rebuild(segment, segments, producers.snapshots, epochs, report)
             segments.add(segment)

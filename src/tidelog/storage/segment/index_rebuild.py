@@ -1,9 +1,9 @@
 """Building both indexes of a segment anew from its batch headers, beside the loop where that takes long.
 
 An index that does not fit its segment is found out when it is first used, and a segment has up to a gigabyte
-of batches to be looked at: small segments are done on the spot, others in a thread. Whoever needs the index
-meanwhile is told :class:`IndexesNotReady`: a request is answered with an error at which clients ask again, or
-waits (:meth:`IndexesNotReady.wait`) and looks anew.
+of batches to be looked at: small segments, and those of a log that is being loaded, are done on the spot,
+others in a thread. Whoever needs the index meanwhile is told :class:`IndexesNotReady`: a request is answered
+with an error at which clients ask again, or waits (:meth:`IndexesNotReady.wait`) and looks anew.
 
 The new files are written beside the old ones (``.rebuilt``) and put in their place when they are whole; a
 crash leaves the old ones, which are found out again, and perhaps a ``.rebuilt`` that nobody reads. Called by

@@ -100,6 +100,7 @@ class Segment:
         "created_ms",
         "files",
         "index_interval",
+        "is_loading",
         "jitter_ms",
         "size",
         "txn_index",
@@ -114,6 +115,8 @@ class Segment:
         self.jitter_ms = config.random_segment_jitter_ms()
         self.created_ms = clock.time_ms()
         self.bytes_since_index = 0
+        self.is_loading = False
+        """Whether its log is being loaded: then nobody is served yet, and indexes are rebuilt at once."""
         self._disk = files.disk
         self._pwrite = files.disk.pwrite
         # The file that is appended to, held for as long as its descriptor is: appends have no time to ask it.
@@ -475,7 +478,7 @@ class Segment:
         return OpenIndexes(self.offset_index, self.time_index)
 
     def _rebuild_indexes(self) -> None:
-        """Read the headers of all batches and index them anew; on the loop of a broker only if they are few.
+        """Read the headers of all batches and index them anew; on a loop that serves only if they are few.
 
         Otherwise a thread does, and :class:`IndexesNotReady` is raised. Indexes that are open stay so until
         then: appends go on writing to them.
@@ -499,7 +502,7 @@ class Segment:
             rebuilt.write(self._disk, *paths)
             return rebuilt
 
-        if loop is None or size <= INLINE_BYTES:
+        if loop is None or self.is_loading or size <= INLINE_BYTES:
             self._take_rebuilt(build())
             return
         ready = self._rebuilding = loop.create_future()

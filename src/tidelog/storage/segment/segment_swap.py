@@ -106,6 +106,7 @@ def _replaced_files(
         segment = Segment.open(
             directory, base_offset, config, clock=clock, disk=disk, state_suffix=SWAP_SUFFIX
         )
+        segment.is_loading = True
         has_index = segment.path(OFFSET_INDEX_SUFFIX).exists()
         end = segment.next_offset() if has_index else _end_without_index(segment)
         segment.close_handles()

@@ -87,6 +87,52 @@ def test_a_large_segment_is_read_in_a_thread_and_whoever_asks_is_told_to_ask_aga
     assert not list(directory.glob("*.rebuilt"))
 
 
+@pytest.mark.parametrize("lost", [".index", ".timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_is_loaded_on_the_loop_is_loaded_though_an_index_must_be_rebuilt(
+    open_log: OpenLog, directory: Path, lost: str, clean: bool
+) -> None:
+    """Nobody is served before all logs are loaded: there is nothing to be kept from waiting."""
+    if clean:
+        # The end of the log is looked for in this segment.
+        for path in directory.glob(f"{BATCHES:020}.*"):
+            path.unlink()
+    else:
+        # Nothing else says which producers there were before the segment that is checked.
+        for path in directory.glob("*.snapshot"):
+            path.unlink()
+    path = directory / f"{0:020}{lost}"
+    good = path.read_bytes()
+    path.write_bytes(good[:-8] + b"\x7f" * 8)
+
+    async def scenario() -> None:
+        log = open_log(clean=clean, recovery_point=BATCHES, log_start_offset=5)
+        assert log.log_end_offset == BATCHES + (not clean)
+        assert path.read_bytes() == good
+        spoil(directory)
+        with pytest.raises(IndexesNotReady) as told:
+            log.read(7, 1000)
+        await told.value.ready
+
+    asyncio.run(scenario())
+
+
+def test_so_is_one_where_a_crash_has_left_a_swap_with_such_an_index(
+    open_log: OpenLog, directory: Path
+) -> None:
+    good = spoil(directory)
+    for path in directory.glob(f"{0:020}.*"):
+        path.rename(path.with_name(path.name + ".swap"))
+
+    async def scenario() -> None:
+        log = open_log()
+        assert first_offset(log, 7) == 7
+        assert log.log_end_offset == BATCHES + 1
+
+    asyncio.run(scenario())
+    assert (directory / "00000000000000000000.index").read_bytes() == good
+
+
 def test_one_who_gives_up_waiting_for_indexes_leaves_the_others_waiting(
     open_log: OpenLog, directory: Path
 ) -> None:
