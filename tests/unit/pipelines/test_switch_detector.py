@@ -192,22 +192,22 @@ def test_a_rule_without_steps_is_switched_off(tmp_path: Path, off: list[str]) ->
 @pytest.mark.parametrize(
     ("rule", "found"),
     [
-        ({"day_accounts": ((2, 65),)}, {"two"}),
-        ({"month_accounts": ((2, 65),)}, {"two"}),
-        ({"day_accounts": ((1, 65),)}, {"one", "two"}),
-        ({"failed_hour": ((1, 65),)}, {"failed"}),
-        ({"failed_day": ((1, 65),)}, {"failed"}),
-        ({"rotation_devices": 2, "rotation_accounts": ((2, 65),), "burst_accounts": 9}, {"10.0.0.1"}),
+        ({"day_accounts": ((2, 65),)}, ["two"]),
+        ({"month_accounts": ((2, 65),)}, ["two"]),
+        ({"day_accounts": ((1, 65),)}, ["one", "two"]),
+        ({"failed_hour": ((1, 65),)}, ["failed"]),
+        ({"failed_day": ((1, 65),)}, ["failed"]),
+        ({"rotation_devices": 2, "rotation_accounts": ((2, 65),), "burst_accounts": 9}, ["10.0.0.1"]),
     ],
     ids=str,
 )
-def test_low_steps_count(tmp_path: Path, rule: dict[str, Any], found: set[str]) -> None:
+def test_low_steps_count(tmp_path: Path, rule: dict[str, Any], found: list[str]) -> None:
     stream = Detecting(tmp_path, SwitchDetector(msgspec.structs.replace(RULES, **rule)))
     two = [login("two", "u1", 1), login("two", "u2", 2)]
     if "rotation_devices" in rule:
         two += [login("three", "u3", 3), login("three", "u4", 4)]
     told = stream.feed(*two, login("one", "u5", 5, ip="10.0.0.2"), login("failed", "u6", 6, success=False))
-    assert set(told) == found
+    assert sorted(told) == found
 
 
 def names_of_one_crc(bits: int) -> list[str]:
