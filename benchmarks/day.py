@@ -6,8 +6,8 @@ commands that people use. Then everything that both leave is held against each o
 each key in topics (earnings, alerts, incidents, dead letters), the tables, and the lake.
 
 The lake of a stream is a record of the log: an event that was sent twice may be in it twice, and a backfill
-has it once (docs/pipelines/collect.md), so events are compared. The topic of phone-region and the table of
-incidents belong to the stream alone.
+has it once (docs/pipelines/collect.md), so events are compared. The topic of phone-region
+belongs to the stream alone; the table of incidents says what their topic says.
 """
 
 from __future__ import annotations
