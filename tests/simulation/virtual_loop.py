@@ -17,6 +17,7 @@ import contextvars
 import gc
 import heapq
 import logging
+import socket
 import sys
 import traceback
 from collections import deque
@@ -168,6 +169,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
         self.call_later(_THREAD_S, work)
         return future
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
+        """Hosts have one address each, which is their name."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: Any

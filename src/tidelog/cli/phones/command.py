@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.failure import Failure
 from tidelog.cli.lake.options import DEFAULT_DIRECTORY
 from tidelog.cli.output import examples, print_json, print_table, remark
 from tidelog.cli.shared_options import JsonOutput
@@ -104,4 +105,12 @@ def rotate(
 
 def _file(keys: Path | None) -> Path:
     """The file that is meant: of the directory that the environment names, as for ``tidelog pipeline``."""
-    return keys or Path(os.environ.get("TIDELOG_PIPELINES") or DEFAULT_DIRECTORY) / "phone-keys.toml"
+    if keys is not None:
+        return keys
+    path = Path(os.environ.get("TIDELOG_PIPELINES") or DEFAULT_DIRECTORY) / "phone-keys.toml"
+    if not path.exists():
+        raise Failure(
+            f"there are no phone keys in {path}: the first `tidelog pipeline run` makes them; "
+            "name the file of another directory with --keys"
+        )
+    return path

@@ -86,11 +86,6 @@ def read_keys(path: Path) -> PhoneKeys:
     """The keys of a file; raises :class:`PhoneKeysError`."""
     try:
         told = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise PhoneKeysError(
-            f"there are no phone keys in {path}: the first `tidelog pipeline run` makes them; "
-            "name the file of another directory with --keys"
-        ) from error
     except OSError as error:
         raise PhoneKeysError(f"the phone keys in {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
