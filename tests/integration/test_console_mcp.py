@@ -207,7 +207,13 @@ def test_letters_are_counted_before_they_are_sent_back(console: ConsoleThread) -
         async with connected(console) as client:
             return await told(client, "redrive_dead_letters")
 
-    assert asyncio.run(run()) == {"by_topic": {"orders": 1}, "without_origin": 0, "left": 0, "dry_run": True}
+    assert asyncio.run(run()) == {
+        "by_topic": {"orders": 1},
+        "without_origin": 0,
+        "left": 0,
+        "dry_run": True,
+        "ended": "end",
+    }
 
 
 def test_masked_fields_cannot_be_asked_for(console: ConsoleThread) -> None:

@@ -73,6 +73,7 @@ class ClassicConsumer:
             return None
         self.member_id = response.member_id
         self.generation = response.generation_id
+        self.history.joined(self.generation)
         return cast(JoinGroupResponse, response)
 
     def _sync(self, joined: JoinGroupResponse) -> Generator[Call | Sleep, Any, bool]:

@@ -13,6 +13,8 @@ from collections import defaultdict
 
 from tidelog.ids import TopicPartition
 
+FIRST_GENERATION = 1
+
 
 class BrokenPromise(AssertionError):
     """The history shows something that must not be."""
@@ -28,6 +30,14 @@ class GroupHistory:
         self.rebalances = 0
         self.commits = 0
         self.refused_commits = 0
+
+    def joined(self, generation: int) -> None:
+        """A member was answered that it is in a generation; the first one is that of a group made anew.
+
+        So it is, as in Kafka, when classic members come to a consumer group that everybody has left.
+        """
+        if generation == FIRST_GENERATION and any(known > generation for known in self.owners):
+            self.owners.clear()
 
     def assigned(self, generation: int, member: str, partitions: set[TopicPartition]) -> None:
         """A member was told what is its own in a generation."""
