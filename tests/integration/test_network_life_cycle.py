@@ -111,6 +111,8 @@ def test_a_port_in_use_is_refused_in_one_sentence_and_leaves_the_data_clean(tmp_
         (["--set", "log.segment.bytes=many"], 1, ["log.segment.bytes", "many"]),
         (["--set", "nonsense"], 2, ["--set", "name=value"]),
         (["--listen", "nowhere"], 2, ["--listen", "HOST:PORT"]),
+        (["--metrics", "nowhere"], 2, ["--metrics", "HOST:PORT"]),
+        (["--advertise", "here:70000"], 2, ["--advertise", "HOST:PORT"]),
         (["--listen", "no-such-host.invalid:0"], 1, ["no-such-host.invalid", "resolved"]),
         (["no-such-file.properties"], 1, ["no-such-file.properties"]),
     ],

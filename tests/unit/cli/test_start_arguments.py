@@ -78,16 +78,6 @@ def test_a_wrong_command_line_is_refused_by_argparse(
     assert "usage: tidelog start" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--listen", "foo"], ["--metrics", "foo"], ["--advertise", "h:70000"], ["--set", "foo"]]
-)
-def test_values_that_mean_nothing_are_a_wrong_command_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert start.main(arguments) == 2
-    assert arguments[1] in capsys.readouterr().err
-
-
 def test_a_start_imports_no_command_line_library() -> None:
     code = (
         "import sys, tidelog.cli.main, tidelog.cli.start, tidelog.broker.process\n"
