@@ -103,7 +103,8 @@ def tombstones_go_in_time(side: Side) -> object:
     """With the first cleaning after their horizon, which needs something new to clean."""
     topic = side.topic(**{**COMPACTED, "delete_retention_ms": "1"})
     write(side, topic, HISTORY)
-    wait_for(side, topic, lambda batches: offsets(batches) == KEPT)
+    # A cleaner that was there while it was written may have come twice, and the tombstone be gone.
+    wait_for(side, topic, lambda batches: offsets(batches) in (KEPT, KEPT - {6}))
     for index, key in enumerate((b"f", b"g")):
         body = (record(b"1", key),)
         append(side, topic, Batch(body, base_timestamp=NOW + (20 + index) * STEP_MS).bytes())
