@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Sequence
 
 from tidelog.broker.context import RequestContext
+from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.quota_changes import QuotaAlteration, QuotaOp, plan_quota_changes
 from tidelog.errors import KafkaError
@@ -32,17 +34,22 @@ from tidelog.wire.messages.alter_client_quotas import (
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 
+_AT_A_TIME = 100
+
 
 async def handle(
     context: RequestContext, request: AlterClientQuotasRequest, admin: Admin
 ) -> AlterClientQuotasResponse:
     """Change what is asked for, entity by entity."""
-    alterations = [_alteration(entry) for entry in request.entries]
-    hosts = {name for each in alterations for kind, name in each.names if kind == IP and name}
-    unknown = {host for host in hosts if not await _is_known(host)}
+    alterations = [_alteration(entry) async for entry in in_turns(request.entries, _AT_A_TIME)]
+    unknown = await _unknown_hosts(alterations)
+    if len(alterations) > _AT_A_TIME:
+        outcomes = await asyncio.to_thread(plan_quota_changes, alterations, unknown)
+    else:
+        outcomes = plan_quota_changes(alterations, unknown)
     response = AlterClientQuotasResponse()
     answered: set[frozenset[tuple[str, str | None]]] = set()
-    for alteration, outcome in zip(alterations, plan_quota_changes(alterations, unknown), strict=True):
+    async for alteration, outcome in in_turns(zip(alterations, outcomes, strict=True), _AT_A_TIME):
         names = frozenset(alteration.names)
         if names in answered:
             continue
@@ -66,6 +73,15 @@ def _alteration(entry: AlterClientQuotasRequestEntryData) -> QuotaAlteration:
     names = {part.entity_type: part.entity_name for part in entry.entity}
     ops = [QuotaOp(op.key, None if op.remove else op.value) for op in entry.ops]
     return QuotaAlteration(tuple(names.items()), ops)
+
+
+async def _unknown_hosts(alterations: Sequence[QuotaAlteration]) -> set[str]:
+    known: dict[str, bool] = {}
+    async for alteration in in_turns(alterations, _AT_A_TIME):
+        for kind, name in alteration.names:
+            if kind == IP and name and name not in known:
+                known[name] = await _is_known(name)
+    return {name for name, is_known in known.items() if not is_known}
 
 
 async def _is_known(host: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import (
+    alter_client_quotas,
     alter_configs,
     describe_topic_partitions,
     find_coordinator,
@@ -24,6 +25,12 @@ from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
 from tidelog.promise import Promise
 from tidelog.security.session import Session
+from tidelog.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from tidelog.wire.messages.alter_configs import AlterConfigsRequest
 from tidelog.wire.messages.alter_configs import AlterConfigsResource as Replaced
 from tidelog.wire.messages.alter_partition_reassignments import (
@@ -101,6 +108,24 @@ def test_coordinators_are_looked_for_a_few_keys_at_a_time() -> None:
         answer, turns = await in_turns_of_the_loop(work)
         assert [each.key for each in answer.coordinators] == request.coordinator_keys == asked
         assert turns >= MANY // AT_MOST
+
+    asyncio.run(body())
+
+
+def test_quotas_are_changed_a_few_at_a_time() -> None:
+    def entry(number: int) -> AlterClientQuotasRequestEntryData:
+        address = f"10.0.{number // 250}.{number % 250}" if number else "x" * 64
+        return AlterClientQuotasRequestEntryData(
+            entity=[EntityData(entity_type="ip", entity_name=address)],
+            ops=[OpData(key="connection_creation_rate", value=5.0, remove=False)],
+        )
+
+    async def body() -> None:
+        request = AlterClientQuotasRequest(entries=[entry(each) for each in range(MANY)], validate_only=True)
+        work = alter_client_quotas.handle(context(1), request, SimpleNamespace())
+        answer, turns = await in_turns_of_the_loop(work)
+        assert [each.error_code for each in answer.entries] == [ErrorCode.INVALID_REQUEST] + [0] * (MANY - 1)
+        assert turns >= 3 * MANY // 100
 
     asyncio.run(body())
 
