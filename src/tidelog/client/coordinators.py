@@ -100,14 +100,7 @@ async def ask_coordinators(
         todo = [key for key in todo if _is_worth_asking_again(results.get(key))]
         if todo:
             await asyncio.sleep(wait)
-    if not results:
-        unanswered.raise_any()
-    missing = {
-        key: refuse(key, unanswered.error(key, f"the coordinator of {key!r}"))
-        for key in keys
-        if key not in results
-    }
-    return {key: results[key] if key in results else missing[key] for key in keys}
+    return unanswered.filled_in(results, keys, refuse, lambda key: f"the coordinator of {key!r}")
 
 
 async def find_coordinators(

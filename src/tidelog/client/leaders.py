@@ -77,14 +77,7 @@ async def ask_leaders(
         todo = {p: value for p, value in todo.items() if _is_worth_asking_again(cluster, p, results.get(p))}
         if todo:
             await asyncio.sleep(wait)
-    if not results:
-        unanswered.raise_any()
-    missing = {
-        each: refuse(each, unanswered.error(each, f"the leader of {each}"))
-        for each in wanted
-        if each not in results
-    }
-    return {each: results[each] if each in results else missing[each] for each in wanted}
+    return unanswered.filled_in(results, wanted, refuse, lambda each: f"the leader of {each}")
 
 
 async def split_by_leader(

@@ -6,7 +6,7 @@ responsible for what was not answered. One broker that is dead takes nothing fro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from tidelog.client.errors import NO_ANSWER, ClientError, RequestTimeoutError
@@ -34,13 +34,26 @@ class Unanswered(Generic[KeyT]):
                 self._errors |= dict.fromkeys(keys, error)
             return None
 
-    def raise_any(self) -> None:
-        """Raise what kept a broker from answering, if something did."""
-        for error in self._errors.values():
-            raise error
+    def filled_in(
+        self,
+        results: Mapping[KeyT, T],
+        keys: Iterable[KeyT],
+        refuse: Callable[[KeyT, KafkaError], T],
+        who: Callable[[KeyT], str],
+    ) -> dict[KeyT, T]:
+        """The results of all keys; of one without an answer what ``refuse`` makes of the reason.
 
-    def error(self, key: KeyT, who: str) -> KafkaError:
-        """Why ``who`` has said nothing of ``key``, in the answer's stead."""
+        Where nobody has answered at all, what kept a broker from it is raised. ``who`` names whoever should
+        have answered for a key.
+        """
+        if not results:
+            for error in self._errors.values():
+                raise error
+        return {
+            key: results[key] if key in results else refuse(key, self._error(key, who(key))) for key in keys
+        }
+
+    def _error(self, key: KeyT, who: str) -> KafkaError:
         error = self._errors.get(key)
         if error is None:
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{who} has not answered for it")
