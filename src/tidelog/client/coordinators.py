@@ -12,6 +12,7 @@ import asyncio
 import enum
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import Cluster
@@ -91,7 +92,7 @@ async def ask_coordinators(
                 results[key] = refuse(key, coordinator)
             else:
                 by_node[coordinator].append(key)
-        asked = (unanswered.answer(ask(node, part), part) for node, part in by_node.items())
+        asked = (unanswered.answer(partial(ask, node, part), part) for node, part in by_node.items())
         for answers in await asyncio.gather(*asked):
             results.update(answers or {})
         wait = backoff.next_ms() / 1000

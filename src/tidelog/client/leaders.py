@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import Cluster
@@ -68,7 +69,7 @@ async def ask_leaders(
                 results[partition] = refuse(partition, error)
             except NoLeaderError as error:
                 results[partition] = refuse(partition, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)))
-        asked = (unanswered.answer(ask(node, part), part) for node, part in by_leader.items())
+        asked = (unanswered.answer(partial(ask, node, part), part) for node, part in by_leader.items())
         for answers in await asyncio.gather(*asked):
             results.update((answer.partition, answer) for answer in answers or ())
         wait = backoff.next_ms() / 1000

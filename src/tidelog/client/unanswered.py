@@ -22,10 +22,10 @@ class Unanswered(Generic[KeyT]):
     def __init__(self) -> None:
         self._errors: dict[KeyT, ClientError] = {}
 
-    async def answer(self, asking: Awaitable[T], keys: Collection[KeyT]) -> T | None:
-        """The answer about ``keys``; None, with the reason noted, where the broker gives none."""
+    async def answer(self, ask: Callable[[], Awaitable[T]], keys: Collection[KeyT]) -> T | None:
+        """What ``ask`` learns about ``keys``; None, with the reason noted, where the broker says nothing."""
         try:
-            return await asking
+            return await ask()
         except NO_ANSWER as error:
             # When time is up, an earlier reason says more than "timed out".
             if isinstance(error, RequestTimeoutError):
