@@ -34,6 +34,8 @@ FINISH_S = 150.0
 TIDELOG, CONFLUENT = "tidelog", "confluent"
 DEBUG = os.environ.get("TIDELOG_CHAOS_DEBUG", "")
 """What librdkafka is to tell in the clients' logs, such as ``eos,msg``; see its option ``debug``."""
+READERS_TRACE = {"debug": "broker,cgrp,metadata,fetch"}
+"""Options of librdkafka's readers: why one reads no more is nowhere else."""
 QUICK = {"retry.backoff.ms": 50, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 GROUP = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
 
@@ -214,7 +216,9 @@ class ConfluentReader:
     def __init__(self, work: Work, history: HistoryFile) -> None:
         self._history = history
         options: dict[str, object] = {
+            **READERS_TRACE,
             **work.connection(),
+            "log_level": 7,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "group.id": work.group or work.name,
