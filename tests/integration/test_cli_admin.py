@@ -139,6 +139,10 @@ def test_configs_show_defaults_sources_and_docs_when_asked(tidelog: CommandLine,
     rows = tidelog.ok("configs", "describe", "-t", topic, "-n", "max.message.bytes").splitlines()
     assert rows[0].split("\t") == ["topic", "config", "value", "source"]
     assert rows[1].split("\t")[:2] == [topic, "max.message.bytes"]
+    misspelt = tidelog.refusal("configs", "describe", "-t", topic, "-n", "retention.mss")
+    assert "has no config 'retention.mss'; did you mean 'retention.ms'?" in misspelt
+    [unset] = tidelog.json("configs", "describe", "--broker-defaults", "-n", "log.retention.ms")
+    assert unset["configs"] == []
 
 
 def test_broker_configs_are_changed_for_one_or_for_all(tidelog: CommandLine, topic_name: NewName) -> None:

@@ -63,3 +63,5 @@ def test_refusals_name_the_mend(tidelog: CommandLine, directories: list[str]) ->
     elsewhere = tidelog.refusal("log-dirs", "move", f"{TOPIC}:7", "--to", directories[0])
     assert f"no replica of {TOPIC}-7" in elsewhere
     assert "no broker 9" in tidelog.refusal("log-dirs", "describe", "--broker", "9")
+    refused = tidelog.refusal("log-dirs", "describe", "--topic", f"{TOPIC}:7")
+    assert f"topic {TOPIC!r} has no partition 7, but 2 from 0 on" in refused

@@ -120,6 +120,7 @@ def test_what_does_not_exist_is_one_sentence(tidelog: CommandLine, topic: str) -
     refused = tidelog.refusal("transactions", "abort", *place, "--start-offset", "7")
     assert "no open transaction begins at offset 7" in refused
     assert "does not exist" in tidelog.refusal("transactions", "find-hanging", "--topic", f"{topic}-none")
+    assert "no broker 99" in tidelog.refusal("transactions", "find-hanging", "--broker", "99")
 
 
 def test_a_transaction_that_its_coordinator_knows_can_be_ended_in_one_partition_with_a_warning(

@@ -14,7 +14,7 @@ from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import Bootstrap, DryRun, JsonOutput
-from tidelog.cli.suggest import with_suggestion
+from tidelog.cli.suggest import unknown_names, with_suggestion
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
@@ -124,12 +124,13 @@ def describe(
 ) -> None:
     """Show configs and where their values come from; by default those that somebody has set."""
     resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)
-    results = with_cluster(
-        bootstrap,
-        lambda cluster: AsyncAdmin.of(cluster).describe_configs(
-            resources, names=name, include_documentation=docs
-        ),
-    )
+
+    async def action(cluster: Cluster) -> tuple[list[ConfigResult], list[KafkaError]]:
+        admin = AsyncAdmin.of(cluster)
+        results = await admin.describe_configs(resources, names=name, include_documentation=docs)
+        return results, await unknown_names(admin, results, name or ())
+
+    results, unknown = with_cluster(bootstrap, action)
     good = [result for result in results if result.error is None]
     everything = show_all or bool(name)
     if json:
@@ -137,7 +138,7 @@ def describe(
     else:
         for result in good:
             _print_configs(result, everything, docs)
-    report_failures([result.error for result in results if result.error is not None])
+    report_failures([result.error for result in results if result.error is not None] + unknown)
 
 
 @app.command(epilog=examples(*_ALTER_EXAMPLES))

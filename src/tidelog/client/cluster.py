@@ -474,13 +474,18 @@ class Cluster:
     def _find(self, node: NodeRef) -> Node | None:
         return self.metadata.nodes.get(node) if isinstance(node, int) else node
 
-    def _peer(self, node: NodeRef, channel: str) -> NodeConnection:
+    def known_node(self, node: NodeRef) -> Node:
+        """The broker that ``node`` names; an error that says who is alive if none does."""
         known = self._find(node)
         if known is None:
             alive = ", ".join(map(str, sorted(self.metadata.nodes)))
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {node} among those alive: {alive}"
             )
+        return known
+
+    def _peer(self, node: NodeRef, channel: str) -> NodeConnection:
+        known = self.known_node(node)
         return self.peers.at(known.host, known.port, channel)
 
     def _sibling(self, peer: NodeConnection) -> Connection | None:

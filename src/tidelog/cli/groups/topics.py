@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tidelog.cli.values import parse_topic_partitions
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
 
@@ -23,6 +25,20 @@ async def resolve_partitions(admin: AsyncAdmin, texts: list[str], option: str) -
             raise described
         named += (TopicPartition(topic, each.partition) for each in described.partitions)
     return sorted(set(named))
+
+
+async def check_exist(admin: AsyncAdmin, partitions: Collection[TopicPartition]) -> None:
+    """Fail if one of ``partitions`` does not exist."""
+    described = await admin.describe_topics(sorted({each.topic for each in partitions}))
+    for topic, index in partitions:
+        found = described[topic]
+        if isinstance(found, KafkaError):
+            raise found
+        if index not in {each.partition for each in found.partitions}:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has no partition {index}, but {len(found.partitions)} from 0 on",
+            )
 
 
 def assignment_text(partitions: tuple[TopicPartition, ...] | None) -> str | None:

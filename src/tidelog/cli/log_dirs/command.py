@@ -9,7 +9,7 @@ import typer
 
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import report_failures
-from tidelog.cli.groups.topics import resolve_partitions
+from tidelog.cli.groups.topics import check_exist, resolve_partitions
 from tidelog.cli.log_dirs import move
 from tidelog.cli.output import bytes_text, examples, is_terminal, print_json, print_table
 from tidelog.cli.shared_options import Bootstrap, JsonOutput
@@ -52,6 +52,7 @@ def describe(
     async def action(cluster: Cluster) -> dict[int, BrokerLogDirs]:
         admin = AsyncAdmin.of(cluster)
         partitions = await resolve_partitions(admin, topic, "--topic") if topic else None
+        await check_exist(admin, partitions or ())
         return await admin.describe_log_dirs(broker or None, partitions=partitions)
 
     described = list(with_cluster(bootstrap, action).values())

@@ -118,6 +118,8 @@ async def _partitions_to_search(
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]
     metadata = await cluster.refresh(None if topic is None else [topic])
+    if broker_id is not None:
+        cluster.known_node(broker_id)
     if topic is not None and (topic not in metadata.topics or metadata.topics[topic].error):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
     return [
