@@ -25,11 +25,12 @@ from tests.chaos.cluster.client_process import END_S, Client
 from tests.chaos.cluster.copiers import LOST
 from tests.chaos.cluster.faults import KINDS, Nemesis
 from tests.chaos.cluster.history import FAIL, INFO, OK, POLL, SEND, Event, HistoryFile, read_history
+from tests.chaos.cluster.locked_reader import is_locked
 from tests.chaos.cluster.own_repeats import own_repeats
 from tests.chaos.cluster.replicas import differences
 from tests.chaos.cluster.report import print_report
 from tests.chaos.cluster.unasked_coordinator import STUCK, asks_nobody
-from tests.chaos.cluster.workloads import TIDELOG, Work
+from tests.chaos.cluster.workloads import CONFLUENT, TIDELOG, Work
 
 from tidelog import Consumer, TopicPartition
 
@@ -301,16 +302,15 @@ class Scenario:
 
     def _wait_for_readers(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Wait until assigned readers, and groups, have come to the end."""
-        readers: dict[str, set[str]] = {}
-        for client in self.of_kind("assign"):
-            readers[client.work.name] = {client.work.name}
-        for client in self.of_kind("subscribe"):
-            readers.setdefault(client.work.group, set()).add(client.work.name)
         topic_of = {
             client.work.group or client.work.name: client.work.topic for client in self.clients.values()
         }
 
         def behind() -> list[str]:
+            self._start_locked_readers_again()
+            readers: dict[str, set[str]] = {}
+            for client in self.of_kind("assign", "subscribe"):
+                readers.setdefault(client.work.group or client.work.name, set()).add(client.work.process)
             seen = [
                 (event.process, (record[0], record[1]), record[2])
                 for event in read_history(self._history)
@@ -332,6 +332,13 @@ class Scenario:
             return found
 
         _slowly(lambda: f"readers at the end: {behind()}", lambda: not behind(), CATCH_UP_S)
+
+    def _start_locked_readers_again(self) -> None:
+        for client in self.of_kind("assign", "subscribe"):
+            if client.work.client == CONFLUENT and client.is_running and is_locked(client.trace):
+                print(f"{client.work.name}: two threads of librdkafka wait for each other", flush=True)
+                client.kill()
+                client.start_again()
 
     def _compare_replicas(self, findings: Findings) -> None:
         for broker in self.cluster.brokers.values():

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import confluent_kafka
+from tests.chaos.cluster import locked_reader, own_repeats
 from tests.chaos.cluster.history import ASSIGN, FAIL, INFO, INVOKE, OK, POLL, SEND, HistoryFile
-from tests.chaos.cluster.own_repeats import TRACE
 
 import tidelog
 from tidelog import RebalanceListener, TopicPartition
@@ -34,8 +34,6 @@ FINISH_S = 150.0
 TIDELOG, CONFLUENT = "tidelog", "confluent"
 DEBUG = os.environ.get("TIDELOG_CHAOS_DEBUG", "")
 """What librdkafka is to tell in the clients' logs, such as ``eos,msg``; see its option ``debug``."""
-READERS_TRACE = {"debug": "broker,cgrp,metadata,fetch"}
-"""Options of librdkafka's readers: why one reads no more is nowhere else."""
 QUICK = {"retry.backoff.ms": 50, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 GROUP = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
 
@@ -61,6 +59,11 @@ class Work:
     abort_share: float = 0.0
     life: int = 0
     """How often the process was started before."""
+
+    @property
+    def process(self) -> str:
+        """Its name in the history; who reads from the start and is started again is another reader."""
+        return f"{self.name}.{self.life}" if self.kind == "assign" else self.name
 
     def connection(self) -> dict[str, object]:
         options: dict[str, object] = {"bootstrap.servers": self.bootstrap, "client.id": self.name, **QUICK}
@@ -119,7 +122,7 @@ class ConfluentSender:
         self._topic = work.topic
         self._producer = confluent_kafka.Producer(
             {
-                **TRACE,
+                **own_repeats.TRACE,
                 **work.connection(),
                 "linger.ms": 5,
                 "enable.idempotence": True,
@@ -216,9 +219,8 @@ class ConfluentReader:
     def __init__(self, work: Work, history: HistoryFile) -> None:
         self._history = history
         options: dict[str, object] = {
-            **READERS_TRACE,
             **work.connection(),
-            "log_level": 7,
+            **locked_reader.TRACE,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "group.id": work.group or work.name,
@@ -287,7 +289,7 @@ def consume(work: Work, history: HistoryFile, stop: Stop) -> None:
 
 def main(text: str) -> None:
     work = Work(**json.loads(text))
-    history = HistoryFile(Path(work.history) / f"{work.name}.{work.life}.jsonl", work.name)
+    history = HistoryFile(Path(work.history) / f"{work.name}.{work.life}.jsonl", work.process)
     stop = Stop()
     try:
         if work.kind == "produce":
