@@ -22,7 +22,6 @@ from tidelog.ids import ZERO_UUID
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch
-from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     CLUSTER_NAME,
     AclBinding,
@@ -522,7 +521,7 @@ def test_rules_outlive_a_restart_and_the_audit_log_knows_of_them(tmp_path: Path)
         with broker.connect(ROOT) as root:
             root.ask(3, CreateAclsRequest(creations=[creation(operation=Op.WRITE)]), CreateAclsResponse)
     with GuardedBroker(tmp_path / "data", options) as broker:
-        acls = broker.thread.call(lambda inner: list(inner.authorization.acls.rules.select(AclFilter())))  # type: ignore[union-attr]
+        acls = broker.thread.call(lambda inner: list(inner.authorization.acls.rules))  # type: ignore[union-attr]
         assert acls == [rule(TOPIC, "orders", Op.WRITE)]
         with broker.connect() as client:
             all_topics(broker)

@@ -13,7 +13,6 @@ is left out of that topic: brokers would write about their writing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -88,12 +87,11 @@ class AccessLog:
             line = _LINE.replace("OUTCOME", "Denied")
             self._denials.warn(self._kind(session), line, *details, level=logging.INFO)
 
-    def changed(self, session: Session, change: str, bindings: Iterable[AclBinding]) -> None:
-        """Somebody has added or removed rules."""
-        for binding in bindings:
-            logger.info("%s from %s has %s the rule: %s", session.principal, session.host, change, binding)
-            if self.is_audited:
-                self._write(session, {"change": change, "rule": str(binding)})
+    def changed(self, session: Session, change: str, binding: AclBinding) -> None:
+        """Somebody has added or removed a rule."""
+        logger.info("%s from %s has %s the rule: %s", session.principal, session.host, change, binding)
+        if self.is_audited:
+            self._write(session, {"change": change, "rule": str(binding)})
 
     def close(self) -> None:
         """Close the audit log."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from tidelog.broker.in_turns import in_turns
+from tidelog.in_turns import in_turns
 from tidelog.wire.schema import Message
 
 PARTITIONS_AT_ONCE = 256

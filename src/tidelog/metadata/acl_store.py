@@ -21,6 +21,7 @@ from typing import Any
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
+from tidelog.in_turns import in_turns
 from tidelog.metadata import acl_znodes
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
 from tidelog.metadata.store import (
@@ -52,6 +53,8 @@ from tidelog.security.acls.rule_index import RuleIndex
 logger = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 200
+_AT_A_TIME = 100
+_LONG_BYTES = 64 * 1024
 _MAX_TRIES = 16
 _PAUSE_S = 0.1
 
@@ -91,11 +94,11 @@ class AclStore:
     async def add(self, bindings: Iterable[AclBinding]) -> dict[ResourcePattern, StoreError | None]:
         """Add rules, those of each pattern at once; what is there already stays as it is."""
         by_pattern: dict[ResourcePattern, list[AclEntry]] = defaultdict(list)
-        for pattern, entry in bindings:
+        async for pattern, entry in in_turns(bindings, _AT_A_TIME):
             by_pattern[pattern].append(entry)
         outcomes: dict[ResourcePattern, StoreError | None] = {}
-        for pattern, entries in by_pattern.items():
-            outcomes[pattern] = await self._try(pattern, _added(entries))
+        async for pattern, entries in in_turns(by_pattern.items(), 1):
+            outcomes[pattern] = await self._try(pattern, _added(entries), len(entries))
         return outcomes
 
     async def remove(self, wanted: Sequence[AclFilter]) -> list[dict[AclBinding, StoreError | None]]:
@@ -106,11 +109,14 @@ class AclStore:
         removed: list[dict[AclBinding, StoreError | None]] = [{} for _ in wanted]
         doomed: dict[ResourcePattern, dict[AclBinding, int]] = defaultdict(dict)
         for position, each in enumerate(wanted):
-            for binding in self.rules.select(each):
-                doomed[binding.pattern].setdefault(binding, position)
-        for pattern, positions in doomed.items():
+            await asyncio.sleep(0)
+            async for pattern in in_turns(self.rules.candidates(each), _AT_A_TIME):
+                for entry in self.rules.entries(pattern):
+                    if each.matches_entry(entry):
+                        doomed[pattern].setdefault(AclBinding(pattern, entry), position)
+        async for pattern, positions in in_turns(doomed.items(), 1):
             gone = {binding.entry for binding in positions}
-            error = await self._try(pattern, _without(gone))
+            error = await self._try(pattern, _without(gone), len(gone))
             for binding, position in positions.items():
                 removed[position][binding] = error
         return removed
@@ -130,24 +136,28 @@ class AclStore:
 
     # Writing
 
-    async def _try(self, pattern: ResourcePattern, edit: Edit) -> StoreError | None:
+    async def _try(self, pattern: ResourcePattern, edit: Edit, count: int) -> StoreError | None:
         try:
-            await self._update(pattern, edit)
+            await self._update(pattern, edit, count)
         except StoreError as error:
             logger.error("The access rules of %s could not be changed: %s", pattern, error)
             return error
         return None
 
-    async def _update(self, pattern: ResourcePattern, edit: Edit) -> None:
+    async def _update(self, pattern: ResourcePattern, edit: Edit, count: int) -> None:
+        """Change the rules of a pattern, by so many; many are worked on beside the loop."""
         path = acl_znodes.rules_path(pattern)
         async with self._turn:
             for _ in range(_MAX_TRIES):
                 raw, version = await self._get(path)
-                old = acl_znodes.decode_rules(path, raw)
-                new = tuple(dict.fromkeys(edit(old)))
+                if count > _AT_A_TIME or len(raw) > _LONG_BYTES:
+                    edited = await asyncio.to_thread(_edited, path, raw, edit)
+                else:
+                    edited = _edited(path, raw, edit)
+                new, data = edited
                 try:
-                    if new != old:
-                        await self._write(pattern, new, version)
+                    if data is not None:
+                        await self._write(pattern, data, version)
                     break
                 except (BadVersion, NodeExists, NoNode):
                     # Somebody else was faster, or has removed the node meanwhile.
@@ -156,10 +166,8 @@ class AclStore:
                 raise StoreError(path, f"metadata node {path} is being changed by others all the time")
             self._put(pattern, new)
 
-    async def _write(
-        self, pattern: ResourcePattern, entries: Sequence[AclEntry], version: int | None
-    ) -> None:
-        """Change the node and tell other brokers, all at once.
+    async def _write(self, pattern: ResourcePattern, data: bytes, version: int | None) -> None:
+        """Change the node, or remove it if there is nothing to keep, and tell other brokers, all at once.
 
         A rule that was removed, but not told, would hold on other brokers: the next try finds nothing to
         remove, and nothing to tell.
@@ -168,9 +176,9 @@ class AclStore:
         ops: list[Op] = []
         if version is None:
             await ensure_path(self._store, parent_of(path))
-            ops.append(Create(path, acl_znodes.encode_rules(entries)))
-        elif entries:
-            ops.append(Set(path, acl_znodes.encode_rules(entries), version))
+            ops.append(Create(path, data))
+        elif data:
+            ops.append(Set(path, data, version))
         else:
             ops.append(Delete(path, version))
         if self._shared is not None:
@@ -288,6 +296,15 @@ class AclStore:
         task = asyncio.get_running_loop().create_task(_logged(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _edited(path: str, raw: bytes, edit: Edit) -> tuple[tuple[AclEntry, ...], bytes | None]:
+    """The rules of a node after a change, and its data: empty if none is left, None if nothing changes."""
+    old = acl_znodes.decode_rules(path, raw)
+    new = tuple(dict.fromkeys(edit(old)))
+    if new == old:
+        return new, None
+    return new, acl_znodes.encode_rules(new) if new else b""
 
 
 def _added(entries: Sequence[AclEntry]) -> Edit:

@@ -17,10 +17,10 @@ import ipaddress
 from collections.abc import Sequence
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.quota_changes import QuotaAlteration, QuotaOp, plan_quota_changes
 from tidelog.errors import KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.client_quotas import IP
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_client_quotas import (

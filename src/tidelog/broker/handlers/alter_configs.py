@@ -10,11 +10,11 @@ from __future__ import annotations
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import ConfigResource, check_entries
 from tidelog.controller.config_requests import alter_each, alter_resource, idle_remark
 from tidelog.errors import KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey

@@ -11,10 +11,10 @@ cancel (NO_REASSIGNMENT_IN_PROGRESS), as Kafka answers there.
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.in_turns import in_turns
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -12,9 +12,9 @@ import logging
 from pathlib import Path
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name

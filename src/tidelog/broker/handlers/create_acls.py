@@ -11,6 +11,7 @@ from tidelog.broker.acl_requests import NO_AUTHORIZER, binding_of
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.store import TooLargeError
 from tidelog.security.acls.model import AclBinding
 from tidelog.wire.api import ApiKey
@@ -23,6 +24,8 @@ from tidelog.wire.messages.create_acls import (
 API = ApiKey.CREATE_ACLS
 VERSIONS = (1, 3)
 
+_AT_A_TIME = 100
+
 
 async def handle(
     context: RequestContext, request: CreateAclsRequest, authorization: Authorization
@@ -31,18 +34,16 @@ async def handle(
     if authorization.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     bindings: list[AclBinding | KafkaError] = []
-    for each in request.creations:
+    async for each in in_turns(request.creations, _AT_A_TIME):
         try:
             bindings.append(binding_of(each))
         except KafkaError as error:
             bindings.append(error)
     valid = [each for each in bindings if isinstance(each, AclBinding)]
     outcomes = await authorization.acls.add(valid)
-    if authorization.log is not None:
-        done = [each for each in valid if outcomes[each.pattern] is None]
-        authorization.log.changed(context.session, "added", done)
+    log = authorization.log
     results: list[AclCreationResult] = []
-    for binding in bindings:
+    async for binding in in_turns(bindings, _AT_A_TIME):
         if isinstance(binding, KafkaError):
             results.append(_refusal(binding))
         elif (failure := outcomes[binding.pattern]) is not None:
@@ -51,6 +52,8 @@ async def handle(
                 code = ErrorCode.INVALID_REQUEST
             results.append(_refusal(KafkaError(code, str(failure))))
         else:
+            if log is not None:
+                log.changed(context.session, "added", binding)
             results.append(AclCreationResult(error_message=None))
     return CreateAclsResponse(results=results)
 

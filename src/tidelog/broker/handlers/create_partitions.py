@@ -11,11 +11,11 @@ from collections import Counter
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.controller.controller import MorePartitions
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey

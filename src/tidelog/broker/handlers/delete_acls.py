@@ -10,6 +10,7 @@ from tidelog.broker.acl_requests import NO_AUTHORIZER, filter_of
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.store import StoreError
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import AclBinding
@@ -24,6 +25,8 @@ from tidelog.wire.messages.delete_acls import (
 API = ApiKey.DELETE_ACLS
 VERSIONS = (1, 3)
 
+_AT_A_TIME = 100
+
 
 async def handle(
     context: RequestContext, request: DeleteAclsRequest, authorization: Authorization
@@ -32,7 +35,7 @@ async def handle(
     if authorization.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     filters: list[AclFilter | KafkaError] = []
-    for each in request.filters:
+    async for each in in_turns(request.filters, _AT_A_TIME):
         try:
             filters.append(
                 filter_of(
@@ -48,21 +51,20 @@ async def handle(
         except KafkaError as error:
             filters.append(error)
     removed = await authorization.acls.remove([each for each in filters if isinstance(each, AclFilter)])
-    if authorization.log is not None:
-        for outcomes in removed:
-            gone = [binding for binding, failure in outcomes.items() if failure is None]
-            authorization.log.changed(context.session, "removed", gone)
+    log = authorization.log
     found = iter(removed)
-    return DeleteAclsResponse(
-        filter_results=[
-            _refusal(each)
-            if isinstance(each, KafkaError)
-            else DeleteAclsFilterResult(
-                error_message=None, matching_acls=[_removed(*item) for item in next(found).items()]
-            )
-            for each in filters
-        ]
-    )
+    response = DeleteAclsResponse()
+    async for wanted in in_turns(filters, _AT_A_TIME):
+        if isinstance(wanted, KafkaError):
+            response.filter_results.append(_refusal(wanted))
+            continue
+        result = DeleteAclsFilterResult(error_message=None)
+        async for binding, failure in in_turns(next(found).items(), _AT_A_TIME):
+            if failure is None and log is not None:
+                log.changed(context.session, "removed", binding)
+            result.matching_acls.append(_removed(binding, failure))
+        response.filter_results.append(result)
+    return response
 
 
 def refuse(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:

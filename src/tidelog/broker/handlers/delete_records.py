@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.partition_errors import OnOffline
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS
+from tidelog.in_turns import in_turns
 from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions

@@ -14,9 +14,9 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
+from tidelog.in_turns import in_turns
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.log.log import Log
 from tidelog.wire.api import ApiKey

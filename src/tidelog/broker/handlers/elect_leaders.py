@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey

@@ -15,8 +15,8 @@ from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.endpoints import endpoints_of
-from tidelog.broker.in_turns import in_turns
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey

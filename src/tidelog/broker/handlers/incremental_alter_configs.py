@@ -16,7 +16,6 @@ from tidelog.broker import log_levels
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import (
     ConfigOp,
@@ -29,6 +28,7 @@ from tidelog.controller.config_changes import (
 )
 from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id, idle_remark
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.client_metrics import CLIENT_METRICS_OPTIONS

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.coordinator.group.service import GroupCoordinator
+from tidelog.in_turns import in_turns
 from tidelog.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from tidelog.in_turns import in_turns
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.security.acls.model import Operation

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
 from tidelog.promise import Promise, gather
 from tidelog.security.acls.model import Operation

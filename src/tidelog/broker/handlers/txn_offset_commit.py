@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.coordinators import Coordinators
-from tidelog.broker.in_turns import in_turns
 from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.broker.transaction_verification import Operation
 from tidelog.coordinator.append_error import told_error
@@ -31,6 +30,7 @@ from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
+from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
 from tidelog.promise import Promise, gather
 from tidelog.security.acls.model import Operation as AclOperation

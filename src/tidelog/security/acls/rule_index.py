@@ -123,13 +123,8 @@ class RuleIndex:
         found = self._naming.get((kind, pattern_type, principal))
         return found.values() if found is not None else ()
 
-    def select(self, wanted: AclFilter) -> Iterator[AclBinding]:
-        """The rules that a filter means."""
-        for pattern in self.candidates(wanted):
-            for entry in self.entries(pattern):
-                binding = AclBinding(pattern, entry)
-                if wanted.matches(binding):
-                    yield binding
+    def __iter__(self) -> Iterator[AclBinding]:
+        return (AclBinding(pattern, entry) for pattern in self.patterns() for entry in self.entries(pattern))
 
     def candidates(self, wanted: AclFilter) -> list[ResourcePattern]:
         """The patterns whose rules a filter may mean."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from tests.rigs.clock import ManualClock
 
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import (
     alter_client_quotas,
     alter_configs,
+    create_acls,
+    delete_acls,
     describe_topic_partitions,
     find_coordinator,
     incremental_alter_configs,
@@ -23,7 +27,10 @@ from tidelog.broker.handlers import (
 )
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
+from tidelog.metadata.acl_store import AclStore
+from tidelog.metadata.embedded import EmbeddedStore
 from tidelog.promise import Promise
+from tidelog.security.acls.model import Operation, PatternType, Permission, ResourceType
 from tidelog.security.session import Session
 from tidelog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -38,7 +45,9 @@ from tidelog.wire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tidelog.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from tidelog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from tidelog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from tidelog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -126,6 +135,60 @@ def test_quotas_are_changed_a_few_at_a_time() -> None:
         answer, turns = await in_turns_of_the_loop(work)
         assert [each.error_code for each in answer.entries] == [ErrorCode.INVALID_REQUEST] + [0] * (MANY - 1)
         assert turns >= 3 * MANY // 100
+
+    asyncio.run(body())
+
+
+def test_access_rules_are_added_and_removed_a_few_at_a_time(tmp_path: Path) -> None:
+    def creation(number: int) -> AclCreation:
+        return AclCreation(
+            resource_type=ResourceType.TOPIC,
+            # All but one have a pattern of their own, and one has as many rules as all others have together.
+            resource_name="all" if number % 2 else f"t-{number}",
+            resource_pattern_type=PatternType.LITERAL,
+            principal=f"User:{number}",
+            host="*",
+            operation=Operation.READ,
+            permission_type=Permission.ALLOW if number else 99,
+        )
+
+    def filter_of(number: int) -> DeleteAclsFilter:
+        return DeleteAclsFilter(
+            resource_type_filter=ResourceType.ANY,
+            resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY,
+            principal_filter=f"User:{number}",
+            host_filter=None,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+
+    async def body() -> None:
+        store = EmbeddedStore(tmp_path)
+        acls = await AclStore.open(store, None, ManualClock())
+        authorization: Any = SimpleNamespace(acls=acls, log=None)
+        many = 1000
+        added, turns = await in_turns_of_the_loop(
+            create_acls.handle(
+                context(3),
+                CreateAclsRequest(creations=[creation(each) for each in range(many)]),
+                authorization,
+            )
+        )
+        assert [each.error_code for each in added.results] == [ErrorCode.INVALID_REQUEST] + [0] * (many - 1)
+        assert len(acls.rules) == many - 1
+        assert turns >= many // 2
+        filters = [filter_of(each) for each in range(2, 200)]
+        removed, turns = await in_turns_of_the_loop(
+            delete_acls.handle(context(3), DeleteAclsRequest(filters=filters), authorization)
+        )
+        assert [[each.principal for each in result.matching_acls] for result in removed.filter_results] == [
+            [each.principal_filter] for each in filters
+        ]
+        assert len(acls.rules) == many - 1 - len(filters)
+        assert turns >= len(filters) * (many // 2) // 100
+        await acls.close()
+        await store.close()
 
     asyncio.run(body())
 

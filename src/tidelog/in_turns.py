@@ -1,6 +1,6 @@
 """Walking over many things on the loop without holding it: a bounded number of them in each turn.
 
-For handlers whose requests name, or mean, thousands of partitions. Nothing is kept still meanwhile: whoever
+For requests that name, or mean, thousands of partitions or rules. Nothing is kept still meanwhile: whoever
 walks looks each thing up anew when its turn has come.
 """
 
