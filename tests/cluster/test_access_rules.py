@@ -7,7 +7,6 @@ from pathlib import Path
 from tests.rigs.cluster_thread import ClusterThread
 from tests.rigs.guarded_broker import rule
 
-from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import AclBinding, Operation, ResourceType
 from tidelog.security.principal import Principal
 from tidelog.security.session import Session
@@ -29,7 +28,7 @@ def test_a_rule_that_one_broker_takes_holds_on_all(tmp_path: Path) -> None:
         def known(broker_id: int) -> set[AclBinding]:
             acls = cluster.brokers[broker_id].authorization.acls
             assert acls is not None
-            return set(acls.rules.select(AclFilter()))
+            return set(acls.rules)
 
         async def add() -> None:
             acls = cluster.brokers[1].authorization.acls
