@@ -8,8 +8,7 @@ the median of the turns counts. The goal is 3 %.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,60 +22,38 @@ from confluent_kafka.admin import (
 )
 from foreign.broker_process import BrokerProcess
 
-from benchmarks import pipeline, wire
-from benchmarks.contestants import make, scratch
+from benchmarks import request_turns
+from benchmarks.contestants import make, scratch, started
 from benchmarks.figures import Figures
-from benchmarks.request_cost import (
-    BATCH_BYTES,
-    LOG_BYTES,
-    RECORD_BYTES,
-    RECORDS,
-    fetch_lanes,
-    fill,
-    produce_lanes,
-)
 
 NAME = "authorizer"
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CLIENT = "User:ANONYMOUS"
-DEPTHS = (1, 16)
 OTHER_RULES = 1000
 _TIMEOUT_S = 60
 
-Lanes = list[list[bytes]]
-
 
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
-    turns = 3 if quick else 9
-    count = 1500 if quick else 10_000
     with ExitStack() as stack:
-        without = stack.enter_context(_started(contestant, root, guarded=False))
-        guarded = stack.enter_context(_started(contestant, root, guarded=True))
-        for depth in DEPTHS:
-            for name, lanes_of, error_at in _loads(count):
-                used = _in_turns((without, guarded), name, lanes_of, error_at, depth, turns)
-                label = f"{name}, {depth} in flight"
-                for which, costs in zip(("without", "with rules"), used, strict=True):
-                    cost = statistics.median(costs)
-                    figures.add(NAME, contestant, f"CPU per {label}, {which}", cost * 1e6, "µs", "lower")
-                more = statistics.median(
-                    100 * (with_rules / plain - 1) for plain, with_rules in zip(*used, strict=True)
-                )
-                figures.add(NAME, contestant, f"more CPU per {label}", more, "%", "lower")
+        brokers = {
+            "without": stack.enter_context(started(contestant, root)),
+            "with rules": stack.enter_context(_guarded(contestant, root)),
+        }
+        turns, requests = (3, 1500) if quick else (9, 10_000)
+        request_turns.compare(NAME, contestant, brokers, figures, turns=turns, requests=requests)
 
 
 @contextmanager
-def _started(name: str, root: Path, *, guarded: bool) -> Iterator[BrokerProcess]:
+def _guarded(name: str, root: Path) -> Iterator[BrokerProcess]:
     with scratch(root) as directory:
         broker = make(name, directory)
         try:
-            if guarded:
-                # Rules are made by who needs none, who is then a client like any other.
-                broker.options |= {"authorizer.class.name": AUTHORIZER, "super.users": CLIENT}
-                broker.start()
-                _make_rules(broker)
-                broker.stop()
-                broker.options["super.users"] = "User:admin"
+            # Rules are made by who needs none, who is then a client like any other.
+            broker.options |= {"authorizer.class.name": AUTHORIZER, "super.users": CLIENT}
+            broker.start()
+            _make_rules(broker)
+            broker.stop()
+            broker.options["super.users"] = "User:admin"
             broker.start()
             yield broker
         finally:
@@ -97,45 +74,3 @@ def _make_rules(broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
     for future in admin.create_acls(rules).values():
         future.result(_TIMEOUT_S)
-
-
-def _loads(count: int) -> list[tuple[str, Callable[[BrokerProcess, str], Lanes], int]]:
-    def small(broker: BrokerProcess, topic: str) -> Lanes:
-        return produce_lanes(broker, topic, (1, 100), count)
-
-    def large(broker: BrokerProcess, topic: str) -> Lanes:
-        return produce_lanes(broker, topic, (RECORDS, RECORD_BYTES), count // 5)
-
-    def fetches(broker: BrokerProcess, topic: str) -> Lanes:
-        topic_id, batches = fill(broker, topic, LOG_BYTES)
-        return fetch_lanes(topic_id, batches, BATCH_BYTES, count // 2)
-
-    return [
-        ("1x100 B produce", small, wire.PRODUCE_ERROR_AT),
-        ("16 KB produce", large, wire.PRODUCE_ERROR_AT),
-        ("16 KB fetch", fetches, wire.FETCH_ERROR_AT),
-    ]
-
-
-def _in_turns(
-    brokers: tuple[BrokerProcess, BrokerProcess],
-    name: str,
-    lanes_of: Callable[[BrokerProcess, str], Lanes],
-    error_at: int,
-    depth: int,
-    turns: int,
-) -> tuple[list[float], list[float]]:
-    """CPU seconds per request of either broker, turn by turn; the first turn warms up and does not count."""
-    topic = f"bench-{name.replace(' ', '-')}-{depth}"
-    # Sequence numbers go on: each turn sends the next part of what is prepared.
-    lanes = [lanes_of(broker, topic) for broker in brokers]
-    part = len(lanes[0][0]) // (turns + 1)
-    used: tuple[list[float], list[float]] = ([], [])
-    for turn in range(turns + 1):
-        for broker, prepared, costs in zip(brokers, lanes, used, strict=True):
-            mine = [lane[turn * part : (turn + 1) * part] for lane in prepared]
-            before = broker.cpu_seconds()
-            load = pipeline.run(broker.port, mine, depth, error_at)
-            if turn:
-                costs.append((broker.cpu_seconds() - before) / load.requests)
-    return used

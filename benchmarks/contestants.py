@@ -55,10 +55,10 @@ def scratch(root: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def started(name: str, root: Path) -> Iterator[BrokerProcess]:
+def started(name: str, root: Path, options: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
     """A running broker on an empty directory."""
     with scratch(root) as directory:
-        broker = make(name, directory)
+        broker = make(name, directory, options)
         broker.start()
         try:
             yield broker

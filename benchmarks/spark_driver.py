@@ -51,8 +51,8 @@ def jars(contestant: str) -> str:
 
 @contextmanager
 def broker(root: Path) -> Iterator[BrokerProcess]:
-    """The one broker that both read from and write to."""
-    with started(OURS, root) as running:
+    """The one broker that both read from and write to; generated events are old, and stay nevertheless."""
+    with started(OURS, root, {"log.retention.ms": "-1"}) as running:
         yield running
 
 
