@@ -18,7 +18,7 @@ from tidelog.pipelines.framework import events
 from tidelog.pipelines.generator.outbox import Event
 from tidelog.pipelines.generator.traffic import Traffic, TrafficSettings
 
-COPIES = {events.LOGIN.topic: 20, events.MESSAGE_VERIFICATION.topic: 20, events.INVITE.topic: 400}
+COPIES = {events.LOGIN.topic: 20, events.MESSAGE_VERIFICATION.topic: 20, events.INVITE.topic: 100}
 NAMES = ("event_id", "user_id", "device_id", "invitee_id", "invitee_device_id")
 ADDRESSES = ("ip", "invitee_ip")
 PHONES = ("phone", "invitee_phone")

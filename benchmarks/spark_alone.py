@@ -36,7 +36,7 @@ STAGES = {
 
 
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
-    count = 200_000 if quick else 1_000_000
+    count = 200_000 if quick else 500_000
     for each in work_off(contestant, root, "local[2]", count):
         name, events = each["name"], each["events"]
         figures.add(NAME, contestant, f"{name}: 2 cores", events / each["seconds"], "events/s", "higher")

@@ -18,7 +18,7 @@ MEMORY_MB = 1024
 
 
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
-    count = 200_000 if quick else 1_000_000
+    count = 200_000 if quick else 500_000
     for executors in EXECUTORS:
         for each in work_off(contestant, root, f"local-cluster[{executors},1,{MEMORY_MB}]", count):
             name = f"{each['name']}: {executors} executor{'s' if executors > 1 else ''}"
