@@ -7,7 +7,7 @@ argument of every ``handle`` function in ``broker/handlers``.
 from __future__ import annotations
 
 from tidelog.broker.network.connection import Connection
-from tidelog.broker.quotas.payer import Payer
+from tidelog.broker.quotas.payer import Payer, payer_called
 from tidelog.security.session import Session
 
 
@@ -39,7 +39,7 @@ class RequestContext:
     @property
     def payer(self) -> Payer:
         """Who pays for it, where there are quotas."""
-        return Payer(self.connection.session.principal.name, self.client_id or "")
+        return payer_called(self.connection, self.client_id or "")
 
     @property
     def session(self) -> Session:

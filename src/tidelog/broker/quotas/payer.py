@@ -1,7 +1,8 @@
 """Who pays for a request: its user and its client id, by which quotas are found.
 
 A client may call itself by 32 thousand bytes, and by others the next time: what is remembered of thousands of
-them goes by the first thousand bytes, which are more than anybody names in a quota.
+them goes by the first thousand characters, which are more than anybody names in a quota. They are the same
+ones for every request, whichever way it takes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class Payer(NamedTuple):
 def payer_of(connection: Connection, frame: memoryview) -> Payer:
     """Who has sent a frame."""
     length = int.from_bytes(frame[8:10], "big", signed=True)
-    kept = length if length < LONGEST_CLIENT_ID else LONGEST_CLIENT_ID
-    client_id = str(frame[10 : 10 + kept], "utf-8", "replace") if length > 0 else ""
-    return Payer(connection.session.principal.name, client_id)
+    client_id = str(frame[10 : 10 + length], "utf-8", "replace") if length > 0 else ""
+    return payer_called(connection, client_id)
+
+
+def payer_called(connection: Connection, client_id: str) -> Payer:
+    """Who has sent a request in which it calls itself so."""
+    return Payer(connection.session.principal.name, client_id[:LONGEST_CLIENT_ID])

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tidelog.broker.context import RequestContext
 from tidelog.broker.metrics.group_figures import GroupFigures
 from tidelog.broker.metrics.observed import ObservedBroker
 from tidelog.broker.metrics.quota_figures import quota_figures
@@ -21,6 +22,7 @@ from tidelog.metadata.client_quotas import CLIENT_ID, PRODUCER_BYTE_RATE
 from tidelog.metrics import catalog
 from tidelog.metrics.page import Page
 from tidelog.security.session import Session
+from tidelog.wire.headers import parse_request_header
 
 HOSTILE = (
     'a"} 1\nevil_total{x="',
@@ -89,6 +91,17 @@ def test_a_quota_remembers_no_more_than_the_beginning_of_a_name() -> None:
     assert payer_of(peer, memoryview(short)).client_id == "app"
     none = b"\x00\x00\x00\x09\x00\x00\x00\x01\xff\xff"
     assert payer_of(peer, memoryview(none)).client_id == ""
+
+
+@pytest.mark.parametrize("character", [b"n", "ü".encode(), "\U0001f600".encode(), b"\xff"])
+def test_every_request_of_a_client_with_a_long_name_is_paid_for_by_the_same(character: bytes) -> None:
+    peer: Any = SimpleNamespace(session=Session("10.0.0.7"))
+    name = character * (32_000 // len(character))
+    frame = memoryview(b"\x00\x12\x00\x00\x00\x00\x00\x01" + len(name).to_bytes(2, "big") + name)
+    header, _ = parse_request_header(frame)
+    paid = RequestContext(peer, 0, 1, header.client_id).payer
+    assert paid == payer_of(peer, frame)
+    assert len(paid.client_id) == LONGEST_CLIENT_ID
 
 
 def test_ever_new_software_is_told_of_as_others() -> None:
