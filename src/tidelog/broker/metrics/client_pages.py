@@ -48,8 +48,8 @@ def _connection(connection: Connection, now_s: float) -> dict[str, object]:
     session = connection.session
     told: dict[str, object] = {
         "client_id": None if times is None else times.client_id,
-        "software": software,
-        "software_version": version,
+        "software": software and software[:_LONGEST_NAME],
+        "software_version": version and version[:_LONGEST_NAME],
         "host": connection.peer[0],
         "port": connection.peer[1],
         "listener": connection.listener,

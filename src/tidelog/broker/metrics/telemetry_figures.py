@@ -15,6 +15,8 @@ from tidelog.metrics.page import Page, escaped
 if TYPE_CHECKING:
     from tidelog.broker.metrics.observed import ObservedBroker
 
+_MOST_CLIENTS = 5000
+
 
 def telemetry_figures(page: Page, telemetry: ClientTelemetry) -> Iterator[str]:
     """The families of telemetry, then those that clients have pushed."""
@@ -64,4 +66,4 @@ def telemetry_page(broker: ObservedBroker) -> Iterator[str]:
             ],
         }
 
-    yield from json_page(broker, "clients", everybody, row)
+    yield from json_page(broker, "clients", everybody, row, _MOST_CLIENTS)

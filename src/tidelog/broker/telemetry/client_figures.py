@@ -49,7 +49,15 @@ _MOST_LABELS = 12
 _MOST_CLIENTS = 16384
 _OWN_ENDINGS = ("_total", "_count", "_sum", "_bucket", "_created", "_info")
 _OWN_LABELS = frozenset(
-    ("client_id", "client_instance_id", "client_software_name", "client_software_version", "le", "quantile")
+    (
+        "client_id",
+        "client_instance_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "le",
+        "quantile",
+    )
 )
 
 

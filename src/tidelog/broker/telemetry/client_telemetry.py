@@ -57,6 +57,7 @@ _SWEEP_MS = 30_000
 _NEVER = float("-inf")
 _NO_SOFTWARE = ("unknown", "unknown")
 """What Kafka, too, calls a client that has not said what it is."""
+_LONGEST_NAME = 256
 _SMALL_BYTES = 4 * 1024
 _STEP_S = 0.001
 # Java's clients write some ten for each figure, of which a push has four thousand at most.
@@ -348,5 +349,7 @@ def _selected(context: RequestContext, instance_id: Uuid) -> dict[str, str | Non
 def _client(context: RequestContext, instance_id: Uuid) -> Client:
     from tidelog.broker.telemetry.client_figures import Client
 
-    name, version = context.connection.client_software or _NO_SOFTWARE
-    return Client(instance_id, context.client_id or "", name, version, context.client_address)
+    names = (context.client_id or "", *(context.connection.client_software or _NO_SOFTWARE))
+    # Kept of thousands of instances: no subscription chooses anybody by a longer name either.
+    client_id, name, version = (each[:_LONGEST_NAME] for each in names)
+    return Client(instance_id, client_id, name, version, context.client_address)

@@ -66,6 +66,7 @@ class _Client(msgspec.Struct):
 
 class _Page(msgspec.Struct):
     clients: list[_Client]
+    left_out: int = 0
 
 
 class PushingClient(msgspec.Struct, frozen=True):
@@ -228,6 +229,8 @@ async def _clients(call: Call) -> tuple[list[tuple[int, _Client]], list[str]]:
             problems = [*problems, f"what broker {broker} tells of telemetry cannot be read: {error}"]
             continue
         found += [(broker, each) for each in told.clients]
+        if told.left_out:
+            problems = [*problems, f"broker {broker} has {told.left_out} more clients than it tells of"]
     return found, problems
 
 

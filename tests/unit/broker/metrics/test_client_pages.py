@@ -75,6 +75,14 @@ def test_a_connection_that_has_asked_for_nothing_is_there_too() -> None:
     assert page["connections"][0]["producer_ids"] == [4, 7]
 
 
+def test_software_with_an_endless_name_is_cut() -> None:
+    peer: Any = Peer(1)
+    peer.client_software = "s" * 32_000, "v" * 32_000
+    _, page = read(client_page(broker_with([peer])))
+    (told,) = page["connections"]
+    assert (told["software"], told["software_version"]) == ("s" * 256, "v" * 256)
+
+
 def test_who_had_to_pause_is_told_of_and_nobody_else_and_not_too_many() -> None:
     clock = SystemClock()
     quotas = ClientQuotas(clock=clock)

@@ -241,3 +241,12 @@ def test_what_a_client_says_of_itself_is_kept_beside() -> None:
     rig.take(gauge("x"), group_id="readers", client_rack="r1")
     (figures,) = rig.figures
     assert figures.resource == {"client_rack": "r1", "group_id": "readers"}
+
+
+def test_no_client_can_say_that_it_is_elsewhere() -> None:
+    rig = Rig()
+    found = [ResourceMetrics([], {"client.source.address": "192.0.2.1", "client_rack": "r1"})]
+    for _ in rig.figures.take(ME, 1000, found):
+        pass
+    (figures,) = rig.figures
+    assert figures.resource == {"client_rack": "r1"}

@@ -31,10 +31,14 @@ ME = Uuid(bytes(range(16)))
 INTERVAL_MS = 1000
 
 
-def context(client_id: str | None = "orders-1", port: int = 5, *, closed: bool = False) -> RequestContext:
-    connection: Any = SimpleNamespace(
-        peer=("10.0.0.7", port), client_software=("librdkafka", "2.16"), closed=closed
-    )
+def context(
+    client_id: str | None = "orders-1",
+    port: int = 5,
+    *,
+    software: tuple[str, str] = ("librdkafka", "2.16"),
+    closed: bool = False,
+) -> RequestContext:
+    connection: Any = SimpleNamespace(peer=("10.0.0.7", port), client_software=software, closed=closed)
     return RequestContext(connection, 0, 1, client_id)
 
 
@@ -347,6 +351,19 @@ def test_a_flood_of_ids_is_bounded_and_an_honest_client_goes_on(monkeypatch: pyt
             rig.ask(Uuid(number.to_bytes(16, "big")[::-1]))
         assert rig.telemetry.instance_count == 50
         assert await rig.push(known, payload("a")) == ErrorCode.NONE
+
+    run(body())
+
+
+def test_no_more_than_the_beginning_of_a_long_name_is_kept() -> None:
+    async def body() -> None:
+        rig = Rig(metrics="*")
+        who: dict[str, Any] = {"client_id": "n" * 32_000, "software": ("s" * 32_000, "v" * 32_000)}
+        assert await rig.push(rig.ask(**who), payload("x"), **who) is ErrorCode.NONE
+        assert rig.telemetry.figures is not None
+        (figures,) = rig.telemetry.figures
+        _, client_id, name, version, _ = figures.client
+        assert (client_id, name, version) == ("n" * 256, "s" * 256, "v" * 256)
 
     run(body())
 
