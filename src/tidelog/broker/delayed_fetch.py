@@ -9,8 +9,8 @@ Made by ``handlers/fetch``, which says what is served how.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
 from tidelog.broker.endpoints import endpoints_of
@@ -142,7 +142,7 @@ class Fetch:
         self._answer = promised or Promise()
         self._over = False
         if self._is_long:
-            self._services.work(self._start_slowly(), self._answer, self._connection)
+            self._work(self._start_slowly())
             return self._answer
         answers, enough = drained(self._read())
         max_wait_ms = self._request.max_wait_ms
@@ -155,6 +155,9 @@ class Fetch:
     @property
     def _is_long(self) -> bool:
         return self._context.partition_count > _AT_ONCE
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        self._services.work(work, self._answer, self._connection, self._payer)
 
     async def _start_slowly(self) -> None:
         lane = self._services.lane
@@ -520,19 +523,16 @@ class Fetch:
 
     def _finish(self) -> None:
         request_time = self._services.quotas.request
-        if request_time is None or self._payer is None:
+        if request_time is None:
             self._finish_wait()
-            return
-        # Whoever has made this happen, a producer say, does not pay for it.
-        before = request_time.begin()
-        self._finish_wait()
-        request_time.end(self._payer, before)
+        else:
+            request_time.charge(self._payer, self._finish_wait)
 
     def _finish_wait(self) -> None:
         self._stop()
         if self._is_long:
             self._answer.works()
-            self._services.work(self._finish_slowly(), self._answer, self._connection)
+            self._work(self._finish_slowly())
             return
         try:
             answers, _ = drained(self._read())
@@ -549,7 +549,7 @@ class Fetch:
         self._over = True
         self._services.deadlines.remove(self, self._wait_ms)
         if self._is_long:
-            self._services.work(self._unwatch_slowly(), self._answer, self._connection)
+            self._work(self._unwatch_slowly())
         else:
             drained(self._unwatch())
 

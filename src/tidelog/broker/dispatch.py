@@ -52,7 +52,7 @@ from tidelog.broker.answer import (
 from tidelog.broker.context import RequestContext
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.inbox import KeptFrame
-from tidelog.broker.quotas.payer import payer_of
+from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.broker.required_access import Check, check_of
 from tidelog.broker.served import SERVED_IN_CLUSTERS
 from tidelog.broker.services import Services, bind
@@ -207,6 +207,10 @@ class Dispatcher:
         slots: int,
     ) -> None:
         self.commit = group.commit
+        """Writes what is staged, which is always of one connection."""
+        self._commit = group.commit
+        self._producer: Payer | None = None
+        """Who has staged something last, while the time of requests counts."""
         self._staged = group.staged
         self._services = services
         self._membership = services.membership
@@ -225,7 +229,9 @@ class Dispatcher:
 
     def measure_requests(self) -> None:
         """Time requests from now on, if there is a quota of it, or no more."""
-        self._measured = None if self._quotas.request is None else self._handle_measured
+        is_measured = self._quotas.request is not None
+        self._measured = self._handle_measured if is_measured else None
+        self.commit = self._commit_measured if is_measured else self._commit
 
     def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         """Answer one request."""
@@ -261,13 +267,23 @@ class Dispatcher:
         if request_time is None:
             return self.handle(connection, frame)
         payer = payer_of(connection, frame)
-        is_exempt = int.from_bytes(frame[:2], "big", signed=True) in _EXEMPT
-        before = request_time.begin(is_exempt=is_exempt)
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if key == _PRODUCE:
+            self._producer = payer
+        before = request_time.begin(is_exempt=key in _EXEMPT)
         try:
             return self.handle(connection, frame)
         finally:
             request_time.end(payer, before)
             self.measure_requests()
+
+    def _commit_measured(self) -> None:
+        """Write what is staged, and charge whoever has sent it."""
+        request_time = self._quotas.request
+        if request_time is None or not self._staged:
+            self._commit()
+        else:
+            request_time.charge(self._producer, self._commit)
 
     async def warm_up(self) -> None:
         """Load the usual handlers that have not been needed yet, so that no first request pays for it.
@@ -384,14 +400,21 @@ class Dispatcher:
         answer: PromisedAnswer = promise or Promise()
         answer.only_waits()
 
-        def settle(_: object) -> None:
+        def settle() -> None:
             response = self._settled(route, header, context, request, reply)
             if isinstance(response, Payload) and not is_long(response):
                 self._resolve(route, header, context, response, answer)
             else:
                 self._finish_soon(route, header, context, request, response, answer)
 
-        reply.when_done(settle)
+        def when_done(_: object) -> None:
+            request_time = self._quotas.request
+            if request_time is None:
+                settle()
+            else:
+                request_time.charge(None if header.api_key in _EXEMPT else context.payer, settle)
+
+        reply.when_done(when_done)
         return answer
 
     def _settled(
@@ -427,11 +450,8 @@ class Dispatcher:
         return response
 
     def _start(self, work: Coroutine[Any, Any, None], header: RequestHeader, context: RequestContext) -> None:
-        request_time = self._quotas.request
-        if request_time is not None and header.api_key not in _EXEMPT:
-            from tidelog.broker.quotas.request_time import timed
-
-            work = timed(work, request_time, context.payer)
+        if self._quotas.request is not None and header.api_key not in _EXEMPT:
+            work = self._quotas.timed(work, context.payer)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -18,6 +18,7 @@ from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.partition_errors import OnOffline
 from tidelog.broker.quotas.client_quotas import UNLIMITED
+from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.slow_lane import SlowLane, emptied
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError
@@ -65,8 +66,17 @@ class FetchServices:
         self._partitions = partitions
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def work(self, work: Coroutine[Any, Any, None], answer: PromisedAnswer, connection: Connection) -> None:
-        """Do what takes several turns of the loop, and in the end resolves ``answer``."""
+    def work(
+        self,
+        work: Coroutine[Any, Any, None],
+        answer: PromisedAnswer,
+        connection: Connection,
+        payer: Payer | None,
+    ) -> None:
+        """Do what takes several turns of the loop, and in the end resolves ``answer``.
+
+        ``payer`` is charged for the time, where there is a quota of it; None for a follower.
+        """
 
         async def watched() -> None:
             try:
@@ -77,7 +87,7 @@ class FetchServices:
                 if not answer.done:
                     answer.fail(NotAnswerable("its fetch could not be answered"))
 
-        self._begin(watched())
+        self._begin(self.quotas.timed(watched(), payer))
 
     def empty_soon(self, entries: dict[Any, Any]) -> None:
         """Let go of very many entries in slices."""

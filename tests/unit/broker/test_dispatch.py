@@ -14,7 +14,9 @@ from tidelog.broker.answer import NO_ANSWER, NotAnswerable
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.handlers import delete_groups, init_producer_id
-from tidelog.broker.quotas.client_quotas import UNLIMITED
+from tidelog.broker.quotas import request_time
+from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
+from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.served import SERVED
 from tidelog.broker.services import bind
 from tidelog.clock import SystemClock
@@ -34,9 +36,9 @@ def frame(key: ApiKey) -> memoryview:
     return memoryview(encode_request(RequestHeader(int(key), api.max_version, 1, "me"), api.request()))[4:]
 
 
-def dispatcher_with_one_slot() -> Dispatcher:
+def dispatcher_with_one_slot(quotas: ClientQuotas = UNLIMITED) -> Dispatcher:
     services: Any = SimpleNamespace(
-        served=SERVED, membership=SimpleNamespace(is_informed=True), quotas=UNLIMITED
+        served=SERVED, membership=SimpleNamespace(is_informed=True), quotas=quotas
     )
     nobody: Any = SimpleNamespace(handle_frame=lambda *frame: pytest.fail("it is no record"))
     return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), SystemClock(), slots=1)
@@ -102,6 +104,30 @@ def test_producers_that_wait_for_an_id_keep_nobody_else_waiting(transactional_id
             assert not begun.done
             scene.ids.gate.set()
             await begun
+
+    asyncio.run(body())
+
+
+def test_who_is_answered_because_of_anothers_request_does_not_pay_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(request_time, "perf_counter", lambda: now_s)
+
+    async def body() -> None:
+        nonlocal now_s
+        quotas = ClientQuotas()
+        quotas.apply({(("client-id", None),): {"request_percentage": 100.0}})
+        assert quotas.request is not None
+        reply: Promise[object] = Promise()
+        answer = ask(dispatcher_with_one_slot(quotas), ApiKey.HEARTBEAT, lambda *_: reply)
+        quotas.request.begin()
+        now_s += 5.0
+        reply.resolve(API_TABLE[ApiKey.HEARTBEAT].response())
+        quotas.request.end(Payer("", "other"))
+        assert answer.done
+        assert quotas.request.quota.rate_of("", "me") == 0
+        assert quotas.request.quota.rate_of("", "other") > 0
 
     asyncio.run(body())
 

@@ -90,7 +90,8 @@ class FetchHandler:
             reading = self._read_long(
                 connection, connection.keep(frame), pos, version, correlation_id, promise
             )
-            self._services.work(reading, promise, connection)
+            payer = payer_of(connection, frame) if self._quotas.request is not None else None
+            self._services.work(reading, promise, connection, payer)
             return promise
         request = parse_fetch_request(frame, pos, version)
         payer = self._payer(connection, frame, request) if self._quotas.on_fetch else None

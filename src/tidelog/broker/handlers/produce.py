@@ -349,7 +349,7 @@ class ProduceHandler:
                 frame.release()
                 promise.fail(NotAnswerable("its produce request could not be handled"))
 
-        self._begin(take())
+        self._begin(take(), self._timed_payer(connection, frame.view))
         return promise
 
     async def _read_wide(
@@ -380,12 +380,16 @@ class ProduceHandler:
                 return outcome
         return self._judge_apart(call, await run(self._slow_in_slices(call)), verified, frame.release)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _timed_payer(self, connection: Connection, frame: memoryview) -> Payer | None:
+        """Who pays for the time that a request takes, if that counts."""
+        return None if self.quotas.request is None else payer_of(connection, frame)
+
+    def _begin(self, work: Coroutine[Any, Any, None], payer: Payer | None) -> None:
+        task = asyncio.get_running_loop().create_task(self.quotas.timed(work, payer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answer_wide(self, encoding: Work[bytes]) -> PromisedAnswer:
+    def answer_wide(self, encoding: Work[bytes], payer: Payer | None) -> PromisedAnswer:
         """The answer to a request about so many partitions that writing it takes a while."""
         promise: PromisedAnswer = Promise()
 
@@ -396,7 +400,7 @@ class ProduceHandler:
                 logger.exception("Unexpected error in the answer to a wide produce request")
                 promise.fail(NotAnswerable("its produce request could not be answered"))
 
-        self._begin(write())
+        self._begin(write(), payer)
         return promise
 
     def _slow_batches(self, call: ProduceCall) -> list[SlowBatch]:
@@ -450,6 +454,7 @@ class ProduceHandler:
         connection = call.connection
         threads = self.services.judging_threads
         wants_answer = call.request.acks != 0
+        payer = self._timed_payer(connection, call.frame)
 
         def is_wanted() -> bool:
             # A client that wants no answer may go as soon as it has sent.
@@ -466,7 +471,7 @@ class ProduceHandler:
                 release()
                 promise.fail(NotAnswerable("its produce request could not be handled"))
                 return
-            self._begin(self._finish(call, verified, judging.judged, release, promise))
+            self._begin(self._finish(call, verified, judging.judged, release, promise), payer)
 
         if slow:
             threads.judge(judging, judged)
@@ -689,7 +694,12 @@ class StagedProduce(StagedAnswer):
                     return encode_produce_response(
                         call.version, call.correlation_id, ((name, topic_id, (result,)),)
                     )
-        return drained(self.settle_in_slices())
+        request_time = self._handler.quotas.request
+        if request_time is None:
+            return drained(self.settle_in_slices())
+        return request_time.charge(
+            payer_of(call.connection, call.frame), lambda: drained(self.settle_in_slices())
+        )
 
     def settle_in_slices(self) -> Work[bytes | NoAnswer | PromisedAnswer]:
         """The same, slowly, for a request that was written by itself."""
@@ -722,7 +732,7 @@ class StagedProduce(StagedAnswer):
                 ):
                     if wait is None:
                         deadlines = self._handler.services.deadlines
-                        wait = ProduceWait(acks, lambda: self._encode(answers), deadlines)
+                        wait = ProduceWait(acks, lambda: self._encode_late(answers), deadlines)
                     wait.add(WrittenBatch(partition, info.last_offset + 1, results, len(results)))
                 results.append(
                     (
@@ -751,10 +761,17 @@ class StagedProduce(StagedAnswer):
         self._call.connection.throttle(pause_ms, API)
         return pause_ms
 
+    def _encode_late(self, answers: list[Answered]) -> bytes | PromisedAnswer:
+        """The answer, when others have made it due: followers, or whoever syncs."""
+        request_time = self._handler.quotas.request
+        if request_time is None or self._payer is None:
+            return self._encode(answers)
+        return request_time.charge(self._payer, lambda: self._encode(answers))
+
     def _encode(self, answers: list[Answered]) -> bytes | PromisedAnswer:
         """The answer, at once unless it is about very many partitions."""
         if sum(len(results) for _, _, results in answers) > SLICE:
-            return self._handler.answer_wide(self._encode_in_slices(answers))
+            return self._handler.answer_wide(self._encode_in_slices(answers), self._payer)
         leaders: set[int] = set()
         for answered in answers:
             self._point_to_leaders(answered, 0, leaders)

@@ -7,8 +7,8 @@ is to look. Made by ``broker/app``, which has it follow the metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.quotas.payer import Payer
 from tidelog.clock import Clock, SystemClock
@@ -138,6 +138,14 @@ class ClientQuotas:
         if pause_ms:
             self.fetch.note(*payer, -size)
         return pause_ms
+
+    def timed(self, work: Coroutine[Any, Any, None], payer: Payer | None) -> Coroutine[Any, Any, None]:
+        """Work of several turns, whose time ``payer`` is charged for, if there is a quota of that."""
+        if self.request is None or payer is None:
+            return work
+        from tidelog.broker.quotas.request_time import timed
+
+        return timed(work, self.request, payer)
 
     def changes_partitions(self, payer: Payer, *, strict: bool) -> Mutations | None:
         """A request that makes or removes partitions begins; None if it may make as many as it likes."""

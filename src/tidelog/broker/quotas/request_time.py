@@ -12,9 +12,9 @@ fetch, always on the loop: at any moment one request is being timed.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.quotas.rate_quota import RateQuota
@@ -22,6 +22,8 @@ from tidelog.broker.sampled_rate import SampledRate
 from tidelog.clock import Clock
 
 _PERCENT = 100.0
+
+T = TypeVar("T")
 
 
 class Interrupted(NamedTuple):
@@ -52,18 +54,30 @@ class RequestTime:
         self.is_exempt = is_exempt
         return before
 
+    def charge(self, payer: Payer | None, work: Callable[[], T]) -> T:
+        """Do something on behalf of a client, None of a broker, whoever has made it happen.
+
+        Whoever's request is being timed meanwhile, a producer's of what a consumer waits for, say, does not
+        pay for it.
+        """
+        before = self.begin(is_exempt=payer is None)
+        try:
+            return work()
+        finally:
+            self.end(payer, before)
+
     def pause_ms(self, payer: Payer) -> int:
         """A request is answered: charge its client for the time so far; how long it has to pause."""
         return self.quota.record(*payer, self._lap())
 
-    def end(self, payer: Payer, before: Interrupted | None = None) -> None:
+    def end(self, payer: Payer | None, before: Interrupted | None = None) -> None:
         """What was timed is over: charge the rest, and go on with what was timed before."""
         spent = self._lap()
-        if self.is_exempt:
+        if self.is_exempt or payer is None:
             self.exempt.record(spent, self._now_ms())
         else:
             self.quota.note(*payer, spent)
-        self._began_s = None
+        self._began_s, self.is_exempt = None, False
         if before is not None:
             # Its time stood still.
             self._began_s = perf_counter() - before.spent_s
@@ -88,13 +102,16 @@ class TimedWork:
     def __await__(self) -> Generator[Any, None, None]:
         steps = self._work.__await__()
         failure: BaseException | None = None
+        # A fetch turns out to be a follower's in the midst of it.
+        is_exempt = False
         while True:
-            before = self._time.begin()
+            before = self._time.begin(is_exempt=is_exempt)
             try:
                 waited = steps.send(None) if failure is None else steps.throw(failure)
             except StopIteration:
                 return
             finally:
+                is_exempt = self._time.is_exempt
                 self._time.end(self._payer, before)
             failure = None
             try:

@@ -6,6 +6,7 @@ from math import inf
 import pytest
 from tests.rigs.clock import ManualClock
 
+from tidelog.broker.quotas import request_time
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.quotas.request_time import RequestTime, timed
@@ -132,6 +133,37 @@ def test_each_step_of_work_is_charged_and_giving_it_up_reaches_it() -> None:
     asyncio.run(run(quotas.request))
     assert ended == ["given up"]
     assert quotas.request.quota.rate_of(*ALICE) > 0
+
+
+def test_work_that_turns_out_to_be_a_brokers_is_so_to_its_end() -> None:
+    quotas, clock = _quotas(request_percentage=100)
+    request = quotas.request
+    assert request is not None
+
+    async def work() -> None:
+        request.is_exempt = True
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(quotas.timed(work(), ALICE))
+    assert request.quota.rate_of(*ALICE) == 0
+    assert request.exempt.measure(clock.monotonic_ms()) > 0
+    assert not request.is_exempt
+
+
+def test_what_another_request_has_made_happen_is_not_paid_for_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(request_time, "perf_counter", lambda: now_s)
+    quotas, _ = _quotas(request_percentage=1)
+    request = quotas.request
+    assert request is not None
+    request.begin()
+    now_s += 5.0
+    assert request.charge(ALICE, lambda: request.pause_ms(ALICE)) == 0
+    assert request.quota.rate_of(*ALICE) == 0
+    assert request.pause_ms(ALICE) == 1000
 
 
 def test_strict_changes_are_refused_while_there_are_less_than_no_tokens() -> None:

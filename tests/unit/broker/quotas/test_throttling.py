@@ -5,12 +5,18 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import GeneratorType
+from typing import Any, NamedTuple
 
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch
 from tests.waiting import wait_until
 
+from tidelog.broker import delayed_fetch
+from tidelog.broker.handlers import fetch
+from tidelog.broker.quotas.request_time import RequestTime
+from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.api import ApiKey
@@ -201,6 +207,96 @@ def test_who_takes_little_time_is_not_held_up(limited: Callable[..., RawClient],
     assert client.ask(3, ApiVersionsRequest(), ApiVersionsResponse).throttle_time_ms == 0
     assert client.ask(9, produce_request(topic, batch(bytes(100))), ProduceResponse).throttle_time_ms == 0
     assert client.ask(12, fetch_request(topic), FetchResponse).throttle_time_ms == 0
+
+
+class Steps(NamedTuple):
+    """Of work in the slow lane, by what it does."""
+
+    timed: set[str]
+    untimed: set[str]
+
+
+@pytest.fixture
+def steps(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """The steps that somebody pays for, and those that nobody does."""
+    found = Steps(set(), set())
+    quotas = broker.call(lambda running: running.quotas)
+    run = SlowLane.run
+
+    def watched(work: GeneratorType[None, None, object]) -> Work[object]:
+        while True:
+            is_timed = quotas.request is not None and quotas.request._began_s is not None
+            (found.timed if is_timed else found.untimed).add(work.__name__)
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            yield
+
+    async def watching(lane: SlowLane, work: GeneratorType[None, None, object], *is_wanted: Any) -> object:
+        return await run(lane, watched(work), *is_wanted)
+
+    monkeypatch.setattr(SlowLane, "run", watching)
+    return found
+
+
+def test_the_time_of_long_fetches_counts(
+    limited: Callable[..., RawClient],
+    new_topic: NewTopic,
+    steps: Steps,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = new_topic()
+    topic.produce(batch(b"x"))
+    consumer = limited(request_percentage=99)
+    steps.untimed.clear()  # of the request that has set the quota
+    monkeypatch.setattr(delayed_fetch, "_AT_ONCE", -1)
+    monkeypatch.setattr(fetch, "_LONG_FRAME_BYTES", 0)
+    assert consumer.ask(12, fetch_request(topic), FetchResponse).responses
+    waiting = fetch_request(topic)
+    waiting.min_bytes, waiting.max_wait_ms = 10_000, 50
+    assert consumer.ask(12, waiting, FetchResponse).responses
+    assert steps.timed >= {"parse_in_slices", "_keys", "_read", "_respond", "_watch", "_unwatch"}
+    assert steps.untimed == set()
+
+
+def test_the_time_of_wide_produces_counts(
+    limited: Callable[..., RawClient], new_topic: NewTopic, steps: Steps
+) -> None:
+    request = produce_request(new_topic(), batch(b"x"))
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=batch(b"v")) for index in range(1000)
+    ]
+    producer = limited(request_percentage=99)
+    steps.untimed.clear()  # of the request that has set the quota
+    answer = producer.ask(9, request, ProduceResponse)
+    assert len(answer.responses[0].partition_responses) == 1000
+    assert steps.timed >= {"parse_produce_in_slices", "stage_in_slices", "settle_in_slices"}
+    assert steps.untimed == set()
+
+
+@pytest.mark.parametrize("configs", [{}, {"flush_messages": "1"}], ids=["at once", "after a sync"])
+def test_the_time_to_write_and_to_answer_counts(
+    broker: BrokerThread,
+    limited: Callable[..., RawClient],
+    new_topic: NewTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    configs: dict[str, str],
+) -> None:
+    topic = new_topic(**configs)
+    producer = limited(request_percentage=99)
+    laps: list[bool] = []
+    lap = RequestTime._lap
+
+    def noted(self: RequestTime) -> float:
+        laps.append(self._began_s is not None)
+        return lap(self)
+
+    monkeypatch.setattr(RequestTime, "_lap", noted)
+    assert producer.ask(9, produce_request(topic, batch(b"x")), ProduceResponse).responses
+    # Read, written, answered, and done with it.
+    assert len(laps) >= 4
+    assert all(laps)
 
 
 def _create(client: RawClient, version: int, name: str, partitions: int) -> CreateTopicsResponse:
