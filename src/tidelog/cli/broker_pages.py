@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import math
 import socket
 import ssl
 import time
@@ -22,8 +23,8 @@ import msgspec
 
 from tidelog.cli.failure import WrongUsage, sentence
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.resources import ConfigResource, ResourceType
-from tidelog.errors import KafkaError, TidelogError
+from tidelog.client.resources import ConfigResource, ConfigResult, ResourceType
+from tidelog.errors import TidelogError
 from tidelog.unreadable import UNREADABLE
 
 LISTENERS = "metrics.listeners"
@@ -80,13 +81,15 @@ def parse_place(text: str, *, broker: int | None = None, default_host: str = "")
 
 
 class BrokerPages:
-    """Finds the places once, and reads pages from them."""
+    """Finds the places once, but for brokers that do not say where, and reads pages from them."""
 
     def __init__(self, admin: AsyncAdmin, named: Sequence[str] | None = None) -> None:
         """``named`` are places that somebody names: no others are looked for then."""
         self._admin = admin
         self._named = [parse_place(text) for text in named or ()]
-        self._places: list[Place] | None = None
+        self._places: list[Place] = []
+        self._look_again_s = -math.inf
+        """When the places are looked for again: later, where some brokers have not said where they are."""
         self._cluster_id: str | None = None
         self._missing = Pages()
         self._failed: dict[Place, tuple[float, PageError]] = {}
@@ -107,46 +110,32 @@ class BrokerPages:
         return pages
 
     async def _find(self) -> list[Place]:
-        if self._places is None:
-            cluster = await self._admin.describe_cluster()
-            self._cluster_id = cluster.cluster_id
-            if self._named:
-                self._places = self._named
-                return self._places
-            hosts = {str(node.id): node.host for node in cluster.nodes}
-            resources = [ConfigResource(ResourceType.BROKER, each) for each in hosts]
-            try:
-                configs = await self._admin.describe_configs(resources, names=[LISTENERS])
-            except KafkaError as error:
-                self._missing.problems.append(f"nobody tells where metrics are: {sentence(error)}")
-                configs = []
-            self._places = []
-            for config in configs:
-                self._places += self._place_of(config.resource.name, hosts, config.error, config.entries)
-            if any(each.is_tls for each in self._places):
-                self._tls = self._tls_context()
-        return self._places
-
-    def _place_of(
-        self, name: str, hosts: Mapping[str, str], error: KafkaError | None, entries: Sequence[Any]
-    ) -> list[Place]:
-        if error is not None:
-            self._missing.problems.append(
-                f"where broker {name} has its metrics is unknown: {sentence(error)}"
-            )
-            return []
-        value = next((each.value for each in entries if each.name == LISTENERS), None)
-        if not value:
-            self._missing.silent.append(int(name))
-            return []
-        place = parse_place(value.split(",")[0], broker=int(name), default_host=hosts[name])
-        if not place.port:
-            self._missing.problems.append(
-                f"broker {name} has its metrics on a port that the system chose, which its log names: "
-                "say it with --metrics HOST:PORT"
-            )
-            return []
-        return [place]
+        if time.monotonic() < self._look_again_s:
+            return self._places
+        cluster = await self._admin.describe_cluster()
+        self._cluster_id = cluster.cluster_id
+        if self._named:
+            self._places, self._look_again_s = self._named, math.inf
+            return self._places
+        hosts = {str(node.id): node.host for node in cluster.nodes}
+        resources = [ConfigResource(ResourceType.BROKER, each) for each in hosts]
+        missing = Pages()
+        try:
+            configs = await self._admin.describe_configs(resources, names=[LISTENERS])
+        except TidelogError as error:
+            missing.problems.append(f"nobody tells where metrics are: {sentence(error)}")
+            configs = []
+        places = [
+            place
+            for each in configs
+            if (place := _place_of(each, hosts[each.resource.name], missing)) is not None
+        ]
+        if any(each.is_tls for each in places):
+            self._tls = self._tls_context()
+        have_all_told = bool(configs) and all(each.error is None for each in configs)
+        self._look_again_s = math.inf if have_all_told else time.monotonic() + _TRY_AGAIN_S
+        self._places, self._missing = places, missing
+        return places
 
     def _tls_context(self) -> ssl.SSLContext:
         from tidelog.client.security.tls import tls_context
@@ -185,6 +174,26 @@ class BrokerPages:
         if self._cluster_id is not None and page["cluster"] not in (None, self._cluster_id):
             raise PageError(f"at {place} is a broker of another cluster, {page['cluster']}")
         return page
+
+
+def _place_of(config: ConfigResult, host: str, missing: Pages) -> Place | None:
+    """Where a broker on ``host`` has its pages by its configs; if nowhere, ``missing`` is told why."""
+    name = config.resource.name
+    if config.error is not None:
+        missing.problems.append(f"where broker {name} has its metrics is unknown: {sentence(config.error)}")
+        return None
+    value = next((each.value for each in config.entries if each.name == LISTENERS), None)
+    if not value:
+        missing.silent.append(int(name))
+        return None
+    place = parse_place(value.split(",")[0], broker=int(name), default_host=host)
+    if not place.port:
+        missing.problems.append(
+            f"broker {name} has its metrics on a port that the system chose, which its log names: "
+            "say it with --metrics HOST:PORT"
+        )
+        return None
+    return place
 
 
 def _whose(place: Place) -> str:

@@ -1,7 +1,8 @@
 """Keys that are asked for at several brokers at once, and brokers that do not answer.
 
 ``client.leaders`` and ``client.coordinators`` send one request to each broker and look again for whoever is
-responsible for what was not answered. One broker that is dead takes nothing from the answers of the others.
+responsible for what was not answered; ``admin.log_dirs`` and ``admin.config_changes`` ask brokers about
+themselves. One broker that is dead takes nothing from the answers of the others.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ class Unanswered(Generic[KeyT]):
         error = self._errors.get(key)
         if error is None:
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{who} has not answered for it")
-        timed_out = isinstance(error, RequestTimeoutError)
-        return KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(error)
-        )
+        return as_outcome(error)
+
+
+def as_outcome(error: KafkaError | ClientError) -> KafkaError:
+    """What has kept a broker from answering, as the error of one part of a call's answer."""
+    if isinstance(error, KafkaError):
+        return error
+    timed_out = isinstance(error, RequestTimeoutError)
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(error))

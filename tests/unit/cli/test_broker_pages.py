@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +14,7 @@ from tidelog.cli import broker_pages
 from tidelog.cli.broker_pages import BrokerPages, Pages, Place, parse_place
 from tidelog.cli.failure import WrongUsage
 from tidelog.client.admin.async_admin import AsyncAdmin
+from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.metadata import Node
 from tidelog.client.resources import ClusterDescription, ConfigEntry, ConfigResult, ConfigSource
 from tidelog.errors import ErrorCode, KafkaError
@@ -106,6 +109,55 @@ def test_nobody_there_is_a_problem_with_an_address() -> None:
 
     (problem,) = asyncio.run(main()).problems
     assert problem == "the metrics at http://127.0.0.1:1 cannot be read: connection refused"
+
+
+class Unreachable(Cluster):
+    """A cluster of two, whose second broker, or both, do not answer at first."""
+
+    def __init__(self, port: int, *, both: bool) -> None:
+        super().__init__(f"127.0.0.1:{port}")
+        self.both = both
+        self.asked = 0
+
+    async def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("this", None, (Node(1, "127.0.0.1", 9092), Node(2, "127.0.0.1", 9093)))
+
+    async def describe_configs(self, resources: list[Any], *, names: list[str]) -> list[ConfigResult]:
+        self.asked += 1
+        (found,) = await super().describe_configs(resources, names=names)
+        if self.asked > 1:
+            return [found, ConfigResult(resources[1])]
+        if self.both:
+            raise BrokerUnreachableError("nobody is there")
+        return [found, ConfigResult(resources[1], error=KafkaError(ErrorCode.NETWORK_EXCEPTION, "not there"))]
+
+
+@pytest.mark.parametrize("both", [True, False], ids=["nobody", "one of two"])
+def test_who_does_not_say_where_its_pages_are_is_asked_again_later(
+    monkeypatch: pytest.MonkeyPatch, both: bool
+) -> None:
+    body = json.dumps({"broker": 1, "cluster": "this", "connections": []})
+    said = "nobody tells where metrics are: nobody is there" if both else "where broker 2 has its metrics is"
+
+    async def main() -> None:
+        server = HttpServer(lambda _: HttpAnswer(200, "text/plain", iter((body,))))
+        cluster = Unreachable(await server.open("127.0.0.1", 0), both=both)
+        pages = BrokerPages(cast(AsyncAdmin, cluster))
+        for _ in range(2):
+            found = await pages.read("/clients")
+            assert list(found.by_broker) == ([] if both else [1])
+            (problem,) = found.problems
+            assert problem.startswith(said)
+        assert cluster.asked == 1, "not at every look"
+        later_s = time.monotonic() + broker_pages._TRY_AGAIN_S
+        monkeypatch.setattr(broker_pages, "time", SimpleNamespace(monotonic=lambda: later_s))
+        for _ in range(2):
+            found = await pages.read("/clients")
+            assert (list(found.by_broker), found.problems, found.silent) == ([1], [], [2])
+        assert cluster.asked == 2, "what all have told is kept"
+        await server.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("text", ["9404", "host:", "host:70000", "ftp://host:1", "host:1:x", ""])

@@ -19,7 +19,7 @@ from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs
 from tidelog.client.admin.group_resources import CommittedOffset, GroupListing
 from tidelog.client.resources import ClusterDescription, OffsetSpec, TopicDescription
-from tidelog.errors import KafkaError
+from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.spark.reported_queries import is_spark_group
 
@@ -72,7 +72,7 @@ async def take_sample(admin: AsyncAdmin, pages: BrokerPages) -> Sample:
         if each.leader is not None
     ]
     at_s, at_ms = time.monotonic(), time.time_ns() // 1_000_000
-    cluster, ends, log_dirs, (groups, found, problems), watched = await asyncio.gather(
+    cluster, ends, (log_dirs, disk_problems), (groups, found, problems), watched = await asyncio.gather(
         admin.describe_cluster(),
         admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST)),
         _log_dirs(admin),
@@ -97,7 +97,7 @@ async def take_sample(admin: AsyncAdmin, pages: BrokerPages) -> Sample:
             name: {each: at.offset for each, at in offsets.items() if at.error is None and at.offset >= 0}
             for name, offsets in found.items()
         },
-        (*_log_dir_problems(log_dirs), *problems),
+        (*disk_problems, *problems),
         watched,
         at_ms,
         {
@@ -115,8 +115,12 @@ async def _watched(pages: BrokerPages) -> Watched:
     return Watched.of(requests.by_broker, throttled.by_broker, tuple(reasons), tuple(requests.silent))
 
 
-async def _log_dirs(admin: AsyncAdmin) -> list[BrokerLogDirs]:
-    return list((await admin.describe_log_dirs()).values())
+async def _log_dirs(admin: AsyncAdmin) -> tuple[list[BrokerLogDirs], list[str]]:
+    try:
+        found = list((await admin.describe_log_dirs()).values())
+    except TidelogError as error:
+        return [], [f"log directories are not told: {sentence(error)}"]
+    return found, _log_dir_problems(found)
 
 
 def _disk(broker: BrokerLogDirs) -> Disk:
@@ -147,7 +151,7 @@ async def _groups(
 ) -> tuple[tuple[GroupListing, ...], dict[str, Mapping[TopicPartition, CommittedOffset]], list[str]]:
     try:
         listed = await admin.list_groups()
-    except KafkaError as error:
+    except TidelogError as error:
         return (), {}, [sentence(error)]
     found = await admin.list_group_offsets([each.group_id for each in listed.groups])
     committed = {name: offsets.offsets for name, offsets in found.items() if offsets.error is None}

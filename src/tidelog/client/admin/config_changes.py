@@ -1,15 +1,17 @@
 """Describing and altering configs: which broker to ask, and what to do on brokers without KIP-339.
 
-Topic configs can be asked of any broker; a broker's own must be asked of that broker.
-Called by ``AsyncAdmin``.
+Topic configs can be asked of any broker; a broker's own must be asked of that broker. Brokers are asked at
+the same time, and one that does not answer takes nothing from the others: its resources have an error then.
+Where nobody has answered, that is raised. Called by ``AsyncAdmin``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import error_from
+from tidelog.client.errors import NO_ANSWER, ClientError, error_from
 from tidelog.client.resources import (
     AlterConfigOp,
     AlterConfigOpType,
@@ -22,6 +24,7 @@ from tidelog.client.resources import (
     ResourceType,
 )
 from tidelog.client.retry import Deadline
+from tidelog.client.unanswered import as_outcome
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages import alter_configs as whole
 from tidelog.wire.messages import incremental_alter_configs as incremental
@@ -55,10 +58,9 @@ async def describe_configs(
 ) -> list[ConfigResult]:
     """See :meth:`AsyncAdmin.describe_configs`."""
     deadline = cluster.deadline()
-    results: list[ConfigResult] = []
-    for node_id, group in _by_node(resources).items():
 
-        def build(version: int, group: list[ConfigResource] = group) -> DescribeConfigsRequest:
+    async def describe(node_id: int | None, group: list[ConfigResource]) -> list[ConfigResult]:
+        def build(version: int) -> DescribeConfigsRequest:
             return DescribeConfigsRequest(
                 resources=[
                     DescribeConfigsResource(
@@ -76,8 +78,9 @@ async def describe_configs(
             response = await cluster.request_any(build, DescribeConfigsResponse, deadline)
         else:
             response = await cluster.request_node(node_id, build, DescribeConfigsResponse, deadline)
-        results += map(_config_result, response.results)
-    return results
+        return list(map(_config_result, response.results))
+
+    return await _ask_nodes(resources, describe)
 
 
 async def alter_configs(
@@ -85,15 +88,42 @@ async def alter_configs(
 ) -> list[ConfigResult]:
     """See :meth:`AsyncAdmin.alter_configs`."""
     deadline = cluster.deadline()
-    results: list[ConfigResult] = []
-    for node_id, group in _by_node(changes).items():
+
+    async def alter(node_id: int | None, group: list[ConfigResource]) -> list[ConfigResult]:
         part = {resource: changes[resource] for resource in group}
         try:
-            results += await _alter_incrementally(cluster, node_id, part, validate_only, deadline)
+            return await _alter_incrementally(cluster, node_id, part, validate_only, deadline)
         except KafkaError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            results += await _alter_as_a_whole(cluster, node_id, part, validate_only, deadline)
+        return await _alter_as_a_whole(cluster, node_id, part, validate_only, deadline)
+
+    return await _ask_nodes(changes, alter)
+
+
+async def _ask_nodes(
+    resources: Collection[ConfigResource],
+    ask: Callable[[int | None, list[ConfigResource]], Awaitable[list[ConfigResult]]],
+) -> list[ConfigResult]:
+    """What the brokers answer that have to be asked for ``resources``."""
+    groups = _by_node(resources)
+
+    async def asked(node_id: int | None) -> list[ConfigResult] | KafkaError | ClientError:
+        try:
+            return await ask(node_id, groups[node_id])
+        except (KafkaError, *NO_ANSWER) as error:
+            return error
+
+    answers = await asyncio.gather(*map(asked, groups))
+    failures = [each for each in answers if not isinstance(each, list)]
+    if failures and len(failures) == len(answers):
+        raise failures[0]
+    results: list[ConfigResult] = []
+    for group, answer in zip(groups.values(), answers, strict=True):
+        if isinstance(answer, list):
+            results += answer
+        else:
+            results += [ConfigResult(each, error=as_outcome(answer)) for each in group]
     return results
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from tidelog.client.admin.cluster_resources import (
     BrokerLogDirs,
@@ -16,6 +17,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.errors import error_from
 from tidelog.client.leaders import by_topic
 from tidelog.client.retry import Deadline
+from tidelog.client.unanswered import Unanswered
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.alter_replica_log_dirs import (
@@ -42,8 +44,17 @@ async def describe_log_dirs(
     nodes = (await cluster.refresh([], deadline=deadline)).nodes
     wanted = sorted(nodes) if broker_ids is None else list(broker_ids)
     request = DescribeLogDirsRequest(topics=None if partitions is None else _topics(partitions))
-    described = await asyncio.gather(*(_describe_on(cluster, each, request, deadline) for each in wanted))
-    return {each.broker_id: each for each in described}
+    unanswered: Unanswered[int] = Unanswered()
+    asked = (
+        unanswered.answer(partial(_describe_on, cluster, each, request, deadline), (each,)) for each in wanted
+    )
+    described = {each.broker_id: each for each in await asyncio.gather(*asked) if each is not None}
+    return unanswered.filled_in(
+        described,
+        wanted,
+        lambda broker_id, error: BrokerLogDirs(broker_id, error=error),
+        lambda broker_id: f"broker {broker_id}",
+    )
 
 
 async def _describe_on(
@@ -91,8 +102,25 @@ async def alter_replica_log_dirs(
     by_broker: dict[int, dict[str, dict[TopicPartition, None]]] = defaultdict(lambda: defaultdict(dict))
     for (broker_id, partition), path in moves.items():
         by_broker[broker_id][path][partition] = None
-    asked = (_alter_on(cluster, each, dirs, deadline) for each, dirs in by_broker.items())
-    return [move for part in await asyncio.gather(*asked) for move in part]
+    unanswered: Unanswered[tuple[int, TopicPartition]] = Unanswered()
+    asked = (
+        unanswered.answer(
+            partial(_alter_on, cluster, each, dirs, deadline),
+            [(each, partition) for partitions in dirs.values() for partition in partitions],
+        )
+        for each, dirs in by_broker.items()
+    )
+    begun = {
+        (move.broker_id, move.partition): move for part in await asyncio.gather(*asked) for move in part or ()
+    }
+    return list(
+        unanswered.filled_in(
+            begun,
+            moves,
+            lambda key, error: ReplicaMove(*key, error),
+            lambda key: f"broker {key[0]}",
+        ).values()
+    )
 
 
 async def _alter_on(

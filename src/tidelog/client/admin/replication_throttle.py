@@ -103,6 +103,9 @@ async def _set_options(
         return {}
     found: dict[ConfigResource, list[AlterConfigOp]] = {}
     for result in await admin.describe_configs(resources, names=options):
+        if kind is ResourceType.BROKER:
+            # What it has set may be the very throttle that is to go.
+            result.raise_for_error()
         removals = [
             AlterConfigOp(entry.name, None, AlterConfigOpType.DELETE)
             for entry in result.entries

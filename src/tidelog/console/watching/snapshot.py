@@ -18,7 +18,7 @@ from tidelog.client.admin.cluster_resources import BrokerLogDirs, LogDirDescript
 from tidelog.client.admin.group_resources import CommittedOffset, GroupListing
 from tidelog.client.resources import ClusterDescription, OffsetSpec, TopicDescription
 from tidelog.console.refusal import sentence
-from tidelog.errors import KafkaError
+from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.spark.reported_queries import ReportedQuery, is_spark_group, reported_queries
 
@@ -157,7 +157,7 @@ def _disk(broker: int, directory: LogDirDescription) -> Disk:
 async def _log_dirs(admin: AsyncAdmin) -> tuple[list[BrokerLogDirs], list[str]]:
     try:
         found = list((await admin.describe_log_dirs()).values())
-    except KafkaError as error:
+    except TidelogError as error:
         return [], [f"log directories are not told: {sentence(error)}"]
     return found, [sentence(each.error) for each in found if each.error is not None]
 
@@ -167,7 +167,7 @@ async def _groups(
 ) -> tuple[dict[str, GroupListing], dict[str, Mapping[TopicPartition, CommittedOffset]], list[str]]:
     try:
         listed = await admin.list_groups()
-    except KafkaError as error:
+    except TidelogError as error:
         return {}, {}, [f"groups are not told: {sentence(error)}"]
     groups = {each.group_id: each for each in listed.groups}
     found = await admin.list_group_offsets(list(groups)) if groups else {}

@@ -35,7 +35,7 @@ from tidelog.console.watching.rates import Rates, rates_between
 from tidelog.console.watching.rebalances import KIND as REBALANCED
 from tidelog.console.watching.rebalances import RebalanceWatch
 from tidelog.console.watching.snapshot import Snapshot, is_internal_group, take_snapshot
-from tidelog.errors import KafkaError, TidelogError
+from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -352,7 +352,7 @@ class WatchedCluster:
         for watch in (self.configs, self.certificates, self._rebalances):
             try:
                 found += await watch.look(self.admin, now)
-            except KafkaError as error:
+            except TidelogError as error:
                 logger.debug("cluster %s does not tell: %s", self.name, sentence(error))
         for each in found:
             if (

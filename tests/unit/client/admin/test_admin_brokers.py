@@ -8,14 +8,25 @@ from typing import Any
 
 import pytest
 
+from tidelog.cli.broker_pages import BrokerPages
+from tidelog.cli.top.sample import take_sample
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import ElectionType, FeatureUpdate, UpgradeType
+from tidelog.client.admin.replication_throttle import throttled
 from tidelog.client.cluster import Cluster
-from tidelog.client.resources import ConfigResource, ResourceType
+from tidelog.client.errors import BrokerUnreachableError
+from tidelog.client.resources import AlterConfigOp, ConfigResource, ResourceType
+from tidelog.console.watching.snapshot import take_snapshot
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from tidelog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from tidelog.wire.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from tidelog.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -33,14 +44,20 @@ from tidelog.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
 from tidelog.wire.messages.leave_group import LeaveGroupResponse, MemberResponse
 from tidelog.wire.messages.list_config_resources import ConfigResource as Listed
 from tidelog.wire.messages.list_config_resources import ListConfigResourcesResponse
+from tidelog.wire.messages.list_groups import ListGroupsResponse
 from tidelog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tidelog.wire.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -101,6 +118,125 @@ def test_a_broker_that_is_not_there_has_an_error_of_its_own(scripted_broker: Any
         assert (move.broker_id, move.error is not None) == (8, True)
 
     run(scripted_broker, check)
+
+
+@pytest.fixture
+def half_a_cluster(scripted_broker: Any) -> Any:
+    """Broker 7 of a cluster; at the address of broker 8 nobody listens."""
+
+    def metadata(request: Any, version: int) -> MetadataResponse:
+        answer: MetadataResponse = scripted_broker.metadata()
+        answer.brokers.append(MetadataResponseBroker(node_id=8, host="127.0.0.1", port=1))
+        return answer
+
+    scripted_broker.handlers[ApiKey.METADATA] = metadata
+    return scripted_broker
+
+
+def run_once(broker: Any, action: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
+    """With a client that tries nothing a second time."""
+
+    async def main() -> None:
+        async with broker, Cluster(broker.address, retries=0) as cluster:
+            await action(AsyncAdmin.of(cluster))
+
+    asyncio.run(main())
+
+
+def test_log_directories_are_told_though_a_broker_cannot_be_reached(half_a_cluster: Any) -> None:
+    half_a_cluster.handlers[ApiKey.DESCRIBE_LOG_DIRS] = lambda request, version: DescribeLogDirsResponse(
+        results=[DescribeLogDirsResult(log_dir="one")]
+    )
+    half_a_cluster.handlers[ApiKey.ALTER_REPLICA_LOG_DIRS] = lambda request, version: (
+        AlterReplicaLogDirsResponse(
+            results=[
+                AlterReplicaLogDirTopicResult(
+                    topic_name="orders", partitions=[AlterReplicaLogDirPartitionResult(partition_index=0)]
+                )
+            ]
+        )
+    )
+
+    async def check(admin: AsyncAdmin) -> None:
+        described = await admin.describe_log_dirs()
+        assert [each.path for each in described[7].log_dirs] == ["one"]
+        absent = described[8].error
+        assert absent is not None
+        assert (absent.code, "cannot reach 127.0.0.1:1" in absent.message) == (
+            ErrorCode.NETWORK_EXCEPTION,
+            True,
+        )
+        moves = await admin.alter_replica_log_dirs({(7, ORDERS_0): "one", (8, ORDERS_0): "one"})
+        assert [(each.broker_id, each.error is None) for each in moves] == [(7, True), (8, False)]
+        with pytest.raises(BrokerUnreachableError):
+            await admin.describe_log_dirs([8])
+
+    run_once(half_a_cluster, check)
+
+
+def test_configs_are_told_and_altered_though_a_broker_cannot_be_reached(half_a_cluster: Any) -> None:
+    def describe(request: Any, version: int) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(resource_type=each.resource_type, resource_name=each.resource_name)
+                for each in request.resources
+            ]
+        )
+
+    def alter(request: Any, version: int) -> IncrementalAlterConfigsResponse:
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    resource_type=each.resource_type, resource_name=each.resource_name
+                )
+                for each in request.resources
+            ]
+        )
+
+    half_a_cluster.handlers[ApiKey.DESCRIBE_CONFIGS] = describe
+    half_a_cluster.handlers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = alter
+    there, absent, defaults = (ConfigResource(ResourceType.BROKER, each) for each in ("7", "8", ""))
+
+    async def check(admin: AsyncAdmin) -> None:
+        change = [AlterConfigOp("background.threads", "3")]
+        for results in (
+            await admin.describe_configs([absent, there, defaults]),
+            await admin.alter_configs({absent: change, there: change, defaults: change}),
+        ):
+            found = {each.resource: each.error for each in results}
+            assert (found[there], found[defaults]) == (None, None)
+            error = found[absent]
+            assert error is not None
+            assert error.code is ErrorCode.NETWORK_EXCEPTION
+        with pytest.raises(BrokerUnreachableError):
+            await admin.describe_configs([absent])
+        assert await admin.describe_configs([]) == []
+        with pytest.raises(KafkaError, match="cannot reach"):
+            await throttled(admin)
+
+    run_once(half_a_cluster, check)
+
+
+def test_a_picture_of_a_cluster_is_taken_though_a_broker_cannot_be_reached(half_a_cluster: Any) -> None:
+    half_a_cluster.handlers[ApiKey.DESCRIBE_LOG_DIRS] = lambda request, version: DescribeLogDirsResponse(
+        results=[DescribeLogDirsResult(log_dir="one")]
+    )
+    half_a_cluster.handlers[ApiKey.LIST_GROUPS] = lambda request, version: ListGroupsResponse()
+    half_a_cluster.handlers[ApiKey.DESCRIBE_CONFIGS] = lambda request, version: DescribeConfigsResponse(
+        results=[DescribeConfigsResult(resource_type=ResourceType.BROKER, resource_name="7")]
+    )
+
+    async def check(admin: AsyncAdmin) -> None:
+        sample = await take_sample(admin, BrokerPages(admin))
+        assert list(sample.disks) == [7]
+        assert any("127.0.0.1:1" in each for each in sample.problems)
+        assert sample.watched.silent == (7,)
+        assert "where broker 8 has its metrics is unknown" in sample.watched.missing
+        snapshot = await take_snapshot(admin)
+        assert [each.broker for each in snapshot.disks] == [7]
+        assert any("127.0.0.1:1" in each for each in snapshot.problems)
+
+    run_once(half_a_cluster, check)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
