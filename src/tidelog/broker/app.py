@@ -31,6 +31,7 @@ from tidelog.broker.judging import JudgingThreads
 from tidelog.broker.loop_watchdog import LoopWatchdog
 from tidelog.broker.membership import Admin, Membership, OpenMetadata, RestOfBroker
 from tidelog.broker.metadata_cache import MetadataCache
+from tidelog.broker.network.ip_overrides import IpOverrides
 from tidelog.broker.network.network import Network
 from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
 from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
@@ -321,7 +322,10 @@ class Broker:
         self._dispatcher.measure_requests()
         self.tls_listeners = self._open_tls()
         tls = None if self.tls_listeners is None else self.tls_listeners.by_name
-        self.network = Network(self._dispatcher, loop, network_limits(config), self.clock, tls)
+        limits = network_limits(config)
+        self._ip_overrides = IpOverrides(limits.quotas)
+        self._ip_overrides.start(config)
+        self.network = Network(self._dispatcher, loop, limits, self.clock, tls)
         self._undo.append(self.network.close)
         if self.authorization.is_on:
             self.authorization.sessions = self.network.sessions
@@ -503,6 +507,7 @@ class Broker:
         self.judging_threads.close()
         if self._addresses is not None:
             self._addresses.close()
+        self._ip_overrides.close()
         await self.membership.close()
         if self._coordinators is not None:
             await self._coordinators.close()
@@ -562,6 +567,7 @@ class Broker:
             self._watch_requests()
         if any(map(is_quota, changed)):
             apply_quotas(self.config, self.network.quotas)
+            self._ip_overrides.apply(self.config)
             self.network.quotas_changed()
 
     def _log_dirs_options(self) -> LogDirsOptions:

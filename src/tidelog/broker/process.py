@@ -211,7 +211,7 @@ async def _unreachable(listener: Listener) -> str | None:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setblocking(False)
                 await loop.sock_connect(probe, address)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         return f"the host {listener.host} cannot be resolved here"
     except TimeoutError:
         return "nothing answers there within a few seconds"

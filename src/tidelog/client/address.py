@@ -63,6 +63,6 @@ async def canonical_addresses(addresses: Sequence[Address]) -> list[Address]:
             for *_, where in infos:
                 host, _service = await loop.getnameinfo((str(where[0]), address.port))
                 found.append(Address(host, address.port))
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):
             found.append(address)
     return list(dict.fromkeys(found))

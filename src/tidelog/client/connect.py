@@ -77,7 +77,7 @@ async def _resolve(address: Address, deadline: Deadline) -> list[str]:
             found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except TimeoutError:
         raise _unreachable(address, f"its name was not resolved within {_seconds(deadline)}") from None
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:
         raise _unknown_host(address, error) from None
     return list(dict.fromkeys(_numeric(where) for *_, where in found)) or [address.host]
 
@@ -147,8 +147,8 @@ def _set_socket_options(transport: asyncio.Transport, settings: NetworkSettings)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
 
 
-def _unknown_host(address: Address, error: socket.gaierror) -> BrokerUnreachableError:
-    if error.errno == socket.EAI_AGAIN:
+def _unknown_host(address: Address, error: socket.gaierror | UnicodeError) -> BrokerUnreachableError:
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
         return BrokerUnreachableError(
             f"cannot reach {address}: the name service does not answer for {address.host!r} now"
         )

@@ -64,8 +64,8 @@ def _bound(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, kind, proto)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+    except (OSError, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise ConfigError(f"--listen {host}:{port} cannot be used: {reason}; name another") from None
     listening.listen(128)
     listening.setblocking(False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.certificates import Certificates
 
-from tidelog.client.address import Address
+from tidelog.client.address import Address, canonical_addresses
 from tidelog.client.connect import open_connection
 from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.options import ADMIN, ClientConfig
@@ -88,5 +88,15 @@ def test_where_no_address_is_of_use_the_name_is_told(
             address = Address(NAME, scripted_broker.port)
             with pytest.raises(BrokerUnreachableError, match=f"cannot reach {NAME}:.*connection refused"):
                 await open_connection(address, NetworkSettings(), Deadline(5000))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", [".foo", "a..b", "a" * 70])
+def test_what_cannot_be_the_name_of_a_host_is_told(host: str) -> None:
+    async def main() -> None:
+        with pytest.raises(BrokerUnreachableError, match="nobody knows the host"):
+            await open_connection(Address(host, 9092), NetworkSettings(), Deadline(5000))
+        assert await canonical_addresses([Address(host, 9092)]) == [Address(host, 9092)]
 
     asyncio.run(main())

@@ -90,10 +90,11 @@ class MetricsService:
             is_tls = text.strip().startswith("https://")
             try:
                 self.ports.append(await self._http.open(host, port, self._tls() if is_tls else None))
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 await self._http.close()
+                reason = getattr(error, "strerror", None) or error
                 raise ConfigError(
-                    f"metrics.listeners names {text}, which cannot be opened ({error.strerror or error}): "
+                    f"metrics.listeners names {text}, which cannot be opened ({reason}): "
                     "choose another address or port"
                 ) from error
             logger.info(

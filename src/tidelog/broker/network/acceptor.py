@@ -181,7 +181,7 @@ def _bind(listener: Listener, backlog: int) -> socket.socket:
     preferred = socket.AF_INET6 if host is None else socket.AF_INET
     try:
         found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(
             f"the host of listener {listener} cannot be resolved: name an address of this machine, "
             "or 0.0.0.0 for all of them"

@@ -18,12 +18,9 @@ and quotas).
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidelog.broker.sampled_rate import SampledRate
@@ -207,15 +204,10 @@ def plain_ip(ip: str) -> str:
     return str(mapped or address)
 
 
-def resolve_ip_overrides(overrides: Mapping[str, int]) -> dict[str, int]:
-    """``max.connections.per.ip.overrides`` with host names replaced by their addresses."""
-    return {ip: limit for host, limit in overrides.items() for ip in _addresses(host)}
-
-
-def _addresses(host: str) -> set[str]:
+def is_ip(host: str) -> bool:
+    """Whether a host is named by its address."""
     try:
-        return {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
-    except OSError as error:
-        raise ConfigError(
-            f"max.connections.per.ip.overrides names {host}, which cannot be resolved: use an IP address"
-        ) from error
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,11 +1,12 @@
 """The options of the network side, read from the broker's configuration.
 
-Called by ``broker/app`` at start, and again for the quotas whenever a dynamic option has changed.
+Called by ``broker/app`` at start, and again for the quotas whenever a dynamic option has changed; those of
+single addresses are in ``ip_overrides``.
 """
 
 from __future__ import annotations
 
-from tidelog.broker.network.connection_quotas import ConnectionQuotas, resolve_ip_overrides
+from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.network import NetworkLimits
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listener_options import bare_names
@@ -47,7 +48,6 @@ def apply_quotas(config: BrokerConfig, quotas: ConnectionQuotas) -> None:
     """Give ``quotas`` the limits that the configuration has now."""
     quotas.max_connections = config.int("max.connections")
     quotas.max_per_ip = config.int("max.connections.per.ip")
-    quotas.per_ip_overrides = resolve_ip_overrides(config.max_connections_per_ip_overrides)
     quotas.max_per_listener = _of_listeners(config, "max.connections")
     rate = "max.connection.creation.rate"
     quotas.limit_rates(config.int(rate), _of_listeners(config, rate))

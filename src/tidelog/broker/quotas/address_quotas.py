@@ -8,11 +8,10 @@ with the next change.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Mapping
 
-from tidelog.broker.network.connection_quotas import ConnectionQuotas
+from tidelog.broker.network.connection_quotas import ConnectionQuotas, is_ip
 from tidelog.metadata.client_quotas import CONNECTION_CREATION_RATE, IP, QuotaEntity
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ class AddressQuotas:
                     continue
                 if host is None:
                     default = limit
-                elif _is_address(host):
+                elif is_ip(host):
                     limits[host] = limit
                 else:
                     names[host] = limit
@@ -69,11 +68,3 @@ class AddressQuotas:
                 # What is set for an address itself goes before.
                 found = {**{str(info[4][0]): limit for info in infos}, **found}
         self._connections.limit_ips(found, default)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return True

@@ -8,14 +8,16 @@ import resource
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tests.rigs.clock import ManualClock
 
 from tidelog.broker.network.connection import Connection
-from tidelog.broker.network.connection_quotas import ConnectionQuotas, resolve_ip_overrides
+from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, Inbox
+from tidelog.broker.network.ip_overrides import OPTION as IP_OVERRIDES
+from tidelog.broker.network.ip_overrides import IpOverrides
 from tidelog.broker.network.memory_pool import FrameBuffers, RequestMemory
 from tidelog.broker.network.network import Network, NetworkLimits
 from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
@@ -237,9 +239,76 @@ def test_limits_of_one_listener_come_from_the_options_also_when_these_change() -
 
 
 def test_overrides_may_name_hosts() -> None:
-    assert resolve_ip_overrides({"localhost": 7})["127.0.0.1"] == 7
+    quotas = ConnectionQuotas()
+    IpOverrides(quotas).start(BrokerConfig({IP_OVERRIDES: "localhost:7,::1:5,10.0.0.7:3"}))
+    assert quotas.per_ip_overrides == {"127.0.0.1": 7, "::1": 5, "10.0.0.7": 3}
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "no-such-host..a"])
+def test_a_host_that_cannot_be_resolved_keeps_a_broker_from_starting_if_its_file_names_it(host: str) -> None:
+    config = BrokerConfig({IP_OVERRIDES: f"{host}:1"})
     with pytest.raises(ConfigError, match="no-such-host"):
-        resolve_ip_overrides({"no-such-host.invalid": 1})
+        IpOverrides(ConnectionQuotas()).start(config)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "no-such-host..a"])
+def test_a_host_that_was_set_while_brokers_ran_and_cannot_be_resolved_keeps_none_from_starting(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig({IP_OVERRIDES: "10.0.0.7:3"})
+    config.apply_dynamic({IP_OVERRIDES: f"{host}:1,10.0.0.8:4"}, {})
+    quotas = ConnectionQuotas()
+    IpOverrides(quotas).start(config)
+    assert quotas.per_ip_overrides == {"10.0.0.8": 4}
+    (told,) = caplog.messages
+    assert f"of host {host} does not hold" in told
+
+
+def test_hosts_are_looked_up_beside_the_loop_and_keep_their_addresses_when_they_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    addresses = {"here.test": "10.0.0.1", "there.test": "10.0.0.2"}
+    answer = asyncio.Event()
+
+    async def getaddrinfo(host: str, port: None) -> list[Any]:
+        await answer.wait()
+        if host not in addresses:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (addresses[host], 0))]
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("that blocks the loop"))
+        quotas = ConnectionQuotas()
+        overrides = IpOverrides(quotas)
+        config = BrokerConfig()
+
+        async def change(text: str) -> None:
+            config.apply_dynamic({IP_OVERRIDES: text}, {})
+            overrides.apply(config)
+            assert overrides._looking_up is not None
+            if answer.is_set():
+                await overrides._looking_up
+
+        await change("here.test:1,10.0.0.2:5,there.test:2")
+        assert quotas.per_ip_overrides == {"10.0.0.2": 5}, "what needs no look holds at once"
+        answer.set()
+        await change("here.test:1,10.0.0.2:5,there.test:2")
+        assert quotas.per_ip_overrides == {"10.0.0.1": 1, "10.0.0.2": 5}
+        assert caplog.messages == []
+        del addresses["here.test"]
+        await change("nowhere.test:4,here.test:3")
+        assert quotas.per_ip_overrides == {"10.0.0.1": 3}
+        assert [text.partition(", as")[0] for text in caplog.messages] == [
+            f"{IP_OVERRIDES} of host nowhere.test does not hold",
+            f"{IP_OVERRIDES} of host here.test holds for its former addresses",
+        ]
+        config.apply_dynamic({}, {})
+        overrides.apply(config)
+        assert quotas.per_ip_overrides == {}
+        assert overrides._looking_up is None
+
+    asyncio.run(main())
 
 
 def test_a_port_in_use_is_told_in_one_sentence() -> None:
@@ -252,6 +321,15 @@ def test_a_port_in_use_is_told_in_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         asyncio.run(run(taken.getsockname()[1]))
+
+
+def test_what_cannot_be_the_name_of_a_host_is_told_in_one_sentence() -> None:
+    async def run() -> None:
+        network = Network(Echo(), asyncio.get_running_loop())
+        with pytest.raises(ConfigError, match=r"a\.\.b:0 cannot be resolved"):
+            network.open([Listener("PLAINTEXT", "a..b", 0, "PLAINTEXT")])
+
+    asyncio.run(run())
 
 
 def test_request_memory_may_be_overdrawn_once_and_then_makes_others_wait() -> None:
