@@ -161,7 +161,7 @@ class BrokerPages:
         try:
             async with asyncio.timeout(_WHOLE_S) as deadline:
                 page = await asyncio.to_thread(_get, place, path, self._tls, opened)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             reason = f"not whole within {_WHOLE_S:.0f} seconds" if deadline.expired() else _reason(error)
             raise PageError(f"{_whose(place)} at {place} cannot be read: {reason}") from error
         finally:
@@ -200,11 +200,13 @@ def _whose(place: Place) -> str:
     return "the metrics" if place.broker is None else f"the metrics of broker {place.broker}"
 
 
-def _reason(error: OSError | http.client.HTTPException) -> str:
+def _reason(error: OSError | UnicodeError | http.client.HTTPException) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {_TIMEOUT_S:.0f} seconds"
     if isinstance(error, ssl.SSLError):
         return f"no TLS with it ({error.reason or error})"
+    if isinstance(error, UnicodeError):
+        return "that is no name of a host"
     if isinstance(error, http.client.HTTPException):
         return f"the answer is no HTTP ({type(error).__name__})"
     return (error.strerror or str(error)).lower()

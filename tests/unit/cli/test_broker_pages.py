@@ -111,6 +111,15 @@ def test_nobody_there_is_a_problem_with_an_address() -> None:
     assert problem == "the metrics at http://127.0.0.1:1 cannot be read: connection refused"
 
 
+@pytest.mark.parametrize("host", [".foo", "a..b", "a" * 70])
+def test_what_is_no_name_of_a_host_is_a_problem(host: str) -> None:
+    async def main() -> Pages:
+        return await BrokerPages(cast(AsyncAdmin, Cluster(None)), [f"{host}:1"]).read("/clients")
+
+    (problem,) = asyncio.run(main()).problems
+    assert problem == f"the metrics at http://{host}:1 cannot be read: that is no name of a host"
+
+
 class Unreachable(Cluster):
     """A cluster of two, whose second broker, or both, do not answer at first."""
 

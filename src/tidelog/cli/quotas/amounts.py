@@ -20,7 +20,7 @@ def parse_bytes(text: str, option: str) -> float:
     number, unit = float(found[1]), found[2] or ""
     unit = "k" if unit == "K" else unit.replace("ki", "Ki")
     value = number * {**_SIZES, **_BINARY, "": 1}[unit]
-    if value < 1 or value != int(value):
+    if not 1 <= value < math.inf or value != int(value):
         raise WrongUsage(f"{option} {text!r} is no rate: write a whole number of bytes a second, 1 or more")
     return value
 

@@ -27,7 +27,6 @@ from tidelog.cli.top.loads import ClusterLoad, load_between, visible
 from tidelog.cli.top.sample import Sample, take_sample
 from tidelog.cli.top.sections import kept_columns, sections
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
     from tidelog.cli.top.picture import Frame
@@ -154,7 +153,7 @@ class Watch:
         while True:
             try:
                 load = await self._next_load(admin)
-            except TidelogError as error:
+            except Exception as error:  # a bug, too: else the picture would stand still without a word
                 frame.trouble = sentence(error)
                 continue
             if load is None:

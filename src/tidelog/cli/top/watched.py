@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 _WAITS = {"FetchConsumer", "FetchFollower", "JoinGroup", "SyncGroup"}
 _REMOTE, _TOTAL, _THROTTLE = "remote", "total", "throttle"
 _METRICS = "start brokers with --metrics HOST:PORT"
+
+T = TypeVar("T")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -39,7 +41,8 @@ class ThrottledTold(msgspec.Struct, frozen=True):
     """A quota that somebody had to pause for, as a broker tells of it."""
 
     quota: str
-    limit: float
+    limit: float | None
+    """None if it has been lifted since."""
     pauses: int
     user: str | None = None
     client_id: str | None = None
@@ -65,11 +68,12 @@ class Watched:
         reasons: tuple[str, ...],
         silent: tuple[int, ...],
     ) -> Watched:
-        """Of the pages that were read."""
+        """Of the pages that were read; those of another release may not be readable."""
+        unreadable: list[str] = []
         return cls(
-            {at: msgspec.convert(page["requests"], list[RequestTold]) for at, page in requests.items()},
-            {at: msgspec.convert(page["throttled"], list[ThrottledTold]) for at, page in throttled.items()},
-            reasons,
+            _told(requests, "requests", list[RequestTold], unreadable),
+            _told(throttled, "throttled", list[ThrottledTold], unreadable),
+            (*reasons, *unreadable),
             silent,
         )
 
@@ -82,6 +86,18 @@ class Watched:
         elif self.silent:
             told.append(f"broker {', '.join(map(str, self.silent))} does not tell ({_METRICS})")
         return "; ".join(told)
+
+
+def _told(
+    pages: Mapping[int, Mapping[str, Any]], name: str, rows: type[list[T]], unreadable: list[str]
+) -> dict[int, list[T]]:
+    found: dict[int, list[T]] = {}
+    for broker, page in pages.items():
+        try:
+            found[broker] = msgspec.convert(page.get(name), rows)
+        except msgspec.ValidationError as error:
+            unreadable.append(f"what broker {broker} tells at /{name} cannot be read: {error}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,7 @@ class ThrottledLoad:
     broker: int
     quota: str
     used: float | None
-    limit: float
+    limit: float | None
     pauses_per_second: float
 
 
@@ -167,5 +183,9 @@ def throttled_loads(before: Watched, now: Watched, seconds: float) -> list[Throt
         for broker, told in now.throttled.items()
         for each in told
     ]
-    held = [each for each in loads if each.pauses_per_second or (each.used or 0.0) > each.limit]
+    held = [each for each in loads if each.pauses_per_second or _uses_too_much(each)]
     return sorted(held, key=lambda each: (-each.pauses_per_second, each.user or "", each.client_id or ""))
+
+
+def _uses_too_much(load: ThrottledLoad) -> bool:
+    return load.limit is not None and (load.used or 0.0) > load.limit

@@ -26,7 +26,9 @@ def test_rates_are_written_as_people_write_them(text: str, value: float) -> None
     assert parse_bytes(text, "--produce") == value
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "nan", "inf", "ten", "5 apples", "0.1kB/h", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "1.5", "nan", "inf", "ten", "5 apples", "0.1kB/h", "0x10", "1e400", "1e308TB"]
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(WrongUsage, match="--produce"):
         parse_bytes(text, "--produce")

@@ -24,13 +24,15 @@ def request(name: str, count: int, **p99_ms: float) -> dict[str, Any]:
     return {"request": name, "count": count, "lately": count, "parts": parts}
 
 
-def throttled(client: str, pauses: int, used: float | None = 50.0) -> dict[str, Any]:
+def throttled(
+    client: str, pauses: int, used: float | None = 50.0, limit: float | None = 100.0
+) -> dict[str, Any]:
     return {
         "quota": "producer_byte_rate",
         "user": None,
         "client_id": client,
         "used": used,
-        "limit": 100.0,
+        "limit": limit,
         "pauses": pauses,
     }
 
@@ -78,6 +80,24 @@ def test_who_pauses_or_uses_too_much_is_throttled_and_nobody_else() -> None:
     ]
     # What came before the first look is not of this time.
     assert [each.client_id for each in throttled_loads(Watched(), now, 2.0)] == ["too-much"]
+
+
+def test_a_quota_that_was_lifted_since_has_no_limit() -> None:
+    # Brokers write an infinite limit as null, as JSON has no other word for it.
+    before = watched([], [throttled("lifted", 1, limit=None), throttled("at rest", 1, limit=None)])
+    now = watched([], [throttled("lifted", 3, limit=None), throttled("at rest", 1, limit=None)])
+    (held,) = throttled_loads(before, now, 2.0)
+    assert (held.client_id, held.limit) == ("lifted", None)
+    assert "lifted" in "\n".join(shown(frame_of(now), 200, 50))
+
+
+@pytest.mark.parametrize("page", [{}, {"requests": None}, {"requests": [{"request": 1}]}])
+def test_a_page_that_cannot_be_read_is_said_and_takes_nothing_from_others(page: dict[str, Any]) -> None:
+    good = {"requests": [request("Produce", 30, total=30, local=25)]}
+    found = Watched.of({1: page, 2: good}, {}, ("it rains",), ())
+    assert [each.request for each in found.requests[2]] == ["Produce"]
+    assert 1 not in found.requests
+    assert found.missing.startswith("it rains; what broker 1 tells at /requests cannot be read")
 
 
 def frame_of(now: Watched) -> Frame:
