@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import uuid
@@ -11,13 +12,15 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
 from tests.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
-from tidelog.console.records import filter_process
+from tidelog.console.api import messages_api
+from tidelog.console.records import filter_process, search
 from tidelog.console.settings import Grant, Listen, MaskRule, Role
 from tidelog.pipelines.framework.letter import HEADERS
 from tidelog.testing import LocalBroker, broker
@@ -303,6 +306,45 @@ def test_dead_letters_go_back_to_their_topics_after_a_dry_run(api: ApiClient) ->
     back = api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")
     assert values_of(back) == ["one", "two"]
     assert [each["name"] for each in back["records"][0]["headers"]] == ["x"]
+
+
+def test_only_letters_that_the_search_finds_go_back(api: ApiClient) -> None:
+    letters, origin = new_topic(api, "letters"), new_topic(api, "origin")
+    api.change("POST", f"{CLUSTER}/topics/{letters}/partitions", partitions=2)
+    packed = base64.b64encode(msgspec.msgpack.encode({"id": 7})).decode()
+    for partition in range(2):
+        headers = [{"name": "topic", "value": origin}]
+        message = {"value": packed, "value_encoding": "base64", "partition": partition, "headers": headers}
+        api.change("POST", f"{CLUSTER}/topics/{letters}/messages", **message)
+
+    def found(**asked: object) -> dict[str, int]:
+        plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", **asked)
+        by_topic: dict[str, int] = plan["by_topic"]
+        return by_topic
+
+    assert found() == {origin: 2}
+    assert found(partitions="1") == {origin: 1}
+    assert found(partitions="1", filter="value.id == 7", value_format="msgpack") == {origin: 1}
+    assert found(filter="value.id == 7", value_format="hex") == {}
+    refused = api.try_change("POST", f"{CLUSTER}/topics/{letters}/redrive", partitions="2")
+    assert refused.status_code == 404
+
+
+def test_letters_that_do_not_fit_into_memory_are_left_to_the_next_redrive(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin, letters = new_topic(api, "origin"), new_topic(api, "pipeline-letters")
+    told = {"pipeline": "earnings", "topic": origin, "partition": "0", "timestamp": "-1", "code": "not-json"}
+    for offset in range(3):
+        fields = {**told, "offset": str(offset), "reason": "no", "record": "whole", "key": "k"}
+        headers = [{"name": name, "value": fields[name]} for name in HEADERS if name in fields]
+        write(api, letters, "x" * 1000, headers=headers)
+    monkeypatch.setattr(search, "_BATCH_RECORDS", 1)
+    monkeypatch.setattr(messages_api, "_REDRIVE_BYTES", 2000)
+    plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive")
+    assert (plan["by_topic"], plan["ended"]) == ({origin: 2}, "scan-limit")
+    rest = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", place="offset", offset=2)
+    assert (rest["by_topic"], rest["ended"]) == ({origin: 1}, "end")
 
 
 def test_letters_of_pipelines_go_back_whole_and_once(api: ApiClient, cluster: LocalBroker) -> None:

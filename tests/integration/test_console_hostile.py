@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import socket
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,8 @@ from tests.waiting import wait_until
 from tidelog import Producer
 from tidelog.console import connection
 from tidelog.console.records import filter_process, search
+from tidelog.console.records.decoding.choice import Choice
+from tidelog.console.records.decoding.record_decoder import RecordDecoder
 from tidelog.console.records.filter_process import FilterProcess
 from tidelog.console.records.raw import RawRecord
 from tidelog.testing import LocalBroker, broker
@@ -274,6 +277,19 @@ def test_a_file_of_the_newest_holds_all_of_them_however_little_memory_there_is(
     assert pq.read_table(io.BytesIO(file.content)).num_rows == 20
 
 
+@pytest.mark.parametrize("asked", ["bytes=0-9", "bytes=999999999999-", "x"])
+def test_a_part_of_a_file_is_not_to_be_had_and_leaves_nothing_behind(
+    api: ApiClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = f"{CLUSTER}/topics/orders/messages/export"
+    file = api.http.get(path, params={"format": "parquet"}, headers={"Range": asked})
+    assert file.status_code == 200
+    assert len(file.content) == int(file.headers["Content-Length"])
+    assert pq.read_table(io.BytesIO(file.content)).num_rows == 20
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("place", ["newest", "oldest"])
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet"])
 def test_a_file_that_would_not_hold_all_that_was_asked_for_is_refused(
@@ -323,5 +339,10 @@ def test_modules_of_the_directory_that_the_console_runs_in_are_not_run(
         async with FilterProcess("offset == 1") as chosen:
             return await chosen.chosen([RawRecord(0, number, 0, None, None, []) for number in range(3)])
 
+    async def decoded() -> list[RawRecord]:
+        async with RecordDecoder("topic", None, Choice("auto", "msgpack")) as decoder:
+            return await decoder.decoded([RawRecord(0, 0, 0, None, b"\x81\xa1a\x01", [])])
+
     assert [each.offset for each in asyncio.run(filtered())] == [1]
+    assert [each.readable_value for each in asyncio.run(decoded())] == [b'{"a":1}']
     assert not (tmp_path / "owned").exists()

@@ -224,6 +224,10 @@ def test_masked_fields_cannot_be_asked_for(console: ConsoleThread) -> None:
             assert page["records"][0]["value"]["masked"]
             said = await refusal(client, "read_messages", topic="masked", unmasked=True)
             assert "has no argument unmasked" in said
+            # Nor be guessed from how many letters a filter finds.
+            filter_ = f"value.phone.startswith({PHONE[:3]!r})"
+            said = await refusal(client, "redrive_dead_letters", topic="masked", filter=filter_)
+            assert "fields of this topic are masked" in said
 
     asyncio.run(run())
 

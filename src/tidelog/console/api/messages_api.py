@@ -7,15 +7,15 @@ import base64
 import binascii
 import contextlib
 import logging
+import os
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal
 
 import msgspec
-from starlette.background import BackgroundTask
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from tidelog.console.api.endpoint import Call, changes, numbers_of, reads
 from tidelog.console.api.event_stream import EventStream, event
@@ -42,6 +42,8 @@ _LIMIT = 1000
 _EXPORT_LIMIT = 1_000_000
 _SCAN_LIMIT = 20_000_000
 _REDRIVE_LIMIT = 10_000
+_REDRIVE_BYTES = 64 * 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 _LARGEST_FIELD = 8 * 1024 * 1024
 _NEWS_S = 0.25
 _OF_THE_FAILURE = ("topic", "partition", "offset", "reason", "pipeline")
@@ -155,14 +157,21 @@ class ResendRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Dead letters to send back to the topics that their headers name."""
+    """Dead letters to send back to the topics that their headers name; chosen as in a search.
+
+    A filter sees fields as they are, so where some are masked it needs ``unmasked``, and somebody who may.
+    """
 
     place: Place = "oldest"
+    partitions: str = ""
     offset: int = 0
     time_ms: int = 0
     filter: str = ""
     limit: int = 100
     dry_run: bool = True
+    unmasked: bool = False
+    key_format: Format = "auto"
+    value_format: Format = "auto"
 
 
 class Redriven(msgspec.Struct, frozen=True):
@@ -219,10 +228,9 @@ async def export(call: Call, asked: ExportQuery) -> Response:
     }
     media_type = export_file.CONTENT_TYPES[asked.format]
     if asked.format == "parquet":
-        path = await _parquet(search)
-        return FileResponse(
-            path, headers=headers, media_type=media_type, background=BackgroundTask(_remove, path)
-        )
+        file = await _parquet(search)
+        headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
+        return StreamingResponse(_chunks(file), media_type=media_type, headers=headers)
     steps = search.run()
     # What cannot be read, or not to the end, is said before a file begins, if it is known by then.
     first = await anext(steps)
@@ -310,6 +318,7 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     request = SearchRequest(
         call.topic,
         asked.place,
+        _partitions(asked.partitions),
         offset=asked.offset,
         time_ms=asked.time_ms,
         limit=max(1, min(asked.limit, _REDRIVE_LIMIT)),
@@ -319,13 +328,22 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     mask = _mask(call, unmasked=True)
     if mask:
         raise Refusal("fields of this topic are masked from you, so you cannot send it on", 403, "FORBIDDEN")
+    hidden = call.console.mask(call.person, call.cluster.name, call.topic, unmasked=False)
+    if asked.filter.strip() and hidden and not asked.unmasked:
+        raise Refusal(
+            "fields of this topic are masked, and a filter would find letters by them: have masked fields "
+            "shown, or choose letters by partition, offset or time",
+            403,
+            "MASKED",
+        )
     call.details |= {"dry_run": asked.dry_run, "limit": asked.limit}
     by_topic: Counter[str] = Counter()
     without = 0
     ended = ""
     letters: list[Letter] = []
+    held_bytes = 0
     # Bytes are sent on; what they say is for the filter alone.
-    decoder = _decoder(call, AUTOMATIC if asked.filter else UNDECODED)
+    decoder = _decoder(call, _choice(asked) if asked.filter else UNDECODED)
     search = Search(call.cluster, request, mask, decoder, call.person.account)
     async with contextlib.aclosing(search.run()) as steps:
         async for found in steps:
@@ -336,6 +354,7 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
                 if letter is not None:
                     call.require(Role.OPERATOR, letter.place.topic)
                     letters.append(letter)
+                    held_bytes += record.held_bytes
                 elif target := _origin(record):
                     call.require(Role.OPERATOR, target)
                     strays.append((target, record))
@@ -344,6 +363,9 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
             # Nothing of a batch is sent before the rights for all of it are known.
             by_topic.update(await _send_back(call, strays) if not asked.dry_run else _count(strays))
             call.details["by_topic"] = dict(by_topic)  # of a redrive that fails later, too
+            if held_bytes > _REDRIVE_BYTES and not ended:
+                ended = "scan-limit"
+                break
     left = 0
     if letters:
         act = redriving.plan if asked.dry_run else redriving.send
@@ -398,25 +420,22 @@ def _count(strays: list[tuple[str, RawRecord]]) -> Counter[str]:
     return Counter(target for target, _ in strays)
 
 
-async def _parquet(search: Search) -> Path:
-    """A temporary file with what a search finds; whoever gets it removes it."""
-    with tempfile.NamedTemporaryFile(prefix="tidelog-console-", suffix=".parquet", delete=False) as made:
-        path = Path(made.name)
-    try:
-        file = export_file.ParquetFile(path)
+async def _parquet(search: Search) -> BinaryIO:
+    """A file with what a search finds; it has no name any more, so that nothing of it can stay behind."""
+    with tempfile.NamedTemporaryFile(prefix="tidelog-console-", suffix=".parquet") as made:
+        file = export_file.ParquetFile(Path(made.name))
         async with contextlib.aclosing(search.run()) as steps:
             async for found in steps:
                 if found.records:
                     await asyncio.to_thread(file.write, found.records)
         await asyncio.to_thread(file.close)
-    except BaseException:
-        _remove(path)  # one system call, which a cancellation must not lose
-        raise
-    return path
+        return await asyncio.to_thread(Path(made.name).open, "rb")
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk
 
 
 def _origin(record: RawRecord) -> str | None:
@@ -428,14 +447,10 @@ def _origin(record: RawRecord) -> str | None:
 
 
 def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
-    partitions = numbers_of(
-        filter(None, map(str.strip, asked.partitions.split(","))),
-        "partitions are numbers, separated by commas",
-    )
     request = SearchRequest(
         call.topic,
         asked.place,
-        tuple(dict.fromkeys(partitions)),
+        _partitions(asked.partitions),
         max(asked.offset, 0),
         asked.time_ms,
         max(1, min(asked.limit, most)),
@@ -453,7 +468,14 @@ def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
         raise Refusal(str(error), 400, "BAD_FILTER") from None
 
 
-def _choice(asked: MessageQuery | ExportQuery | OneQuery) -> Choice:
+def _partitions(text: str) -> tuple[int, ...]:
+    numbers = numbers_of(
+        filter(None, map(str.strip, text.split(","))), "partitions are numbers, separated by commas"
+    )
+    return tuple(dict.fromkeys(numbers))
+
+
+def _choice(asked: MessageQuery | ExportQuery | OneQuery | RedriveRequest) -> Choice:
     return Choice(asked.key_format, asked.value_format)
 
 

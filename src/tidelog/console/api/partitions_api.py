@@ -146,10 +146,11 @@ async def reassign(call: Call, asked: ReassignRequest) -> ReassignAnswer:
     answer = await _shown(call, asked, current, changed)
     if asked.dry_run or not changed:
         return answer
-    if asked.throttle_bytes is not None:
-        call.cluster.unthrottle_when_moved = True
-        await set_throttle(admin, current, changed, asked.throttle_bytes)
-    raise_errors(await admin.alter_partition_reassignments(changed))
+    async with call.cluster.throttling:
+        if asked.throttle_bytes is not None:
+            call.cluster.unthrottle_when_moved = True
+            await set_throttle(admin, current, changed, asked.throttle_bytes)
+        raise_errors(await admin.alter_partition_reassignments(changed))
     await call.cluster.look_again()
     return answer
 

@@ -278,6 +278,7 @@ TOOLS: tuple[Tool, ...] = (
         messages_api.redrive,
         {
             "place": Argument("Where to begin.", choices=_PLACES),
+            "partitions": _RECORDS["partitions"],
             "filter": Argument(_FILTER),
             "limit": Argument("How many letters.", default=100, most=1000),
             "dry_run": Argument("Count only."),

@@ -16,7 +16,8 @@ from tidelog.ids import TopicPartition, Uuid
 from tidelog.pipelines.framework.events import INCIDENTS
 
 _MOST = 50_000
-"""Of more the ones that changed longest ago are forgotten."""
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of more, in number or in bytes, the ones that changed longest ago are forgotten."""
 _READ_S = 20.0
 _POLL_S = 5.0
 
@@ -27,6 +28,7 @@ class Incidents:
     def __init__(self, watched: WatchedCluster) -> None:
         self._watched = weakref.proxy(watched)
         self._found: dict[bytes, RawRecord] = {}
+        self._bytes = 0
         self._positions: dict[TopicPartition, int] = {}
         self._topic_id: Uuid | None = None
         self._lock = asyncio.Lock()
@@ -39,7 +41,8 @@ class Incidents:
             return []
         async with self._lock:
             if topic.topic_id != self._topic_id:
-                self._found, self._positions, self._topic_id = {}, {}, topic.topic_id
+                self._found, self._bytes, self._positions = {}, 0, {}
+                self._topic_id = topic.topic_id
             partitions = [TopicPartition(INCIDENTS, each.partition) for each in topic.partitions]
             if all(self._positions.get(each, -1) >= seen.ends.get(each, 0) for each in partitions):
                 return list(self._found.values())
@@ -81,11 +84,17 @@ class Incidents:
 
     def _take(self, record: RawRecord) -> None:
         key = record.key or b""
-        self._found.pop(key, None)
+        self._forget(key)
         if record.value is not None:
             self._found[key] = record
-        while len(self._found) > _MOST:
-            del self._found[next(iter(self._found))]
+            self._bytes += record.held_bytes
+        while len(self._found) > _MOST or self._bytes > _MOST_BYTES:
+            self._forget(next(iter(self._found)))
+
+    def _forget(self, key: bytes) -> None:
+        former = self._found.pop(key, None)
+        if former is not None:
+            self._bytes -= former.held_bytes
 
 
 _readers: weakref.WeakKeyDictionary[WatchedCluster, Incidents] = weakref.WeakKeyDictionary()

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from tidelog.console.records.decoded import DecodedField
 
+_RECORD_BYTES = 400
+"""What a record takes beside its fields."""
+
 
 class RawRecord(NamedTuple):
     """One record; also what goes to the filter's process."""
@@ -37,6 +40,12 @@ class RawRecord(NamedTuple):
         """The bytes of its fields."""
         fields = len(self.key or b"") + len(self.value or b"")
         return fields + sum(len(name) + len(value or b"") for name, value in self.headers)
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes in memory, with what it was decoded to."""
+        decoded = sum(len(each.json or b"") for each in (self.decoded_key, self.decoded_value) if each)
+        return self.size_bytes + decoded + _RECORD_BYTES
 
 
 def _readable(data: bytes | None, decoded: DecodedField | None) -> bytes | None:

@@ -43,8 +43,6 @@ _IDLE_S = 15.0
 _NAMED = 20
 _HELD_BYTES = 64 * 1024 * 1024
 _HELD_MORE = 2000
-_RECORD_BYTES = 400
-"""What a record takes in memory beside its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +412,7 @@ class _Newest:
             if self.is_cut:
                 return
         self._records += records
-        self._bytes += sum(each.size_bytes + _RECORD_BYTES for each in records)
+        self._bytes += sum(each.held_bytes for each in records)
         if len(self._records) > 2 * self._wanted + _HELD_MORE or self._bytes > _HELD_BYTES:
             self.in_order()
 
@@ -424,14 +422,14 @@ class _Newest:
         kept: list[RawRecord] = []
         held = 0
         for record in self._records[: self._wanted]:
-            held += record.size_bytes + _RECORD_BYTES
+            held += record.held_bytes
             if held > _HELD_BYTES and kept:
                 self.is_cut = True
                 break
             kept.append(record)
         if self.is_cut and self._only_times_if_cut:
             kept = []
-        self._records, self._bytes = kept, sum(each.size_bytes + _RECORD_BYTES for each in kept)
+        self._records, self._bytes = kept, sum(each.held_bytes for each in kept)
         return kept
 
     def oldest_time(self) -> tuple[int, int]:

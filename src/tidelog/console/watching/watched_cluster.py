@@ -111,6 +111,8 @@ class WatchedCluster:
         self.problem_since_ms: int | None = None
         self.unthrottle_when_moved = False
         """Somebody has had partitions moved with a throttle, which goes when nothing moves any more."""
+        self.throttling = asyncio.Lock()
+        """Held while a throttle is set for moves that begin, or taken away: the other waits."""
         self.configs = ConfigWatch(refresh_s * _CONFIG_LOOKS)
         self.certificates = CertificateWatch()
         self._rebalances = RebalanceWatch()
@@ -375,17 +377,18 @@ class WatchedCluster:
 
     async def _unthrottle(self) -> None:
         """Take the throttle of moves away if they are done; tried again at the next look if that fails."""
-        try:
-            if await self.admin.list_partition_reassignments():
+        async with self.throttling:
+            try:
+                if await self.admin.list_partition_reassignments():
+                    return
+                done = await remove_throttle(self.admin)
+            except TidelogError as error:
+                logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(error))
                 return
-            done = await remove_throttle(self.admin)
-        except TidelogError as error:
-            logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(error))
-            return
-        for refused in done.errors:
-            logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(refused))
-        if not done.moving and not done.errors:
-            self.unthrottle_when_moved = False
+            for refused in done.errors:
+                logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(refused))
+            if not done.moving and not done.errors:
+                self.unthrottle_when_moved = False
 
     async def _write(self, now: Snapshot, *, has_rates: bool) -> None:
         lags = [

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -33,6 +34,7 @@ Steps = tuple[tuple[Count, Points], ...]
 """Pairs of a count and the points from that count on, the lowest first; none: the rule is switched off."""
 NEVER = 1 << 40
 """A count that nothing reaches."""
+_ROUNDING = 1e-9
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ class SectionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """So long after the newest event others may come and count: a day at most."""
     quiet_s: Annotated[int, msgspec.Meta(ge=3600, le=86_400 * 30)]
     """So long after its last evidence an incident is closed: no longer than it is remembered."""
+    half_life_s: Annotated[int, msgspec.Meta(ge=0, le=86_400 * 365)] = 0
+    """Of the evidence of thirty days, what is so old counts half; 0: all of it counts in full."""
     allow: dict[str, tuple[str, ...]] = {}
     """Names that are never reported, by the kind of subject."""
 
@@ -174,6 +178,14 @@ class WatchedRules(Generic[RulesT]):
 def least_of(*rules: Steps) -> int:
     """The least count from which any of some rules gives points; ``NEVER`` where all are switched off."""
     return min((steps[0][0] for steps in rules if steps), default=NEVER)
+
+
+def faded_count(ages_us: Iterable[int], half_life_s: int) -> int:
+    """How many pieces of evidence there are, where each counts less the older it is; in any order."""
+    if not half_life_s:
+        return sum(1 for _ in ages_us)
+    half_life_us = half_life_s * 1_000_000
+    return int(math.fsum(0.5 ** (age_us / half_life_us) for age_us in ages_us) + _ROUNDING)
 
 
 def points_of(count: int, steps: Steps) -> int:

@@ -115,6 +115,7 @@ class DecodeProcess:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # modules of the directory that we happen to run in are none of ours
                 "-m",
                 "tidelog.console.records.decoding.decode_worker",
                 stdin=asyncio.subprocess.PIPE,

@@ -286,7 +286,7 @@ function headerRow(header, place) {
 
 async function redrive(path, state) {
   const most = h("input", { type: "number", min: 1, max: 10_000, value: 100 });
-  const request = (dry) => ({ place: state.place === "tail" ? "newest" : state.place, offset: state.offset, time_ms: state.time_ms, filter: state.filter, limit: Number(most.value), dry_run: dry });
+  const request = (dry) => ({ place: state.place === "tail" ? "newest" : state.place, partitions: state.partitions, offset: state.offset, time_ms: state.time_ms, filter: state.filter, unmasked: state.unmasked, key_format: state.key_format, value_format: state.value_format, limit: Number(most.value), dry_run: dry });
   const told = (answer) => Object.entries(answer.by_topic).map(([name, count]) => `${name}: ${count}`).join(", ") || t("none");
   let plan = null;
   await ask({

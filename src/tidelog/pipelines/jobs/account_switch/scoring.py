@@ -2,7 +2,8 @@
 
 Pure functions of the set of logins: these count in the order of event time, ties by event id, and a login
 that was delivered twice counts once. A point is the verdict at the last login of an hour, on the day that
-ends there; what is counted over thirty days is counted by whole days, of which the state keeps less.
+ends there; what is counted over thirty days is counted by whole days, of which the state keeps less, and
+counts the less the longer ago it was.
 
 Accounts that have a home elsewhere (two days before or earlier, on another device in another network which is
 not crowded) do not count: a pupil at the tablet of the class, a customer at the shop's telephone. What is as
@@ -19,7 +20,7 @@ from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from tidelog.pipelines.framework.alert_evidence import cut_short, distinct_events, time_text
-from tidelog.pipelines.framework.detection_rules import Steps, points_of
+from tidelog.pipelines.framework.detection_rules import Steps, faded_count, points_of
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
     HOUR_US,
@@ -92,12 +93,13 @@ def judge_device(
         today = day_of(day[-1].time_us)
         here = {network(each.ip) for each in day}
         homeless = [each for each in day if each.success and not has_home(each.user_id, today, here)]
-        month = {user for at in range(today - MONTH_DAYS + 1, today) for user in days.get(at, ())}
-        month = {user for user in month if not has_home(user, today, here)}
-        month |= {each.user_id for each in homeless}
+        month = {user: at for at in range(today - MONTH_DAYS + 1, today) for user in days.get(at, ())}
+        month = {user: at for user, at in month.items() if not has_home(user, today, here)}
+        month |= {each.user_id: today for each in homeless}
+        in_month = faded_count(((today - at) * DAY_US for at in month.values()), rules.half_life_s)
         reasons = [
             *_switching(homeless, hour_us, rules),
-            *_most("accounts", _accounts(homeless, len(month), rules)),
+            *_most("accounts", _accounts(homeless, in_month, rules)),
             *_most("failed-logins", _failed(day, rules)),
             *_regular(homeless, rules),
         ]

@@ -6,20 +6,21 @@ inviter alone: a mobile carrier puts a whole town behind one address.
 
 Pure functions of the set of invitations: these count in the order of event time, ties by event id; a delivery
 that comes twice counts once, and so does a person who is invited twice. A point is the verdict at the last
-invitation of an hour, on the hour, the day and the thirty days that end there.
+invitation of an hour, on the hour, the day and the thirty days that end there; of those days, what lies
+longer ago counts less.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from tidelog.pipelines.framework.alert_evidence import cut_short, distinct_events, time_text
-from tidelog.pipelines.framework.detection_rules import Steps, points_of
+from tidelog.pipelines.framework.detection_rules import Steps, faded_count, points_of
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
     HOUR_US,
@@ -184,12 +185,12 @@ def _of_block(found: Horizons, rules: Rules) -> Iterator[Reason]:
 def _on_device(found: Horizons, rules: Rules) -> Iterator[Reason]:
     """The device with the most newcomers, over the horizon that gives the most points."""
     best: Reason | None = None
-    for invites, steps in (
-        (found.hour, rules.device_hour),
-        (found.day, rules.device_day),
-        (found.month, rules.device_month),
+    for invites, steps, half_life_s in (
+        (found.hour, rules.device_hour, 0),
+        (found.day, rules.device_day, 0),
+        (found.month, rules.device_month, rules.half_life_s),
     ):
-        device, count = _commonest(each.device for each in _people(invites))
+        device, count = _busiest(_people(invites), found.time_us, half_life_s)
         points = points_of(count, steps)
         if points and (best is None or points > best.points):
             best = Reason("device", points, count, device)
@@ -197,9 +198,13 @@ def _on_device(found: Horizons, rules: Rules) -> Iterator[Reason]:
         yield best
 
 
-def _commonest(values: Iterable[str]) -> tuple[str, int]:
-    """The value that occurs most often, the smallest of several, and how often."""
-    return min(Counter(values).items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+def _busiest(people: Invites, now_us: int, half_life_s: int) -> tuple[str, int]:
+    """The device with the most newcomers, the smallest name of several, and how many they are."""
+    ages_us: dict[str, list[int]] = defaultdict(list)
+    for each in people:
+        ages_us[each.device].append(now_us - each.time_us)
+    counts = {device: faded_count(ages, half_life_s) for device, ages in ages_us.items()}
+    return min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
 
 
 def _numbers(people: Invites, rules: Rules, *, wide: bool) -> Iterator[Reason]:
