@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.unit.pipelines.detecting import START, Detecting, event
 
 from tidelog.pipelines.framework.alert_evidence import Window
+from tidelog.pipelines.framework.alert_state import StateReader
 from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
 from tidelog.pipelines.framework.letter import CARRIED_BYTES
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
@@ -21,7 +23,7 @@ from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, USUAL
 from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation, judge_block, judge_device, judge_inviter
 
 RULES = USUAL.rules
-EVERYTHING = msgspec.structs.replace(RULES, alert_score=1, regular_points=0)
+EVERYTHING = msgspec.structs.replace(RULES, alert_score=1, regular_points=0, half_life_s=0)
 MINUTE_US = 60_000_000
 START_US = round(START.timestamp()) * 1_000_000
 _numbers = count()
@@ -294,3 +296,29 @@ def test_alerts_of_long_names_are_no_larger_than_a_broker_takes(tmp_path: Path) 
     assert {told["subject_kind"] for told in stream.incidents.values()} > {"ring", "device"}
     for told in stream.incidents.values():
         assert len(json.dumps(told, ensure_ascii=False)) < CARRIED_BYTES
+
+
+def test_people_around_suspects_are_loaded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    rows_of = StateReader.rows_of
+
+    def counted(self: StateReader, keys: Iterable[int]) -> Any:
+        nonlocal looks
+        looks += 1
+        return rows_of(self, keys)
+
+    monkeypatch.setattr(StateReader, "rows_of", counted)
+    looks_for = {}
+    for many in (5, 50):
+        stream = Detecting(tmp_path / str(many), InviteDetector())
+        rows = [[f"{name}{number}" for name in "abc"] for number in range(many)]
+        told = stream.feed(
+            *(
+                invite(inviter, at, invitee=invitee, device=f"d{inviter}", own=f"d{inviter}")
+                for row in rows
+                for at, (inviter, invitee) in enumerate(zip(row, [*row[1:], row[0]], strict=True))
+            )
+        )
+        assert len(told) == many
+        looks_for[many], looks = looks, 0
+    assert looks_for[50] == looks_for[5]

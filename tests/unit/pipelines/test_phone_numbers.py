@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, describe
+from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, _look_up, describe
 
 
 def test_a_mobile_number_tells_country_place_and_carrier() -> None:
@@ -74,3 +76,14 @@ def test_any_text_has_an_answer_and_a_reason_exactly_where_it_is_not_valid(text:
     found = describe(text)
     assert found.valid == (found.reason is None)
     assert not found.valid or found.e164 is not None
+
+
+def test_the_last_digits_of_a_chinese_mobile_number_say_nothing() -> None:
+    """Blocks are looked up once: every number of one is told what its own look-up would tell."""
+    draw = Random(7)
+    tails = ("0000", "9999", "0110", "8613")
+    for start in range(100, 200):
+        block = f"+86{start}{draw.randrange(10**4):04}"
+        for tail in (f"{draw.randrange(10**4):04}", *tails):
+            assert describe(block + tail) == _look_up(block + tail, "CN", "en")
+            assert describe(block + tail, "US", "zh") == _look_up(block + tail, "US", "zh")

@@ -501,7 +501,11 @@ class Connection:
             if out:
                 self._send_all(out)
             self._flush_new()
-            times.count(frames, done)
+            if done == 1 and times.client_id is not None:
+                times.requests += 1
+                times.received_bytes += len(frames[0])
+            else:
+                times.count(frames, done)
             if self._writing or times.later or times.waiting_since_s:
                 times.handled(frames, done, began_s, handled_s, unsent=self._writing)
             else:

@@ -34,7 +34,6 @@ Steps = tuple[tuple[Count, Points], ...]
 """Pairs of a count and the points from that count on, the lowest first; none: the rule is switched off."""
 NEVER = 1 << 40
 """A count that nothing reaches."""
-_ROUNDING = 1e-9
 
 logger = logging.getLogger(__name__)
 
@@ -181,11 +180,12 @@ def least_of(*rules: Steps) -> int:
 
 
 def faded_count(ages_us: Iterable[int], half_life_s: int) -> int:
-    """How many pieces of evidence there are, where each counts less the older it is; in any order."""
+    """How many pieces of evidence there are, to the next whole number, where each counts less the older it
+    is; in any order."""
     if not half_life_s:
         return sum(1 for _ in ages_us)
     half_life_us = half_life_s * 1_000_000
-    return int(math.fsum(0.5 ** (age_us / half_life_us) for age_us in ages_us) + _ROUNDING)
+    return int(math.fsum(0.5 ** (age_us / half_life_us) for age_us in ages_us) + 0.5)
 
 
 def points_of(count: int, steps: Steps) -> int:

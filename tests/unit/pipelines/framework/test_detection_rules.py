@@ -11,6 +11,7 @@ from tidelog.pipelines.framework.detection_rules import (
     NEVER,
     RulesError,
     WatchedRules,
+    faded_count,
     least_of,
     load_rules,
     points_of,
@@ -82,6 +83,16 @@ def test_a_change_is_taken_and_a_broken_one_keeps_the_old_with_one_line(
 def test_points_are_those_of_the_highest_step_that_is_reached() -> None:
     steps = ((5, 10), (8, 40))
     assert [points_of(count, steps) for count in (4, 5, 7, 8, 99)] == [0, 10, 10, 40, 40]
+
+
+def test_evidence_counts_less_the_older_it_is_and_in_any_order() -> None:
+    day_us, month_s = 86_400_000_000, 30 * 86_400
+    assert faded_count([0, 60_000_000, 120_000_000], month_s) == 3
+    assert faded_count([30 * day_us] * 10, month_s) == 5
+    assert faded_count([30 * day_us] * 10, 0) == 10
+    ages = [number * day_us + number for number in range(30)]
+    assert faded_count(ages, month_s) == faded_count(reversed(ages), month_s) == 22
+    assert faded_count([], month_s) == 0
 
 
 def test_the_least_count_is_that_of_all_rules_that_are_not_switched_off() -> None:

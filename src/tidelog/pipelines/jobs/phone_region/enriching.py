@@ -41,7 +41,7 @@ _Enriched = msgspec.defstruct(
     gc=False,
 )
 _ENCODER = msgspec.json.Encoder()
-_CACHED = 1 << 16
+_CACHED = 1 << 14
 _VALID_ROW = tuple(name for name in TABLE.names if name not in ("user_id", "event_time", "event_id"))
 
 
@@ -171,13 +171,20 @@ def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
     )
 
 
-@lru_cache(_CACHED)
 def _region(phone: str, written: str, country: str, language: str) -> msgspec.Raw:
     """What is known about a number, as JSON; fields without a value are left out."""
-    told = _described(phone, country, language)._asdict()
-    if written != phone and told["e164"] is not None:
-        told["e164"] = written
-    return msgspec.Raw(_ENCODER.encode({name: value for name, value in told.items() if value is not None}))
+    told = _described(phone, country, language)
+    rest = _without_number(told._replace(e164=None))
+    if told.e164 is None:
+        return msgspec.Raw(rest)
+    number = _ENCODER.encode(told.e164 if written == phone else written)
+    return msgspec.Raw(b'{"e164":%b,%b' % (number, rest[1:]))
+
+
+@lru_cache(_CACHED)
+def _without_number(told: PhoneRegion) -> bytes:
+    """The same of all numbers of a place and carrier; never empty, for a kind is always told."""
+    return _ENCODER.encode({name: value for name, value in told._asdict().items() if value is not None})
 
 
 def _described(phone: str, country: str, language: str) -> PhoneRegion:

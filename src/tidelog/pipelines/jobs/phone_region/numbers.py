@@ -1,14 +1,16 @@
 """What a phone number says about its user: country, place, carrier, kind; and of a bad one, why it is bad.
 
 Pure Python over ``phonenumbers`` (Google's numbering plans), without Spark. :func:`describe` looks at one
-number, through a cache that lives as long as the worker process, because the same people come back in batch
-after batch.
+number, through caches that live as long as the worker process: of Chinese mobile numbers, whose last four
+digits say nothing, by their blocks, of which there are less than a million; of others by the number, because
+the same people come back in batch after batch.
 
 The same text always gives the same answer, so a replayed batch gives the same bytes.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +28,11 @@ from phonenumbers.geodata.locale import LOCALE_DATA
 CHINESE = "zh"
 CACHED_NUMBERS = 1 << 16
 """About 25 MB in each worker."""
+
+_CHINESE_MOBILE = re.compile(r"\+861(?:[345689]\d|7[0-8])\d{8}", re.ASCII)
+"""As most texts are. Behind 179 there may be another number: that one is not for here."""
+_BLOCK = slice(3, 10)
+"""The digits of such a number that say something."""
 
 _MOBILE = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
 _KINDS = {
@@ -72,12 +79,36 @@ class PhoneRegion(NamedTuple):
     reason: str | None
 
 
-@lru_cache(CACHED_NUMBERS)
+_Blocks = dict[int, PhoneRegion]
+_blocks: dict[str, _Blocks] = {}
+"""By language and block; what is the same of many blocks is kept once."""
+_shared: dict[PhoneRegion, PhoneRegion] = {}
+
+
 def describe(phone: str, default_country: str = "CN", language: str = "en") -> PhoneRegion:
     """Look at one number; never raises for a text.
 
     ``default_country`` is where it is from if it has no international prefix.
     """
+    if _CHINESE_MOBILE.fullmatch(phone) is None:
+        return _described(phone, default_country, language)
+    blocks = _blocks.get(language)
+    if blocks is None:
+        blocks = _blocks[language] = {}
+    block = int(phone[_BLOCK])
+    known = blocks.get(block)
+    if known is None:
+        found = _look_up(phone, default_country, language)._replace(e164=None)
+        known = blocks[block] = _shared.setdefault(found, found)
+    return PhoneRegion(phone, *known[1:])
+
+
+@lru_cache(CACHED_NUMBERS)
+def _described(phone: str, default_country: str, language: str) -> PhoneRegion:
+    return _look_up(phone, default_country, language)
+
+
+def _look_up(phone: str, default_country: str, language: str) -> PhoneRegion:
     if not phone.strip():
         return _unknown("empty")
     try:
