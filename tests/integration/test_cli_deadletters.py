@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,19 @@ from tests.integration.pipeline_traffic import read_all
 
 from tidelog import ErrorCode, KafkaError, Producer
 from tidelog.client import Admin, NewTopic
-from tidelog.pipelines.framework.letter import HEADERS, LEFT_OUT, REDRIVEN, WHOLE, letter_key
+from tidelog.pipelines.framework.letter import (
+    HEADERS,
+    LEFT_OUT,
+    REDRIVEN,
+    SEAL,
+    SEALED,
+    WHOLE,
+    letter_key,
+    seal_of,
+)
 from tidelog.pipelines.framework.letter_reader import LetterReader
+from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.redrive import (
     OriginalRecords,
     Plan,
@@ -290,6 +302,61 @@ def test_a_record_too_large_for_its_letter_is_read_where_it_was(tidelog: Command
     sent = read_all(box.bootstrap, box.events)[-1]
     assert (sent.key, sent.value, sent.partition) == (b"u", b"large", 1)
     assert sent.headers == (("trace", b"1"), (REDRIVEN, b"1"))
+
+
+def test_a_record_too_large_for_its_letter_that_is_refused_every_time_stays_in_the_end(
+    tidelog: CommandLine, box: Box
+) -> None:
+    with Producer(bootstrap_servers=box.bootstrap) as producer:
+        sent_before = {REDRIVEN: b"3"}
+        producer.send(box.events, b"large", partition=1, headers=sent_before, timestamp_ms=RECORD_MS).result(
+            30
+        )
+    box.write(0, key=None, value=None, carried=LEFT_OUT)
+    done = tidelog.json(*box.of("deadletters", "redrive", "--all"))
+    assert (done["sent"], done["left"]["too_often"]) == ({}, 1)
+    more = tidelog.json(*box.of("deadletters", "redrive", "--all"), "--max-redrives", "4")
+    assert more["sent"] == {box.events: 1}
+    assert read_all(box.bootstrap, box.events)[-1].headers == ((REDRIVEN, b"4"),)
+
+
+def test_a_seal_that_the_keys_do_not_open_keeps_no_other_letter_from_being_sent(
+    tidelog: CommandLine, box: Box, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.toml"
+    taken_out = PhoneKeys([PhoneKey("old", datetime(1970, 1, 1, tzinfo=UTC), b"1" * 32)])
+    there, gone, another = (PhoneTokens(keys, "CN") for keys in (ensure_keys(file), taken_out, random_keys()))
+
+    def seal(phones: PhoneTokens) -> bytes:
+        return phones.sealed(seal_of(b"k", b"138 1234 5678", []), RECORD_MS * 1000)
+
+    with Producer(bootstrap_servers=box.bootstrap) as producer:
+        producer.send(box.events, b"139 1234 5678", partition=1, timestamp_ms=RECORD_MS).result(30)
+    # The first record is where it was.
+    for offset, sealed in [
+        (0, seal(gone)),
+        (90, seal(gone)),
+        (91, seal(another)),
+        (92, b"forged"),
+        (93, seal(there)),
+    ]:
+        box.write(offset, value=b"tel_", carried=SEALED, headers=((SEAL, sealed),))
+    done = tidelog.json(*box.of("deadletters", "redrive", "--all"), "--phone-keys", str(file))
+    assert (done["sent"], done["left"]["gone"]) == ({box.events: 2}, 3)
+    values = [each.value for each in read_all(box.bootstrap, box.events)]
+    assert values == [b"139 1234 5678", b"139 1234 5678", b"138 1234 5678"]
+
+
+def test_a_mark_that_anybody_has_written_stops_nothing(tidelog: CommandLine, box: Box) -> None:
+    box.write(0)
+    with Admin(bootstrap_servers=box.bootstrap) as admin:
+        admin.create_topics([NewTopic(marks_topic(box.letters), 1)])[0].raise_for_error()
+    with Producer(bootstrap_servers=box.bootstrap) as producer:
+        mark = b'{"times": 1, "to": "t", "at_ms": 1}'
+        producer.send(marks_topic(box.letters), mark, b"t/" + b"9" * 5000 + b"/1").result(30)
+    assert [each["redriven"] for each in tidelog.json(*box.of("deadletters", "list"))] == [None]
+    assert tidelog.json(*box.of("deadletters", "show", "0:0"))["redriven"] is None
+    assert tidelog.json(*box.of("deadletters", "redrive", "--all"))["sent"] == {box.events: 1}
 
 
 def test_other_records_of_the_topic_are_said_to_be_no_letters(tidelog: CommandLine, box: Box) -> None:

@@ -34,6 +34,8 @@ EPOCH_TOPIC = "__tidelog_spark_epochs"
 EPOCH_PARTITION = TopicPartition(EPOCH_TOPIC, 0)
 GROUP_PREFIX = "__tidelog-spark-epochs."
 _FORMAT = 1
+_TASK_DIGITS = 10
+"""Spark counts tasks with 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +108,6 @@ def task_number(app_id: str, name: str) -> int | None:
     """The task whose group is called ``name``; None where it is of another application."""
     prefix = f"{GROUP_PREFIX}{app_id}."
     number = name.removeprefix(prefix)
-    return int(number) if name.startswith(prefix) and number.isdecimal() else None
+    # Anybody may name a group so; Python refuses to read thousands of digits.
+    is_number = number.isascii() and number.isdecimal() and len(number) <= _TASK_DIGITS
+    return int(number) if name.startswith(prefix) and is_number else None

@@ -135,5 +135,5 @@ def _tell(left: Left) -> None:
     if left.gone:
         remark(
             f"{counted(left.gone, 'letter')} left: about records that are too large or sealed, and gone from "
-            "their topic; --phone-keys opens what is sealed"
+            "their topic; --phone-keys opens what is sealed, as long as it has the key"
         )

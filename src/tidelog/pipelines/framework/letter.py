@@ -55,7 +55,8 @@ CARRIED_BYTES = 900_000
 otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good."""
 REDRIVEN = "tidelog-redriven"
 """The header of a record that was sent again: how often, as decimal digits."""
-_MAX_DIGITS = 19
+_MAX_INT64 = 2**63 - 1
+_MAX_DIGITS = len(str(_MAX_INT64))
 _SEALED_RECORD = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]])
 
 
@@ -152,7 +153,7 @@ def _pipelines(record: ConsumerRecord) -> Letter | None:
     pipeline, topic, partition, offset, timestamp, code, reason, carried, key = (
         value for _, value in record.headers[: len(HEADERS)]
     )
-    place = _place(topic, partition, offset)
+    place = place_of(topic, partition, offset)
     if place is None or pipeline is None or code is None:
         return None
     own = record.headers[len(HEADERS) :]
@@ -180,7 +181,7 @@ def _pipelines(record: ConsumerRecord) -> Letter | None:
 
 def _earlier(record: ConsumerRecord) -> Letter | None:
     pipeline, topic, partition, offset, reason = (value for _, value in record.headers)
-    place = _place(topic, partition, offset)
+    place = place_of(topic, partition, offset)
     if place is None:
         return None
     return Letter(
@@ -201,7 +202,7 @@ def _streams(record: ConsumerRecord) -> Letter | None:
     reason, error, _, topic, partition, offset, timestamp = (
         value for _, value in record.headers[-len(_STREAM) :]
     )
-    place = _place(topic, partition, offset)
+    place = place_of(topic, partition, offset)
     if place is None:
         return None
     return Letter(
@@ -219,7 +220,8 @@ def _streams(record: ConsumerRecord) -> Letter | None:
     )
 
 
-def _place(topic: bytes | None, partition: bytes | None, offset: bytes | None) -> Place | None:
+def place_of(topic: bytes | None, partition: bytes | None, offset: bytes | None) -> Place | None:
+    """The place that three texts tell; None where they tell none, since anybody may have written them."""
     index, at = _number(partition), _number(offset)
     if not topic or index is None or at is None:
         return None
@@ -227,7 +229,11 @@ def _place(topic: bytes | None, partition: bytes | None, offset: bytes | None) -
 
 
 def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS else None
+    """A number of 64 bits; Python itself refuses to read one of thousands of digits."""
+    if value is None or not value.isdigit() or len(value) > _MAX_DIGITS:
+        return None
+    number = int(value)
+    return number if number <= _MAX_INT64 else None
 
 
 def _timestamp(value: bytes | None) -> int:

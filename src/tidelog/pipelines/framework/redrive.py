@@ -10,14 +10,14 @@ The record goes with key, value, headers and timestamp as they were, to its own 
 own topic, and with the header ``tidelog-redriven``: how often it was sent again. A letter about it carries
 that header, too, so that a record which is refused every time comes to :attr:`Rules.max_redrives` and stays.
 A record that was too large for its letter is read where it was; if it is gone from there, it is left. So is
-one that is sealed, unless the keys are there.
+one that is sealed, unless the key that sealed it is there.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -26,7 +26,7 @@ import msgspec
 from tidelog.client.options import ADMIN, PRODUCER
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.pipelines.framework.letter import REDRIVEN, Letter, Place, opened, redrives_of
+from tidelog.pipelines.framework.letter import REDRIVEN, Letter, Place, opened, place_of, redrives_of
 from tidelog.pipelines.framework.letter_reader import (
     open_consumer,
     options_for,
@@ -34,6 +34,7 @@ from tidelog.pipelines.framework.letter_reader import (
     read_record,
     read_to_the_end,
 )
+from tidelog.pipelines.framework.phone_keys import PhoneKeysError
 from tidelog.unreadable import UNREADABLE, Int64
 
 if TYPE_CHECKING:
@@ -118,19 +119,25 @@ class Plan:
         for letter in letters:
             if limit is not None and len(self._chosen) >= limit:
                 return
-            mark = self.marks.get(letter.place)
-            times = max(letter.redrives, 0 if mark is None else mark.times)
             if letter.place in self._chosen:
                 self.left.same_record += 1
-            elif mark is not None and not self.rules.again:
+            elif letter.place in self.marks and not self.rules.again:
                 self.left.sent_before += 1
-            elif times >= self.rules.max_redrives:
+            elif self._times(letter) >= self.rules.max_redrives:
                 self.left.too_often += 1
             elif (whole := self.records.whole(letter)) is None:
                 self.left.gone += 1
+            # A letter that has left its record out does not have the header that counts, either.
+            elif (times := self._times(whole)) >= self.rules.max_redrives:
+                self.left.too_often += 1
             else:
                 self._chosen.add(letter.place)
                 yield Sending(whole, self.rules.to or letter.place.topic, times + 1)
+
+    def _times(self, letter: Letter) -> int:
+        """How often the record was sent again, as far as a letter and the marks know."""
+        mark = self.marks.get(letter.place)
+        return max(letter.redrives, 0 if mark is None else mark.times)
 
 
 class OriginalRecords:
@@ -153,7 +160,9 @@ class OriginalRecords:
     def whole(self, letter: Letter) -> Letter | None:
         """The letter with its record in it; None where that is gone."""
         if letter.seal is not None and self._phones is not None:
-            return opened(letter, self._phones)
+            # One whose key was taken out of the file, or that somebody has made up, is as if we had no keys.
+            with suppress(PhoneKeysError):
+                return opened(letter, self._phones)
         if not letter.left_out and letter.seal is None:
             return letter
         if self._consumer is None:
@@ -288,18 +297,17 @@ def read_marks(options: Mapping[str, object], letters: str) -> dict[Place, Mark]
             return {}
         starts = consumer.beginning_offsets(partitions_of(consumer, topic))
         for record in read_to_the_end(consumer, starts):
-            place, mark = _place(record.key), read_mark(record.value)
+            place, mark = read_place(record.key), read_mark(record.value)
             if place is not None and mark is not None:
                 marks[place] = mark
     return marks
 
 
-def _place(key: bytes | None) -> Place | None:
-    topic, _, numbers = (key or b"").decode(errors="replace").partition("/")
-    partition, _, offset = numbers.partition("/")
-    if not (partition.isdecimal() and offset.isdecimal()):
-        return None
-    return Place(topic, int(partition), int(offset))
+def read_place(key: bytes | None) -> Place | None:
+    """The place that the key of a mark names; None where it names none."""
+    topic, _, numbers = (key or b"").partition(b"/")
+    partition, _, offset = numbers.partition(b"/")
+    return place_of(topic, partition, offset)
 
 
 def read_mark(value: bytes | None) -> Mark | None:

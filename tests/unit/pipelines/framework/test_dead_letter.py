@@ -137,11 +137,20 @@ def test_letters_of_streams_and_of_earlier_releases_are_read_too() -> None:
         [(name, b"1") for name in reversed(HEADERS)],
         [(name, b"-5") for name in HEADERS],
         [(name, b"9" * 40) for name in HEADERS],
+        [(name, b"9" * 5000) for name in HEADERS],
+        [(name, b"%d" % 2**63) for name in HEADERS],
         [(name, "٣".encode()) for name in HEADERS],
     ],
 )
 def test_what_anybody_may_have_written_there_is_no_letter(headers: Headers) -> None:
     assert read_letter(consumed(None, b"x", headers)) is None
+
+
+def test_a_time_that_no_record_can_have_is_none() -> None:
+    values = (b"collect", b"t", b"3", b"9", b"%d" % 2**63, b"not-json", b"why", b"whole", b"k")
+    letter = read_letter(consumed(b"k", b"v", list(zip(HEADERS, values, strict=True))))
+    assert letter is not None
+    assert (letter.place, letter.timestamp_ms) == (Place("t", 3, 9), -1)
 
 
 def test_codes_are_found_whole_in_parts_and_without_their_fields() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from tidelog.pipelines.framework.detection_report import names_of, read_alert, rules_of
 from tidelog.pipelines.framework.incident_topic import read_incident
-from tidelog.pipelines.framework.redrive import read_mark
+from tidelog.pipelines.framework.letter import Place
+from tidelog.pipelines.framework.redrive import read_mark, read_place
 from tidelog.pipelines.framework.verdicts import Verdict, read_verdict
 
 INCIDENT = {
@@ -44,7 +45,20 @@ def test_what_is_none_is_none(read: Callable[[bytes], object], value: bytes) -> 
     assert read(value) is None
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(None, b"", b"t", b"t/1", b"t/1/x", b"t/-1/5", b"/1/5", b"t/1/5/7", "t/\u0663/1".encode()),
+        *(b"t/1/" + b"9" * 5000, b"t/" + b"9" * 5000 + b"/1", b"t/1/%d" % 2**63),
+    ],
+    ids=lambda each: repr(each and each[:20]),
+)
+def test_the_key_of_a_mark_that_names_no_place_is_none(key: bytes | None) -> None:
+    assert read_place(key) is None
+
+
 def test_what_is_one_is_read() -> None:
+    assert read_place(b"t/1/%d" % (2**63 - 1)) == Place("t", 1, 2**63 - 1)
     verdict = Verdict("dismissed", "account-switch", "device", "d", "a")
     assert read_verdict(msgspec.json.encode(verdict)) == verdict
     assert read_incident(json.dumps(INCIDENT).encode()) == INCIDENT
