@@ -189,6 +189,16 @@ def escaped(text: str) -> str:
         "\u2460\u2462\u246712345678",
         "".join(chr(0x1D7CE + int(digit)) for digit in "13812345678"),
         "13812345678\u200f",
+        "138_1234_5678",
+        "138'1234\u20195678",
+        "138 - 1234 - 5678",
+        "138,1234,5678",
+        "+86,138,1234,5678",
+        "13,812,345,678",
+        "138\uff0c1234\u30015678",
+        "138\\1234\\5678",
+        "138\t1234\t5678",
+        "138\x001234\x005678",
     ],
 )
 @pytest.mark.parametrize("end", ["", "\u5f20", "\udcff"])
@@ -206,6 +216,56 @@ def test_numbers_in_any_digits_and_escapes_become_tokens(
     assert not re.search(
         rb"[0-9]{5}|\xef\xbc|\xd9|\\u[0-9a-f]{4}\\u[0-9a-f]{4}", redacted.replace(token, b"")
     )
+
+
+@pytest.mark.parametrize(
+    "written",
+    [r"138\/1234\/5678", r"138\\/1234\\/5678", r"138\t1234\t5678", r"\\u0031\\u0033\\u003812345678"],
+)
+def test_numbers_in_strings_within_strings_of_json_become_tokens(written: str) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    redacted = tokens.redacted(f'{{"phone":"{written}","n":1'.encode(), 0).decode()
+    assert redacted.replace("\\", "") == f'{{"phone":"{tokens.of("13812345678", 0)}","n":1'
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(
+    "number", ["13812345678", "+86 138-1234-5678", "138,1234,5678", "+86 (138) 1234 - 5678"]
+)
+def test_numbers_in_utf_16_and_utf_32_become_tokens(encoding: str, number: str) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    redacted = tokens.redacted(f'{{"phone":"{number}","name":"\u5f20","n":42'.encode(encoding), 0)
+    token = tokens.of("13812345678", 0).encode()
+    assert redacted.count(token) == 1
+    assert re.search(rb"[0-9]{3}", redacted.replace(b"\0", b"").replace(token, b"")) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[138,1234,5678]",
+        "[138, 1234, 5678, 9012]",
+        '{"codes":[200,200,404,500,1200],"more":[1,2,3,4,5,6,7,8,9,10]}',
+        "1, 2, 3, 4, 5, 6, 7, 8",
+        "1,2,3,4,5,6,7,8,9,10,11,12",
+        "100, 200, 300, 400",
+        "\u4e00\u30011\u30012\u30013\u30014\u30015\u30016\u30017\u30018",
+        "1,234,567 and 12,345,678.50 of 123,456,789",
+        '{"cents":250,"rate":0.75,"step":3,"total":5}',
+        "2026-11-17T10:00:00,123Z",
+        "user_12 did task_34 in 5'30",
+        "\0\0\0\x01\0\0\0\x02\0\0\0\x031\0\0\0\0\0\0\0002\0\0\0\0\0\0\0003\0\0\0\0\0\0\0004567",
+    ],
+)
+def test_lists_of_small_numbers_amounts_and_times_stay(text: str) -> None:
+    assert PhoneTokens(TWO_KEYS, "CN").redacted(text.encode(), 0) == text.encode()
+
+
+def test_numbers_in_a_list_are_tokens_of_their_own() -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    one, other = (tokens.of(number, 0).encode() for number in ("13812345678", "13912345678"))
+    for value in (b"[%s,%s]", b'["%s","%s"]', b"%s,%s"):
+        assert tokens.redacted(value % (b"13812345678", b"13912345678"), 0) == value % (one, other)
 
 
 @given(st.binary(max_size=200) | st.text("\\u0123dDfFeEcC9", max_size=60).map(str.encode))

@@ -114,11 +114,14 @@ def _carried(record: _Carried, phones: PhonesWritten, time_us: int) -> _Carried:
     def redacted(data: bytes | None) -> bytes | None:
         return None if data is None else phones.redacted(data, time_us)
 
+    def name(text: str) -> str:
+        return phones.redacted(text.encode(), time_us).decode()
+
     told = _Carried(
         SEALED,
         redacted(record.key),
         redacted(record.value),
-        [{"key": each["key"], "value": redacted(each["value"])} for each in record.headers],
+        [{"key": name(each["key"]), "value": redacted(each["value"])} for each in record.headers],
     )
     if told[1:] == record[1:]:
         told = record

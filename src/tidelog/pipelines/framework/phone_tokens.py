@@ -6,8 +6,8 @@ they can be joined and counted. Without the keys (``phone_keys``) it cannot be f
 by trying all numbers. A block of numbers becomes ``blk_…`` in the same way.
 
 Records that no pipeline could read are kept as dead letters, and may hold a number anywhere. In their value
-every run of digits that is as long as a number, of any script and as JSON's escapes, becomes a token
-(:meth:`PhoneTokens.redacted`); the bytes as they came are sealed (:meth:`PhoneTokens.sealed`), so that
+every run of digits that is as long as a number, of any script, as JSON's escapes and in UTF-16, becomes a
+token (:meth:`PhoneTokens.redacted`); the bytes as they came are sealed (:meth:`PhoneTokens.sealed`), so that
 ``tidelog deadletters`` can send them again.
 
 :class:`PhoneTokens` is made on the driver and pickled to tasks. :data:`CLEAR` leaves everything as it is.
@@ -20,7 +20,7 @@ import hmac
 import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -44,17 +44,34 @@ _NO_DIGIT = re.compile("[^0-9]")
 _LEAST_DIGITS = 7
 """What has fewer digits is no phone number: extensions, years, amounts."""
 _MOST_NATIONAL_DIGITS = 11
-_DIGIT = r"[\d\u00b2\u00b3\u00b9\u2070\u2074-\u2079\u2080-\u2089\u2460-\u2468\u24ea]"
+_DIGITS, _PLUSES = r"\d\u00b2\u00b3\u00b9\u2070\u2074-\u2079\u2080-\u2089\u2460-\u2468\u24ea", r"+\uff0b"
+_DIGIT, _PLUS = f"[{_DIGITS}]", f"[{_PLUSES}]"
 """Of any script, of full width, raised, lowered and in circles: :func:`international` reads all of these."""
 _GAP = (
-    r"[ \t().\-/\u00a0\u00ad\u00b7\u2000-\u2015\u202a-\u202f\u205f-\u2064\u2066-\u2069\u2212\u3000\u30fc"
-    r"\ufe58\ufe63\ufeff\uff08\uff09\uff0d-\uff0f]"
+    r"(?:\\t|[ \t().\-/_'\\\u00a0\u00ad\u00b7\u2000-\u2015\u2018\u2019\u202a-\u202f\u205f-\u2064\u2066-\u2069"
+    r"\u2212\u3000\u30fc\ufe58\ufe63\ufeff\uff07-\uff09\uff0d-\uff0f\uff3c\uff3f])"
 )
-"""What may stand between digits: blanks, dashes, brackets, points, strokes, some of full width or unseen."""
-_NUMBER_LIKE = re.compile(rf"[+\uff0b]?{_DIGIT}(?:{_GAP}{{0,2}}{_DIGIT}){{{_LEAST_DIGITS - 1},}}")
+"""What may stand between digits: blanks, dashes, brackets, points, strokes, some of full width or unseen.
+JSON may have a stroke as ``\\/`` and a tab as ``\\t``."""
+_GAPS = 3
+_COMMA = r"[,\u060c\u066c\u3001\ufe10\ufe11\ufe50\ufe51\uff0c\uff64]"
+_LEAST_WITH_COMMAS = 10
+_WITH_COMMAS = (
+    rf"(?<!{_DIGIT})(?<!{_DIGIT}{_COMMA})(?<!\[){_PLUS}?(?=(?:{_COMMA}?{_DIGIT}){{{_LEAST_WITH_COMMAS}}})"
+    rf"{_DIGIT}{{1,4}}(?:{_COMMA}{_DIGIT}{{3,4}}){{2,}}(?!{_COMMA}?{_DIGIT}|\])"
+)
+"""Commas stand between numbers more often than in one: they count where ten digits or more are in groups
+of three or four, and not in a list in brackets."""
+_NUMBER_LIKE = re.compile(
+    # Most characters begin nothing, which is seen at once.
+    rf"(?=[{_PLUSES}{_DIGITS}])"
+    rf"(?:{_PLUS}?{_DIGIT}(?:{_GAP}{{0,{_GAPS}}}{_DIGIT}){{{_LEAST_DIGITS - 1},}}|{_WITH_COMMAS})"
+)
 _DATE = re.compile("(?:19|20)[0-9]{2}-[01][0-9]-[0-3][0-9]")
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED = re.compile(rf"\\u(?:({_HIGH})\\u({_LOW})|([0-9a-fA-F]{{4}}))")
+_NULS = re.compile("(?<!\0)\0{1,3}(?!\0)")
+"""What UTF-16 and UTF-32 have beside each character of ASCII."""
 _SEAL_VERSION = b"\x01"
 _NONCE_BYTES = 12
 
@@ -99,9 +116,9 @@ class PhoneTokens:
 
     def redacted(self, value: bytes, time_us: int) -> bytes:
         """A text that nobody could read, with tokens where a number may be."""
-
         text = value.decode("utf-8", "surrogateescape")
-        shown, places = _without_escapes(text)
+        whole = _Shown(text, range(len(text) + 1))
+        shown, places = whole.replaced(_NULS, lambda _: "").replaced(_ESCAPED, _character)
         told: list[str] = []
         end = 0
         for found in _NUMBER_LIKE.finditer(shown):
@@ -142,20 +159,33 @@ class PhoneTokens:
             ) from None
 
 
-def _without_escapes(text: str) -> tuple[str, Sequence[int]]:
-    """A text with the characters that JSON's escapes stand for, and where each of them, and the end, was."""
-    pieces: list[str] = []
-    places: list[int] = []
-    end = 0
-    for found in _ESCAPED.finditer(text):
-        high, low, alone = found.groups()
-        code = int(alone, 16) if alone else 0x10000 + (int(high, 16) % 0x400 << 10) + int(low, 16) % 0x400
-        pieces += text[end : found.start()], chr(code)
-        places += range(end, found.start() + 1)
-        end = found.end()
-    if not pieces:
-        return text, range(len(text) + 1)
-    return "".join([*pieces, text[end:]]), [*places, *range(end, len(text) + 1)]
+class _Shown(NamedTuple):
+    """A text as it is meant, and where each of its characters, and its end, was in the text that came."""
+
+    text: str
+    places: Sequence[int]
+
+    def replaced(self, pattern: re.Pattern[str], meant: Callable[[re.Match[str]], str]) -> _Shown:
+        """The text with a character, or nothing, in the place of what a pattern finds."""
+        text, before = self
+        pieces: list[str] = []
+        places: list[int] = []
+        end = 0
+        for found in pattern.finditer(text):
+            character = meant(found)
+            pieces += text[end : found.start()], character
+            places += before[end : found.start() + len(character)]
+            end = found.end()
+        if not pieces:
+            return self
+        return _Shown("".join([*pieces, text[end:]]), [*places, *before[end:]])
+
+
+def _character(escape: re.Match[str]) -> str:
+    """What one of JSON's escapes stands for; nothing for a NUL, which is no part of any text."""
+    high, low, alone = escape.groups()
+    code = int(alone, 16) if alone else 0x10000 + (int(high, 16) % 0x400 << 10) + int(low, 16) % 0x400
+    return chr(code) if code else ""
 
 
 class ClearPhones:

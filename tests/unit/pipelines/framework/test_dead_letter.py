@@ -185,6 +185,14 @@ def test_a_record_that_may_hold_phone_numbers_is_sealed_and_only_the_keys_open_i
         opened(sealed, other)
 
 
+def test_the_name_of_a_header_tells_no_number_either() -> None:
+    headers: Headers = [("call 138-1234-5678", b"x"), ("trace", b"1")]
+    [sealed] = letters(("t", 0, 3, TIME_US, b"k", b"{", headers), why=["not-json"], phones=TOKENS)
+    assert sealed is not None
+    assert [*sealed.headers] == [(f"call {TOKENS.of('13812345678', TIME_US)}", b"x"), ("trace", b"1")]
+    assert [*opened(sealed, TOKENS).headers] == headers
+
+
 def test_a_record_without_such_numbers_is_whole_and_a_reason_tells_none() -> None:
     batch = pa.RecordBatch.from_pylist(
         [dict(zip(RECORDS.names, ("t", 0, 1, TIME_US, b"u1", b"{", None), strict=True))], schema=RECORDS
