@@ -217,6 +217,18 @@ class TestParquetLake(AppendedTables):
             lake.ensure(undated)
 
 
+@pytest.mark.parametrize("form", ["iceberg", "parquet"])
+def test_a_merge_has_what_the_log_says_in_place_of_what_is_there(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    lake = IcebergLake(LakeSettings(tmp_path)) if form == "iceberg" else ParquetLake(tmp_path)
+    there = [("u", "2026-10-31", f"e-{number}", FULL[3], number, None, None) for number in range(200)]
+    told = [(*row[:5], 0.5, True) for row in there[50:150]]
+    lake.upsert(APPENDED, frame(spark, there, 4), Batch("app", 0))
+    assert lake.merge(APPENDED, frame(spark, told, 4), Batch("backfill", 0)) == 200
+    assert kept(lake, APPENDED) == sorted([*there[:50], *told, *there[150:]])
+
+
 def test_a_large_range_is_sorted_in_bounded_parts(spark: SparkSession) -> None:
     """Ten million rows in two parts did not fit into Spark's default heap."""
     twice = frame(spark, [FULL, FULL, SPARSE])

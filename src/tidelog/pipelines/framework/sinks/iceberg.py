@@ -108,16 +108,13 @@ class IcebergLake(Lake):
         for attempt in range(MERGE_ATTEMPTS):
             stored = self._catalog.table(table.name)
             present = files_of_days(stored, found)
-            wanted, count = rows.select(*table.names), sum(found.values())
-            if present:
-                old = read_files(rows.sparkSession, table, _paths(present))
-                wanted, count = wanted.unionByName(old), count + old.count()
+            old = read_files(rows.sparkSession, table, _paths(present)) if present else None
             write = self.begin([table])
-            files = _decoded(written(write, each_once(table, wanted, count)))
+            files = _decoded(written(write, each_once(table, rows, sum(found.values()), old)))
             try:
                 replace_files(stored, present, files, "overwrite", {APPLICATION: batch.application})
             except FilesGoneError:
-                # Somebody has compacted these days meanwhile.
+                # Somebody has compacted these days meanwhile, or deleted rows.
                 if attempt + 1 == MERGE_ATTEMPTS:
                     raise
                 continue

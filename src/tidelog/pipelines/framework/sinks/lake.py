@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_TABLE = "_table"
+_TABLE, _STORED, _ROW = "_table", "_stored", "_row"
 _ROWS_OF_A_PART = 250_000
 """Spark sorts each part of a shuffle as a whole, in pieces that a small heap does not always have."""
 _SPARK_TYPES: dict[ColumnType, str] = {
@@ -73,7 +73,8 @@ class Lake(TableSink):
     def merge(self, table: TableSpec, rows: DataFrame, batch: Batch) -> int:
         """Rewrite the days that the rows have: what is there and the rows, each key once; return how many.
 
-        Rows of other writers that come while this runs are left alone.
+        Of a key that is there already the new row stays. Rows of other writers that come while this runs
+        are left alone.
         """
 
     @abstractmethod
@@ -108,13 +109,23 @@ def written(write: LakeWrite, rows: DataFrame, by: str | None = None) -> list[st
     return work_on_partitions(rows.select(by, *columns), _writing(write, by))
 
 
-def each_once(table: TableSpec, rows: DataFrame, count: int) -> DataFrame:
-    """The rows, ``count`` or so, with each key once; a task has a bounded part of them, however many."""
+def each_once(table: TableSpec, rows: DataFrame, count: int, stored: DataFrame | None = None) -> DataFrame:
+    """The rows, ``count`` or so, and the stored ones whose keys they have not, with each key once.
+
+    A task has a bounded part of them, however many there are.
+    """
+    marked = rows.select(*table.names, F.lit(False).alias(_STORED))
+    if stored is not None:
+        marked = marked.unionByName(stored.select(*table.names, F.lit(True).alias(_STORED)))
+        count += stored.count()
     session = rows.sparkSession
     least = int(session.conf.get("spark.sql.shuffle.partitions", "1") or 1)
     parts = max(least, count // _ROWS_OF_A_PART + 1)
     keys = list(table.primary_key)
-    return rows.repartition(parts, *keys).dropDuplicates(keys)
+    # The log's row, whichever the shuffle brings first: it has columns that are new, and tokens or numbers as
+    # they are wanted now.
+    chosen = F.min_by(F.struct(*table.names), _STORED).alias(_ROW)
+    return marked.repartition(parts, *keys).groupBy(*keys).agg(chosen).select(f"{_ROW}.*")
 
 
 def read_files(session: SparkSession, table: TableSpec, files: Sequence[str], base: str = "") -> DataFrame:

@@ -69,13 +69,10 @@ class ParquetLake(Lake):
         if not found:
             return 0
         present = self._directory.files(table.name, found)
-        wanted, count = rows.select(*table.names), sum(found.values())
-        if present:
-            old = self._read(rows.sparkSession, table, present)
-            wanted, count = wanted.unionByName(old), count + old.count()
+        old = self._read(rows.sparkSession, table, present) if present else None
         write = self.begin([table])
         try:
-            answers = written(write, each_once(table, wanted, count))
+            answers = written(write, each_once(table, rows, sum(found.values()), old))
             return self.commit(write, answers, batch, replaces=present)[table.name]
         finally:
             self.discard(write)
