@@ -2,7 +2,8 @@
 
 A stream leaves a file for each task, table, day and micro-batch. Small files of a day are read one after the
 other and written as one, up to the target's size, which takes their place in a commit of its own; memory
-holds a row group. If somebody else has replaced one of them, the work is thrown away and told as skipped.
+holds a row group. If somebody else has replaced one of them, or deleted rows of the table, the work is thrown
+away and told as skipped.
 The old files are still there for snapshots of before; ``lake.expiry`` removes them later.
 """
 
@@ -17,7 +18,7 @@ from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import TaskDataFiles, WrittenFile
 from tidelog.pipelines.lake.form import LakeError
 from tidelog.pipelines.lake.replacing import replace_files
-from tidelog.pipelines.lake.snapshots import FilesGoneError, delete
+from tidelog.pipelines.lake.snapshots import FilesGoneError, delete, delete_manifests
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -35,6 +36,8 @@ class Group:
 
     day: int | None
     tasks: tuple[FileScanTask, ...]
+    known_deletes: frozenset[str]
+    """The manifests of deleted rows that the plan knew of."""
 
     @property
     def paths(self) -> list[str]:
@@ -69,12 +72,13 @@ class Compacted:
 def plan(table: Table, target_bytes: int = TARGET_BYTES, min_files: int = MIN_FILES) -> list[Group]:
     """What is worth compacting, the oldest day first."""
     by_day: dict[int | None, list[FileScanTask]] = defaultdict(list)
+    known_deletes = delete_manifests(table)
     for task in table.scan().plan_files():
         if task.file.file_size_in_bytes < _FULL * target_bytes:
             by_day[task.file.partition[0]].append(task)
     days = sorted(by_day, key=lambda day: -1 if day is None else day)
     return [
-        Group(day, tuple(tasks))
+        Group(day, tuple(tasks), known_deletes)
         for day in days
         for tasks in _packed(by_day[day], target_bytes)
         if len(tasks) >= max(2, min_files)
@@ -102,7 +106,14 @@ def compact(table: Table, groups: list[Group], on_group: Callable[[Group], None]
     for group in groups:
         written = _rewritten(table, group)
         try:
-            replace_files(table, group.paths, written, "replace", {SUMMARY: "true"})
+            replace_files(
+                table,
+                group.paths,
+                written,
+                "replace",
+                {SUMMARY: "true"},
+                known_deletes=group.known_deletes,
+            )
         except FilesGoneError:
             table.refresh()
         else:

@@ -1,8 +1,9 @@
 """Data files of an Iceberg table in place of others, in one commit: what compaction and backfills do.
 
-The files that go must still be in the table when the others take their place, or nothing is changed
-(:class:`FilesGoneError`); what is added by others meanwhile stays. Files that went are touched: the time
-since when nobody needs them is the time that ``lake.expiry`` goes by.
+The files that go must still be in the table when the others take their place, and no engine may have deleted
+rows of the table since they were read, or nothing is changed (:class:`FilesGoneError`); what is added by
+others meanwhile stays. Files that went are touched: the time since when nobody needs them is the time that
+``lake.expiry`` goes by.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 from tidelog.pipelines.lake.data_files import WrittenFile, local_path
 from tidelog.pipelines.lake.form import LakeError
-from tidelog.pipelines.lake.snapshots import Change, FilesGoneError, commit, data_file, delete
+from tidelog.pipelines.lake.snapshots import (
+    Change,
+    FilesGoneError,
+    commit,
+    data_file,
+    delete,
+    delete_manifests,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -47,18 +55,30 @@ def replace_files(
     new: Sequence[WrittenFile],
     operation: Literal["overwrite", "replace"],
     summary: Mapping[str, str],
+    *,
+    properties: Mapping[str, str] | None = None,
+    known_deletes: frozenset[str] | None = None,
 ) -> None:
-    """Put ``new`` in the place of ``old``.
+    """Put ``new`` in the place of ``old``; ``properties`` of the table are set with it.
 
-    :raises FilesGoneError: some of ``old`` are not there any more; ``new`` were removed.
+    ``known_deletes`` are the table's :func:`delete_manifests` when ``old`` were looked for; without, they are
+    those of ``table``, which was not refreshed since.
+
+    :raises FilesGoneError: some of ``old``, or of their rows, are not there any more; ``new`` were removed.
     """
-    if not old and not new:
+    if not old and not new and not properties:
         return
     gone = frozenset(old)
+    known = delete_manifests(table) if known_deletes is None else known_deletes
 
     def decide(table: Table) -> Change:
+        # Rows that somebody has deleted in the old files would be back in the new ones.
+        if gone and not delete_manifests(table) <= known:
+            raise FilesGoneError(
+                f"another engine has deleted rows of table {table.name()[-1]} meanwhile: try again"
+            )
         added = [data_file(file, table) for file in new]
-        return Change(operation if old else "append", added, gone, summary)
+        return Change(operation if old else "append", added, gone, summary, properties or {})
 
     try:
         commit(table, decide)

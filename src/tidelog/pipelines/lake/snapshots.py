@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class FilesGoneError(LakeError):
-    """Files that a change was to replace are not in the table any more: somebody else has replaced them."""
+    """Files that a change was to replace are not in the table any more, or not with all of their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,15 @@ def live_entries(table: Table) -> Iterator[ManifestEntry]:
     for manifest in head.manifests(table.io) if head is not None else ():
         if manifest.content == ManifestContent.DATA:
             yield from manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+
+
+def delete_manifests(table: Table) -> frozenset[str]:
+    """The manifests of a table as it is here that name rows which another engine has deleted."""
+    from pyiceberg.manifest import ManifestContent
+
+    head = table.current_snapshot()
+    manifests = head.manifests(table.io) if head is not None else []
+    return frozenset(each.manifest_path for each in manifests if each.content == ManifestContent.DELETES)
 
 
 def commit(table: Table, decide: Callable[[Table], Change | None]) -> bool:

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import TaskDataFiles, WrittenFile
 from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.snapshots import Change, _Attempt, _entry, live_entries
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -80,3 +85,57 @@ def expected(*numbers: int) -> Counter[str]:
 def data_paths(root: Path) -> set[Path]:
     """All data files on disk, whether they belong to the table or not."""
     return set(root.rglob("data/**/*.parquet"))
+
+
+class _DeleteManifestWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _Deletion(_Attempt):
+    """A commit that names rows which count no more, by their positions in a data file (merge-on-read)."""
+
+    def __init__(self, table: Table, path: str, positions: Sequence[int]) -> None:
+        super().__init__(table, Change("overwrite"))
+        self._path = path
+        self._positions = positions
+
+    def _manifests(self, head: Snapshot | None) -> tuple[list[ManifestFile], list[DataFile]]:
+        there, removed = super()._manifests(head)
+        metadata = self._table.metadata
+        output = self._table.io.new_output(self._place(f"{self._unique}-deletes.avro"))
+        with _DeleteManifestWriter(
+            metadata.spec(), metadata.schema(), output, self.snapshot_id, "deflate"
+        ) as writer:
+            writer.add(_entry(self._deletes(), self.snapshot_id))
+        return [writer.to_manifest_file(), *there], removed
+
+    def _deletes(self) -> DataFile:
+        file = Path(f"{self._path}-{self._unique}-deletes.parquet")
+        fields = [("file_path", pa.string(), 2147483546), ("pos", pa.int64(), 2147483545)]
+        schema = pa.schema(
+            [pa.field(name, type_, False, {"PARQUET:field_id": str(id_)}) for name, type_, id_ in fields]
+        )
+        rows = {"file_path": [self._path] * len(self._positions), "pos": list(self._positions)}
+        pq.write_table(pa.table(rows, schema=schema), file)
+        [of] = [
+            each.data_file for each in live_entries(self._table) if each.data_file.file_path == self._path
+        ]
+        return DataFile.from_args(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=str(file),
+            file_format=FileFormat.PARQUET,
+            partition=of.partition,
+            record_count=len(self._positions),
+            file_size_in_bytes=file.stat().st_size,
+            spec_id=of.spec_id,
+        )
+
+
+def delete_rows(root: Path, path: str, *positions: int) -> None:
+    """What another engine does that deletes rows of a data file, and leaves the file as it is."""
+    _Deletion(catalog(root).table(TABLE), path, positions).commit()

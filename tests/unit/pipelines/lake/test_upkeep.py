@@ -16,6 +16,7 @@ from tests.unit.pipelines.lake.rig import (
     catalog,
     collect,
     data_paths,
+    delete_rows,
     event,
     expected,
     ids,
@@ -124,6 +125,50 @@ def test_replacing_files_that_are_gone_changes_nothing(tmp_path: Path) -> None:
         replace_files(table, old, new, "overwrite", {})
     assert not any(Path(file.path).exists() for file in new)
     assert ids(tmp_path) == expected(0, 1, 2, 3, 10, 11, 12, 13)
+
+
+def test_files_of_which_rows_were_deleted_meanwhile_are_not_replaced(tmp_path: Path) -> None:
+    table = two_days_of_batches(tmp_path)
+    old = files_of_days(table, [NOON.date()])
+    new = written(table, [event(number) for number in range(4)])
+    delete_rows(tmp_path, old[0], 0)
+    left = ids(tmp_path)
+    assert left.total() == 7
+    with pytest.raises(FilesGoneError, match="another engine has deleted rows of table credit meanwhile"):
+        replace_files(table, old, new, "overwrite", {})
+    assert not any(Path(file.path).exists() for file in new)
+    assert ids(tmp_path) == left
+    with pytest.raises(LakeError, match="has files with deletions of another engine"):
+        files_of_days(table, [NOON.date()])
+
+
+def test_rows_that_are_deleted_while_a_table_is_compacted_stay_deleted(tmp_path: Path) -> None:
+    table = two_days_of_batches(tmp_path)
+    first, second = compaction.plan(table)
+
+    def deletes_meanwhile(group: compaction.Group) -> None:
+        if group is first:
+            delete_rows(tmp_path, second.paths[0], 0)
+
+    done = compaction.compact(table, [first, second], deletes_meanwhile)
+    assert (done.groups, done.skipped) == (1, 1)
+    left = ids(tmp_path)
+    assert left.total() == 7
+    # Who plans once more reads what is left.
+    done = compact(table)
+    assert (done.groups, done.skipped) == (1, 0)
+    assert ids(tmp_path) == left
+
+
+def test_rows_that_are_deleted_before_the_first_commit_of_a_compaction_stay_deleted(tmp_path: Path) -> None:
+    table = two_days_of_batches(tmp_path)
+    groups = compaction.plan(table)
+    delete_rows(tmp_path, groups[1].paths[0], 0)
+    left = ids(tmp_path)
+    done = compaction.compact(table, groups, lambda group: None)
+    # The first group sees the table anew before it commits; the second must not take that for its plan.
+    assert (done.groups, done.skipped) == (0, 2)
+    assert ids(tmp_path) == left
 
 
 def test_expiry_forgets_snapshots_and_removes_what_only_they_had(tmp_path: Path) -> None:
