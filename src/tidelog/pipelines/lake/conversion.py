@@ -6,11 +6,14 @@ Each table's files are written anew, with the day in them that their directory t
 snapshot, together with the last batch of each stream; a stream goes on from its checkpoint with the next one.
 A last batch that was cut short by a crash is left out, since its stream repeats it. The note that makes the
 directory an Iceberg lake is written last; before it, an interrupted conversion may be run again and skips
-tables that are done. No pipeline may run meanwhile. Called by ``tidelog lake convert``.
+tables that are done, unless their files are others by now: until that note is there pipelines go on with
+Parquet. Such a table is written once more, in the place of what it has. No pipeline may run meanwhile. Called
+by ``tidelog lake convert``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,13 +27,15 @@ from tidelog.pipelines.lake.batches import BATCH_PROPERTY
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import EVENT_TIME, TaskDataFiles, WrittenFile
 from tidelog.pipelines.lake.form import LakeError, LakeSettings, iceberg_note, lake_note, write_note
-from tidelog.pipelines.lake.snapshots import Change, commit, data_file
+from tidelog.pipelines.lake.replacing import replace_files
+from tidelog.pipelines.lake.snapshots import live_entries
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 DATE = "date"
 CONVERTED = "tidelog.converted"
+"""The property of a table that says which files it was made of (:func:`_fingerprint`)."""
 OLD = "_parquet"
 
 
@@ -66,20 +71,33 @@ def _table(root: Path, name: str, catalog: LakeCatalog, on_file: Callable[[Path]
     if not files:
         return Converted(name, 0, 0, 0)
     table = catalog.ensure(name, _columns(name, files))
-    if CONVERTED in table.properties:
+    fingerprint = _fingerprint(root, files)
+    if table.properties.get(CONVERTED) == fingerprint:
         rows = sum(pq.read_metadata(path).num_rows for path in files)
         return Converted(name, rows, len(files), len(table.inspect.files()))
+    earlier = (
+        [entry.data_file.file_path for entry in live_entries(table)] if CONVERTED in table.properties else []
+    )
     written = [file for day in _by_day(files) for file in _rewritten(table, day, on_file)]
     properties = {f"{BATCH_PROPERTY}{application}": str(version) for application, version in last.items()}
-
-    def decide(table: Table) -> Change:
-        added = [data_file(file, table) for file in written]
-        return Change(
-            "append", added, summary={CONVERTED: "true"}, properties={**properties, CONVERTED: "true"}
-        )
-
-    commit(table, decide)
+    replace_files(
+        table,
+        earlier,
+        written,
+        "overwrite",
+        {CONVERTED: "true"},
+        properties={**properties, CONVERTED: fingerprint},
+    )
     return Converted(name, sum(file.rows for file in written), len(files), len(written))
+
+
+def _fingerprint(root: Path, files: list[Path]) -> str:
+    """Another one for other files, of other names, sizes or times; they may be too many to be listed."""
+    found = hashlib.sha256()
+    for path in files:
+        status = path.stat()
+        found.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return found.hexdigest()
 
 
 def _batches(root: Path, name: str) -> tuple[dict[str, int], set[Path]]:

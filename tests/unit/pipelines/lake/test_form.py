@@ -186,5 +186,32 @@ def test_a_conversion_that_was_interrupted_is_run_again(
         convert(LakeSettings(tmp_path))
     monkeypatch.undo()
     assert lake_note(LakeSettings(tmp_path)) == LakeNote("parquet")
-    assert convert(LakeSettings(tmp_path)) == [Converted("login", 2, 2, 2)]
+    read: list[Path] = []
+    assert convert(LakeSettings(tmp_path), read.append) == [Converted("login", 2, 2, 2)]
+    assert read == []  # the table was done
     assert converted_ids(tmp_path) == Counter(["e-1", "e-2"])
+
+
+def test_batches_that_came_after_an_interrupted_conversion_are_converted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.pipelines.lake import conversion
+
+    parquet_batch(tmp_path, 0, 1, 2)
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conversion, "write_note", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        convert(LakeSettings(tmp_path))
+    monkeypatch.undo()
+    # It is a lake of Parquet still, and its stream goes on; a backfill replaces a file, too.
+    parquet_batch(tmp_path, 1, 3, 4)
+    merged = LakeDirectory(tmp_path).files("login", [f"{NOON:%Y-%m-%d}"])
+    parquet_batch(tmp_path, 0, 2, 4, 6, application="backfill", replaces=merged)
+    assert convert(LakeSettings(tmp_path)) == [Converted("login", 5, 3, 2)]
+    assert converted_ids(tmp_path) == Counter(f"e-{number}" for number in (1, 2, 3, 4, 6))
+    table = LakeCatalog(LakeSettings(tmp_path)).table("login")
+    assert figures(table).batches == {"query": 1, "backfill": 0}
+    assert (figures(table).rows, figures(table).files) == (5, 2)
