@@ -95,6 +95,40 @@ def test_verdicts_are_written_told_and_taken_back(tidelog: CommandLine, broker: 
     assert [record.key for record in read_all(broker, ALERT_VERDICTS)][-1].startswith(b"allow\n")
 
 
+def login(device: str, user: str, moment: datetime) -> bytes:
+    event = {
+        "event_id": f"{device} {moment}",
+        "event_time": time_text(moment),
+        "user_id": user,
+        "device_id": device,
+        "ip": "10.0.0.1",
+        "phone": "+8613800000000",
+        "method": "sms",
+        "success": True,
+    }
+    return json.dumps(event).encode()
+
+
+def test_a_dry_run_of_a_day_knows_of_two_months_before_it(
+    tidelog: CommandLine, broker: str, tmp_path: Path
+) -> None:
+    assert tidelog("configs", "alter", "--topic", LOGIN.topic, "--set", "retention.ms=-1").returncode == 0
+    # A new account every half day for three weeks, then twenty by turns: at its worst it was a month ago.
+    begin = START - timedelta(days=80)
+    with Producer(bootstrap_servers=broker) as producer:
+        for at in range(124):
+            moment = begin + timedelta(hours=12 * at)
+            value = login("slow", f"u{at if at < 42 else 100 + at % 20}", moment)
+            producer.send(LOGIN.topic, value, timestamp_ms=round(moment.timestamp() * 1000))
+        producer.flush()
+    rules = tmp_path / "rules.toml"
+    rules.write_text('version = "try"\n[account-switch]\nmonth_accounts = [[18, 65]]\n')
+    day = [(begin + timedelta(days=at)).isoformat() for at in (61, 62)]
+    asked = ("--rules", str(rules), "--from", day[0], "--to", day[1], "--json")
+    (row,) = json.loads(tidelog("pipeline", "dry-run", "account-switch", *asked).stdout)
+    assert [row[name] for name in ("subject", "change", "before", "after")] == ["slow", "score", 85, 65]
+
+
 def test_a_dry_run_says_what_other_rules_would_have_raised(
     tidelog: CommandLine, broker: str, tmp_path: Path
 ) -> None:
@@ -103,17 +137,7 @@ def test_a_dry_run_says_what_other_rules_would_have_raised(
     with Producer(bootstrap_servers=broker) as producer:
         for device, count in (("often", 9), ("now and then", 4)):
             for at in range(count):
-                event = {
-                    "event_id": f"{device} {at}",
-                    "event_time": time_text(START + timedelta(seconds=at * at)),
-                    "user_id": f"u{at % 3}",
-                    "device_id": device,
-                    "ip": "10.0.0.1",
-                    "phone": "+8613800000000",
-                    "method": "sms",
-                    "success": True,
-                }
-                producer.send(LOGIN.topic, json.dumps(event).encode())
+                producer.send(LOGIN.topic, login(device, f"u{at % 3}", START + timedelta(seconds=at * at)))
         producer.flush()
     days = (
         "--from",

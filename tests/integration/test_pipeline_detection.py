@@ -17,8 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.pipeline_traffic import read_all, table_rows
+from tests.integration.pipeline_traffic import read_all, table_rows, time_text
 
+from tidelog import Producer
+from tidelog.client import Admin, NewTopic
 from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.detection_report import read_alerts, read_truth, score
@@ -168,3 +170,37 @@ def test_a_backfill_writes_once_and_agrees_with_the_stream(spark: SparkSession, 
     for name in PIPELINES:
         report = registry.load(name).backfill(spark, measured.settings, measured.time_range)
         assert (dict(report.written), report.dead_letters) == ({}, 0), name
+
+
+def test_a_backfill_of_a_day_adds_nothing_to_a_stream_of_two_months(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            admin.create_topics([NewTopic(events.LOGIN.topic, 1, -1, configs=dict(SIMULATED_TIME))])
+        with Producer(bootstrap_servers=broker.bootstrap) as producer:
+            for at in range(124):
+                moment = START + timedelta(hours=12 * at)
+                login = {
+                    "event_id": f"e{at:03d}",
+                    "event_time": time_text(moment),
+                    "user_id": f"u{at}",
+                    "device_id": "d",
+                    "ip": "10.0.0.1",
+                    "phone": "+8613800000000",
+                    "method": "sms",
+                    "success": True,
+                }
+                producer.send(
+                    events.LOGIN.topic,
+                    msgspec.json.encode(login),
+                    timestamp_ms=round(moment.timestamp() * 1000),
+                )
+            producer.flush()
+        settings = PipelineSettings(broker.bootstrap, tmp_path / "pipelines", "available-now")
+        pipeline = registry.load("account-switch")
+        pipeline.start(spark, settings).awaitTermination()
+        told = msgspec.json.decode(read_all(broker.bootstrap, events.INCIDENTS)[-1].value)
+        assert len(told["history"]) == 60
+        day = TimeRange(START + timedelta(days=61), START + timedelta(days=62))
+        assert dict(pipeline.backfill(spark, settings, day).written) == {}

@@ -103,9 +103,10 @@ class Detecting:
     def _task(self) -> BatchTask:
         detector = self.detector
         newest_us = newest_event_us(self.directory, self.buckets, self.batch_id)
-        batch = Batch(self.batch_id, newest_us - detector.watermark_delay_us)
+        watermark_us = newest_us - detector.watermark_delay_us
+        batch = Batch(self.batch_id, watermark_us, watermark_us - detector.memory_us)
         if self.within is not None:
-            batch = Batch(self.batch_id, -1)
+            batch = Batch(self.batch_id, -1, self.within.start_us - detector.memory_us)
         terms = Terms(
             detector.name,
             RulesName("test", "0"),

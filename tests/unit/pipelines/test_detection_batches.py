@@ -179,6 +179,81 @@ def test_a_backfill_finds_the_evidence_that_the_stream_has_found(tmp_path: Path,
     assert evidence(again) == evidence(live)
 
 
+def day_of_two_months(
+    tmp_path: Path, detector: Detector, day: int, events: Sequence[bytes]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a stream says of events, one after the other, and what a backfill of a day says of all of them."""
+    written = START + timedelta(days=90)
+    live = Detecting(tmp_path / "live", detector)
+    for value in events:
+        live.feed(value, written=written)
+        assert live.total("late") == 0
+    start_us = round((START + timedelta(days=day)).timestamp()) * 1_000_000
+    within = Window(start_us, start_us + 86_400_000_000)
+    again = Detecting(tmp_path / "again", detector, within=within)
+    again.feed(*events, written=written)
+    found = ({told["subject"]: told for told in each.incidents.values()} for each in (live, again))
+    return next(found), next(found)
+
+
+def test_a_backfill_of_a_day_knows_of_the_month_before_each_point_of_the_month_before_it(
+    tmp_path: Path,
+) -> None:
+    events = [
+        event(
+            event_id=f"e{at:03d}",
+            event_time=(START + timedelta(hours=12 * at)).isoformat(),
+            user_id=f"u{at}",
+            device_id="d",
+            ip="10.0.0.1",
+            phone="+8613800000000",
+            method="sms",
+            success=True,
+        )
+        for at in range(124)
+    ]
+    live, again = day_of_two_months(tmp_path, SwitchDetector(), 61, events)
+    assert len(live["d"]["history"]) == 60
+    assert again == live
+
+
+def test_a_backfill_of_a_day_knows_of_all_that_a_device_has_of_invitations(tmp_path: Path) -> None:
+    events = [
+        crafted_invite(START + timedelta(hours=12 * at), f"i{at % 3}", f"n{at}", device="d")
+        for at in range(124)
+    ]
+    live, again = day_of_two_months(tmp_path, InviteDetector(), 61, events)
+    assert len(live["d"]["history"]) == 60
+    assert again["d"] == live["d"]
+
+
+def test_a_backfill_joins_no_ring_to_one_that_was_forgotten_before_it(tmp_path: Path) -> None:
+    rings = [
+        crafted_invite(START + timedelta(days=day, minutes=at), one, other, device=f"of day {day}")
+        for day, pair in ((0, ("a", "m")), (50, ("m", "x")))
+        for at, (one, other) in enumerate((pair, pair[::-1]))
+    ]
+    between = crafted_invite(START + timedelta(days=49), "somebody", "else", device="other")
+    live, again = day_of_two_months(tmp_path, InviteDetector(), 50, [*rings[:2], between, *rings[2:]])
+    assert (set(live), set(again)) == ({"a", "m"}, {"m"})
+    assert again["m"] == live["m"]
+
+
+def crafted_invite(moment: datetime, inviter: str, invitee: str, *, device: str) -> bytes:
+    return event(
+        event_id=f"{inviter} {invitee}",
+        event_time=moment.isoformat(),
+        user_id=inviter,
+        device_id=device,
+        ip="10.0.0.1",
+        invitee_id=invitee,
+        invitee_phone="+8613800000000",
+        invitee_device_id=device,
+        invitee_ip="10.0.0.1",
+        channel="link",
+    )
+
+
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: str(each.name))
 def test_a_clock_that_runs_ahead_makes_nobody_else_late(tmp_path: Path, detector: Detector) -> None:
     draw = Random(3)

@@ -78,10 +78,11 @@ def _raised(
     name: str, path: Path | None, time_range: TimeRange, options: dict[str, Any], phones: PhonesWritten
 ) -> dict[tuple[str, str], dict[str, Any]]:
     detector, rules = _detector(name, path)
-    memory = timedelta(microseconds=detector.memory_us)
     start, end = (round(moment.timestamp() * 1_000_000) for moment in (time_range.start, time_range.end))
-    records = _records(options, detector.kind.topic, time_range.start - memory - EARLY_SLACK)
-    found = detect_offline(detector, rules, records, Window(start, end), phones)
+    within = Window(start, end)
+    oldest_us = within.with_context(detector.memory_us).start_us - EARLY_SLACK // timedelta(microseconds=1)
+    records = _records(options, detector.kind.topic, max(0, oldest_us // 1000))
+    found = detect_offline(detector, rules, records, within, phones)
     return {(told["subject_kind"], told["subject"]): told for told in found}
 
 
@@ -95,7 +96,7 @@ def _detector(name: str, path: Path | None) -> tuple[Detector, RulesName]:
     raise WrongUsage(f"{name} has no rules: name {switch_schema.NAME} or {invite_schema.NAME}")
 
 
-def _records(options: dict[str, Any], topic: str, since: datetime) -> Iterator[LogRecord]:
+def _records(options: dict[str, Any], topic: str, since_ms: int) -> Iterator[LogRecord]:
     """The records of a topic from a moment on, to where it ends now."""
     reading = {"isolation.level": "read_committed", "enable.auto.commit": False}
     with Consumer({**options, **reading}) as consumer:
@@ -103,8 +104,7 @@ def _records(options: dict[str, Any], topic: str, since: datetime) -> Iterator[L
         if not partitions:
             return
         ends = consumer.end_offsets(partitions)
-        millis = max(0, round(since.timestamp() * 1000))
-        begins = consumer.offsets_for_times(dict.fromkeys(partitions, millis))
+        begins = consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
         consumer.assign(partitions)
         for partition in partitions:
             found = begins.get(partition)

@@ -3,9 +3,9 @@
 There the windows of these pipelines were state of Spark's aggregations, and the graph of invitations a log of
 the driver's; later tasks kept rows that served fixed windows. None of it has what the rules of now ask for;
 but all of that is in the topic. So the state is computed anew from the log: the records up to where the
-checkpoint stands, as far back as the rules remember. Nothing is reported of it: it was, when it came. Then
-Spark's state is put away, for Spark refuses a checkpoint that has the state of an operator which a query has
-no more.
+checkpoint stands, as far back as incidents of now are judged by. Nothing is reported of it: it was, when it
+came. Then Spark's state is put away, for Spark refuses a checkpoint that has the state of an operator which a
+query has no more.
 
 A checkpoint that was left in the middle of a micro-batch is refused: what that batch has written was computed
 by another release, and cannot be compared. Called by ``alert_job``, on the driver, before the query starts.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import StateError, has_layout, open_layout
 from tidelog.pipelines.framework.alert_tasks import Batch, BatchTask, answers_of, followed_up, merged
 from tidelog.pipelines.framework.batch_terms import BatchTerms, RuledDetector, RulesT
@@ -76,7 +77,8 @@ def _compute(
     unfinished = state.with_name(f"{state.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     layout = open_layout(unfinished, detector.schema, settings.state_partitions)
-    oldest_us = watermark_us - detector.memory_us - EARLY_SLACK // timedelta(microseconds=1)
+    context = Window(watermark_us, watermark_us).with_context(detector.memory_us)
+    oldest_us = context.start_us - EARLY_SLACK // timedelta(microseconds=1)
     options = {
         **connector_options(settings),
         "subscribe": ",".join(pipeline.inputs),
@@ -90,7 +92,7 @@ def _compute(
     raw = with_packed_headers(session.read.format(settings.format).options(**options).load())
     terms = BatchTerms(settings, detector, unfinished).of(batch_id)
     ruled = detector.ruled(terms.rules)
-    batch = Batch(batch_id, 0)
+    batch = Batch(batch_id, 0, watermark_us - ruled.memory_us)
     phones = PhonesOfSettings(settings).now()
     task = BatchTask(ruled, unfinished, layout.buckets, batch, terms.told(ruled, watermark_us), phones)
     answers_of(merged(raw, task, min(layout.buckets, session.sparkContext.defaultParallelism)))

@@ -21,6 +21,14 @@ class Window(NamedTuple):
     start_us: int
     end_us: int
 
+    def with_context(self, memory_us: int) -> Window:
+        """The time whose events decide what is told of the incidents that have evidence of this one.
+
+        An incident keeps the points of a month before its last one, and each of them is judged by the month
+        before it: two memories in all. Behind the end is what an incident may have got since.
+        """
+        return Window(self.start_us - 2 * memory_us, self.end_us + memory_us)
+
 
 class Delivered(Protocol):
     """An event as it was delivered: sorts by its time, its id, and where its record is."""

@@ -17,7 +17,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
@@ -68,6 +68,7 @@ ALERT_TOPICS = {"account-switch": ACCOUNT_SWITCH_ALERTS, "invite-fraud": INVITE_
 _BACKFILL_BUCKETS = 32
 """A backfill is one batch, and a task holds the rows of a bucket in memory."""
 _NOTHING_IS_LATE = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def prepare(settings: PipelineSettings, pipeline: Pipeline) -> None:
@@ -123,7 +124,8 @@ class KeyedBatches(Generic[RulesT]):
             self._newest_us = newest_event_us(self._state, self._layout.buckets, batch_id)
         terms = self._terms.of(batch_id)
         detector = self._usual.ruled(terms.rules)
-        batch = Batch(batch_id, self._newest_us - detector.watermark_delay_us)
+        watermark_us = self._newest_us - detector.watermark_delay_us
+        batch = Batch(batch_id, watermark_us, watermark_us - detector.memory_us)
         told = terms.told(detector, batch.watermark_us)
         phones, sink = self._phones.now(), self.sink(batch_id)
         return BatchTask(detector, self._state, self._layout.buckets, batch, told, phones, sink)
@@ -196,7 +198,7 @@ def backfill_range(
 ) -> BackfillReport:
     """Detect in a range of time, as one batch with a state that is thrown away.
 
-    Records are read with as much before and behind it as the detector remembers; incidents are told that have
+    Records are read with what they are judged by (``Window.with_context``); incidents are told that have
     evidence of the range, and differ in it from what the topic holds.
     """
     prepare(settings, pipeline)
@@ -206,13 +208,14 @@ def backfill_range(
     ) as directory:
         terms = BatchTerms(settings, detector, Path(directory)).of(0)
         ruled = detector.ruled(terms.rules)
-        memory = timedelta(microseconds=ruled.memory_us)
-        raw = read_range(session, settings, pipeline.inputs, widened(time_range, memory))
-        batch = Batch(0, _NOTHING_IS_LATE)
+        window = window_of(time_range)
+        context = window.with_context(ruled.memory_us)
+        raw = read_range(session, settings, pipeline.inputs, time_range_of(context))
+        batch = Batch(0, _NOTHING_IS_LATE, window.start_us - ruled.memory_us)
         state = Path(directory).absolute()
         told = terms.told(ruled, _NOTHING_IS_LATE)
         phones = PhonesOfSettings(settings).now()
-        task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, phones, None, window_of(time_range))
+        task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, phones, None, window)
         tasks = min(_BACKFILL_BUCKETS, session.sparkContext.defaultParallelism)
         results = merged(raw, task, tasks).persist()
         judged: DataFrame | None = None
@@ -228,7 +231,7 @@ def backfill_range(
                 found, rows = results.unionByName(judged), answers_of(judged)[0].incidents
             records = found.where(F.col("topic").isNotNull()).select(*RECORD)
             read = sum(answer.events for answer in answers)
-            known_until = time_text(window_of(time_range).end_us + ruled.memory_us)
+            known_until = time_text(context.end_us)
             return backfill_records(session, settings, detector.name, records, rows, read, known_until)
         finally:
             results.unpersist()
@@ -240,6 +243,12 @@ def window_of(time_range: TimeRange) -> Window:
     """A range of time in microseconds."""
     start, end = (round(moment.timestamp() * 1_000_000) for moment in (time_range.start, time_range.end))
     return Window(start, end)
+
+
+def time_range_of(window: Window) -> TimeRange:
+    """The same as moments."""
+    start, end = (_EPOCH + timedelta(microseconds=moment_us) for moment_us in window)
+    return TimeRange(start, end)
 
 
 def write_batch(records: DataFrame, settings: PipelineSettings, app_id: str, version: int) -> None:
@@ -254,11 +263,6 @@ def _sink_options(settings: PipelineSettings, app_id: str, version: int) -> dict
     if settings.format == "tidelog":
         options |= {"txnAppId": app_id, "txnVersion": str(version)}
     return options
-
-
-def widened(time_range: TimeRange, by: timedelta) -> TimeRange:
-    """The range and as much before and behind it: what windows at its edges need."""
-    return TimeRange(time_range.start - by, time_range.end + by)
 
 
 def backfill_records(

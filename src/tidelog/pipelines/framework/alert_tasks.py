@@ -130,6 +130,9 @@ class Batch(NamedTuple):
     batch_id: int
     watermark_us: int
     """What happened before this is late."""
+    linked_us: int = 0
+    """What happened before this links no device to an address any more, and nobody to a ring: it is
+    forgotten, though a range of time, or a file of the state that was not swallowed yet, still has it."""
 
     @property
     def since_us(self) -> int:
@@ -265,8 +268,7 @@ class BatchTask:
         """The rows that have to do with the range of time, if there is one."""
         if self.within is None:
             return rows
-        memory_us = self.detector.memory_us
-        start_us, end_us = self.within.start_us - memory_us, self.within.end_us + memory_us
+        start_us, end_us = self.within.with_context(self.detector.memory_us)
         return rows.filter(
             pc.and_(pc.greater_equal(rows["time_us"], start_us), pc.less(rows["time_us"], end_us))
         )

@@ -76,7 +76,9 @@ def detect_offline(
             last = number
         reader = StateReader(state, _BUCKETS, last, detector.schema)
         book = IncidentBook(state, 0)
-        judged = detector.judge(sorted(left), reader.rows_of, book, Batch(last, _NOTHING_IS_LATE)).judged
+        linked_us = 0 if within is None else within.start_us - detector.memory_us
+        batch = Batch(last, _NOTHING_IS_LATE, linked_us)
+        judged = detector.judge(sorted(left), reader.rows_of, book, batch).judged
         if within is not None:
             judged = [
                 each

@@ -273,7 +273,7 @@ class SwitchDetector:
         for device in devices:
             if device in rotated or len(known.users(device)) >= least:
                 for login in known.logins[device]:
-                    if login.success:
+                    if login.success and login.time_us >= batch.linked_us:
                         last_us = places.setdefault(f"address\n{login.ip}", {}).get(device, 0)
                         places[f"address\n{login.ip}"][device] = max(last_us, login.time_us)
         linked = book.link(places)

@@ -185,7 +185,7 @@ class InviteDetector:
             judged += [
                 judge(name, found, batch.since_us, self.rules) for name, found in sorted(invites.items())
             ]
-        searches = _Searches(rows_of, self.rules)
+        searches = _Searches(rows_of, self.rules, batch.linked_us)
         judged += searches.around(named.get(_MEMBER, set()))
         return Judgement(judged, searches.given_up)
 
@@ -193,7 +193,7 @@ class InviteDetector:
 class _Searches:
     """Circles, chains and trees around people."""
 
-    def __init__(self, rows_of: RowsOf, rules: Rules) -> None:
+    def __init__(self, rows_of: RowsOf, rules: Rules, linked_us: int) -> None:
         self._rules = rules
         self._done: set[tuple[str, str]] = set()
         """What was found already, by kind and place and by member."""
@@ -202,7 +202,7 @@ class _Searches:
         def load(people: set[str]) -> Iterator[Invitation]:
             for kind in (INVITER, INVITED):
                 for found in _invites(rows_of, kind, people).values():
-                    yield from found
+                    yield from (each for each in found if each.time_us >= linked_us)
 
         self._graph = Neighbourhood(load, rules)
 

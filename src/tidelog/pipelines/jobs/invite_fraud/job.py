@@ -26,7 +26,7 @@ def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 
 def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
-    """Detect in a range of time, with a month of context."""
+    """Detect in a range of time, with the months that decide what is told of it."""
     from tidelog.pipelines.framework.alert_job import backfill_range
     from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 
