@@ -117,3 +117,30 @@ def test_a_batch_that_comes_again_is_judged_by_the_rules_and_verdicts_of_its_fir
     told = taken.told(SwitchDetector(), 0)
     assert (taken.rules.alert_score, told.rules.version) == (77, "2")
     assert told.verdicts.dismissed == {"id of it": NEVER_US}
+
+
+def test_the_watermark_of_a_checkpoint_does_not_go_back_when_rules_allow_more_lateness(
+    settings: PipelineSettings, tmp_path: Path
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('version = "1"\n')
+    ensure_topics(settings, (ALERT_VERDICTS,))
+
+    def terms() -> BatchTerms[Rules]:
+        return BatchTerms(replace(settings, rules=path), SwitchDetector(), tmp_path / "state")
+
+    newest_us, hour_us, day_us = 10**15, 3600 * 10**6, 86_400 * 10**6
+    assert terms().of(3, newest_us).watermark_us == newest_us - hour_us
+    path.write_text('version = "2"\n[account-switch]\nlateness_s = 86400\n')
+    restarted = terms()
+    for batch_id in (4, 4, 5):
+        found = restarted.of(batch_id, newest_us + 1)
+        assert (found.rules.lateness_s, found.watermark_us) == (86_400, newest_us - hour_us)
+    assert restarted.of(6, newest_us + 2 * day_us).watermark_us == newest_us + day_us
+    # What an earlier release has settled does not say.
+    for note in (tmp_path / "state" / "terms").iterdir():
+        settled = msgspec.json.decode(note.read_bytes())
+        del settled["watermark_us"]
+        note.write_bytes(msgspec.json.encode(settled))
+    assert terms().of(6, newest_us).watermark_us == newest_us - day_us
+    assert terms().of(7, newest_us).watermark_us == newest_us - day_us

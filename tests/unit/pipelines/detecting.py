@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import newest_event_us, open_layout
 from tidelog.pipelines.framework.alert_tasks import Answer, Batch, BatchTask, Detector
+from tidelog.pipelines.framework.batch_terms import Settled
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
 from tidelog.pipelines.framework.incidents import Terms
@@ -56,6 +57,8 @@ class Detecting:
         self.offset = 0
         self.answers: list[Answer] = []
         self.letters: list[dict[str, Any]] = []
+        self.settled: dict[int, Settled] = {}
+        """By the number of the batch."""
         self.incidents: dict[str, Any] = {}
         """The newest of each, those that were taken back left out."""
 
@@ -103,8 +106,15 @@ class Detecting:
     def _task(self) -> BatchTask:
         detector = self.detector
         newest_us = newest_event_us(self.directory, self.buckets, self.batch_id)
-        watermark_us = newest_us - detector.watermark_delay_us
-        batch = Batch(self.batch_id, watermark_us, watermark_us - detector.memory_us)
+        settled = Settled(
+            "test",
+            "0",
+            msgspec.Raw(msgspec.json.encode({"allow": detector.allow})),
+            self.verdicts,
+            newest_us - detector.watermark_delay_us,
+        ).after(self.settled.get(self.batch_id - 1))
+        self.settled[self.batch_id] = settled
+        batch = Batch(self.batch_id, settled.watermark_us, settled.watermark_us - detector.memory_us)
         if self.within is not None:
             batch = Batch(self.batch_id, -1, self.within.start_us - detector.memory_us)
         terms = Terms(

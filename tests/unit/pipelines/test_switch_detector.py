@@ -156,6 +156,22 @@ def test_late_logins_count_as_long_as_the_rules_say(stream: Detecting) -> None:
     assert (stream.total("late"), stream.total("events")) == (1, 1)
 
 
+def test_rules_that_allow_more_lateness_take_nothing_back_that_was_judged_by_what_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    stream = Detecting(tmp_path, SwitchDetector(), buckets=1)
+    told = stream.feed(*(login("d", f"u{at}", 115 * at + 40 * (at % 2)) for at in range(12)))["d"]
+    stream.feed(login("other", "u", 44 * 60))
+    stream.feed(login("other", "u", 44 * 60 + 1))
+    stream.detector = SwitchDetector(msgspec.structs.replace(RULES, lateness_s=86_400))
+    assert stream.feed(login("d", "u0", 44 * 60 + 2), login("other", "late", 42 * 60)) == {}
+    assert stream.incidents == {told["alert_id"]: told}
+    assert stream.total("late") == 1, "nobody can say what came of it"
+    stream.feed(login("other", "u", 70 * 60))
+    stream.feed(login("other", "in time", 47 * 60))
+    assert stream.total("late") == 0
+
+
 def test_a_dismissed_incident_stays_dismissed_and_an_allowed_subject_is_never_heard_of(
     tmp_path: Path,
 ) -> None:

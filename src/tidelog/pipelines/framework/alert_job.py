@@ -114,7 +114,8 @@ class KeyedBatches(Generic[RulesT]):
             self._keep(judged[0].incidents)
             answers += judged
         self._newest_us = max([self._newest_us or 0, *(answer.newest_us for answer in answers)])
-        watermark_us = self._newest_us - task.detector.watermark_delay_us
+        latest_us = self._newest_us - task.detector.watermark_delay_us
+        watermark_us = max(task.batch.watermark_us, latest_us)
         count_detections(self._settings.directory, self._name, answers, watermark_us)
         counted = sum((each.quality for each in answers if each.quality is not None), NOTHING)
         count_quality(self._settings.directory, self._name, counted)
@@ -122,10 +123,9 @@ class KeyedBatches(Generic[RulesT]):
     def _task(self, batch_id: int) -> BatchTask:
         if self._newest_us is None:
             self._newest_us = newest_event_us(self._state, self._layout.buckets, batch_id)
-        terms = self._terms.of(batch_id)
+        terms = self._terms.of(batch_id, self._newest_us)
         detector = self._usual.ruled(terms.rules)
-        watermark_us = self._newest_us - detector.watermark_delay_us
-        batch = Batch(batch_id, watermark_us, watermark_us - detector.memory_us)
+        batch = Batch(batch_id, terms.watermark_us, terms.watermark_us - detector.memory_us)
         told = terms.told(detector, batch.watermark_us)
         phones, sink = self._phones.now(), self.sink(batch_id)
         return BatchTask(detector, self._state, self._layout.buckets, batch, told, phones, sink)

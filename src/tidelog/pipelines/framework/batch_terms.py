@@ -1,9 +1,12 @@
-"""By what a micro-batch is judged: rules and people's verdicts, settled at its beginning and written down.
+"""By what a micro-batch is judged: rules, people's verdicts and the watermark, settled at its beginning and
+written down.
 
     <checkpoint>/keyed/terms/<batch>.json
 
 A batch that comes again after a crash must report the same, whatever file or topic has changed meanwhile: so
-what was taken is written before any task runs, and taken again with it. Of old files the last few stay.
+what was taken is written before any task runs, and taken again with it. Of old files the last few stay. The
+last one also says from where the next batch goes on: its watermark is no earlier, though its rules may allow
+more lateness, for what earlier hours were judged by is forgotten.
 
 Called on the driver by ``alert_job``.
 """
@@ -19,7 +22,7 @@ from tidelog.pipelines.framework.alert_state import write_whole
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
 from tidelog.pipelines.framework.incidents import Terms
-from tidelog.pipelines.framework.verdicts import Verdicts, read_verdicts
+from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
 from tidelog.pipelines.pipeline import PipelineSettings
 
 RulesT = TypeVar("RulesT", bound=SectionRules)
@@ -44,14 +47,22 @@ class Settled(msgspec.Struct, frozen=True):
     given: msgspec.Raw
     """The rules as JSON."""
     verdicts: Verdicts
+    watermark_us: int = -NEVER_US
+    """What happened before this is late; earlier releases did not write it down."""
+
+    def after(self, before: Settled | None) -> Settled:
+        """The same for the batch that follows another one."""
+        least_us = self.watermark_us if before is None else before.watermark_us
+        return msgspec.structs.replace(self, watermark_us=max(self.watermark_us, least_us))
 
 
 class SettledTerms(Generic[RulesT]):
     """What was settled for a batch, with its rules."""
 
-    def __init__(self, settled: Settled, rules: RulesT) -> None:
+    def __init__(self, settled: Settled, rules: RulesT, watermark_us: int) -> None:
         self._settled = settled
         self.rules = rules
+        self.watermark_us = watermark_us
 
     def told(self, detector: Detector, watermark_us: int) -> Terms:
         """As incidents are told by it."""
@@ -72,31 +83,53 @@ class BatchTerms(Generic[RulesT]):
     def __init__(self, settings: PipelineSettings, detector: RuledDetector[RulesT], state: Path) -> None:
         self._type: type[RulesT] = type(detector.rules)
         self._rules = WatchedRules(detector.name, self._type, settings.rules)
-        self._settings, self._name = settings, detector.name
+        self._settings, self._detector = settings, detector
         self._directory = state / "terms"
 
-    def of(self, batch_id: int) -> SettledTerms[RulesT]:
-        """The terms of a batch; those of an earlier attempt, if there was one."""
+    def of(self, batch_id: int, newest_us: int = 0) -> SettledTerms[RulesT]:
+        """The terms of a batch; those of an earlier attempt, if there was one.
+
+        ``newest_us`` is the time of the newest event before it.
+        """
         path = self._directory / f"{batch_id:012d}.json"
         try:
-            return self._with_rules(msgspec.json.decode(path.read_bytes(), type=Settled))
+            return self._with_rules(_read(path), newest_us)
         except (FileNotFoundError, msgspec.ValidationError):
             # Or they are rules which an earlier release took, though no batch can be judged by them.
-            settled = self._settle()
+            settled = self._settle(newest_us).after(self._before(batch_id))
             self._directory.mkdir(parents=True, exist_ok=True)
             write_whole(path, msgspec.json.encode(settled))
             self._forget(batch_id)
-            return self._with_rules(settled)
+            return self._with_rules(settled, newest_us)
 
-    def _with_rules(self, settled: Settled) -> SettledTerms[RulesT]:
-        return SettledTerms(settled, msgspec.json.decode(settled.given, type=self._type))
+    def _with_rules(self, settled: Settled, newest_us: int) -> SettledTerms[RulesT]:
+        rules = msgspec.json.decode(settled.given, type=self._type)
+        watermark_us = max(settled.watermark_us, self._watermark_us(rules, newest_us))
+        return SettledTerms(settled, rules, watermark_us)
 
-    def _settle(self) -> Settled:
+    def _settle(self, newest_us: int) -> Settled:
         ruled = self._rules.look()
-        given = msgspec.Raw(msgspec.json.encode(ruled.rules))
-        return Settled(ruled.version, ruled.digest, given, read_verdicts(self._settings, self._name))
+        return Settled(
+            ruled.version,
+            ruled.digest,
+            msgspec.Raw(msgspec.json.encode(ruled.rules)),
+            read_verdicts(self._settings, self._detector.name),
+            self._watermark_us(ruled.rules, newest_us),
+        )
+
+    def _watermark_us(self, rules: RulesT, newest_us: int) -> int:
+        return newest_us - self._detector.ruled(rules).watermark_delay_us
+
+    def _before(self, batch_id: int) -> Settled | None:
+        """What was settled for the last batch before this one, if there was one."""
+        paths = [path for path in self._directory.glob("*.json") if int(path.stem) < batch_id]
+        return _read(max(paths)) if paths else None
 
     def _forget(self, batch_id: int) -> None:
         for path in self._directory.iterdir():
             if path.stem.isdecimal() and int(path.stem) <= batch_id - _KEPT:
                 path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Settled:
+    return msgspec.json.decode(path.read_bytes(), type=Settled)
