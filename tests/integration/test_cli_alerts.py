@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.pipeline_traffic import read_all, time_text
@@ -16,7 +17,7 @@ from tidelog import Producer
 from tidelog.pipelines.framework.events import ALERT_VERDICTS, INCIDENTS, LOGIN
 from tidelog.pipelines.framework.incidents import incident_id
 from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.framework.verdicts import read_verdicts
+from tidelog.pipelines.framework.verdicts import Verdict, read_verdicts, verdict_key
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -93,6 +94,54 @@ def test_verdicts_are_written_told_and_taken_back(tidelog: CommandLine, broker: 
     assert tidelog("alerts", "allow", OTHER[:8]).returncode == 0
     assert read_verdicts(settings, "account-switch").allowed == {("account-switch", "device", "d2")}
     assert [record.key for record in read_all(broker, ALERT_VERDICTS)][-1].startswith(b"allow\n")
+
+
+def test_a_verdict_that_is_taken_back_leaves_the_incident_as_it_was(
+    tidelog: CommandLine, broker: str
+) -> None:
+    names = {state: incident_id("account-switch", "device", state) for state in ("closed", "open")}
+    with Producer(bootstrap_servers=broker) as producer:
+        for state, name in names.items():
+            producer.send(INCIDENTS, json.dumps(told(name, state, state)).encode(), key=name.encode())
+        producer.flush()
+
+    def say(*words: str) -> set[str]:
+        """Of both; the states that they are in, or "as they were"."""
+        for name in names.values():
+            assert tidelog("alerts", words[0], name, *words[1:]).returncode == 0
+        now = states(tidelog)
+        found = {state: now[state] for state in names}
+        return {"as they were"} if all(was == now for was, now in found.items()) else set(found.values())
+
+    assert say("dismiss", "--undo") == {"as they were"}
+    for verdict in ("dismiss", "allow"):
+        assert say(verdict) == {"dismissed"}
+        assert say(verdict, "--note", "again") == {"dismissed"}
+        assert say(verdict, "--undo") == {"as they were"}
+    for one, other in (("dismiss", "allow"), ("allow", "dismiss")):
+        assert [say(one), say(other)] == [{"dismissed"}] * 2
+        assert say("allow", "--undo") == {"dismissed"}
+        assert say("dismiss", "--undo") == {"as they were"}
+    assert say("dismiss", "--until", "2026-01-05T13:00:00Z") == {"dismissed"}
+    assert say("dismiss", "--until", "2026-01-05T12:59:59Z") == {"as they were"}
+    assert say("dismiss", "--undo") == {"as they were"}
+
+
+def test_an_undone_verdict_of_an_earlier_release_opens_the_incident(
+    tidelog: CommandLine, broker: str
+) -> None:
+    name = incident_id("account-switch", "device", "d4")
+    with Producer(bootstrap_servers=broker) as producer:
+        producer.send(INCIDENTS, json.dumps(told(name, "d4", "dismissed")).encode(), key=name.encode())
+        producer.flush()
+        assert tidelog("alerts", "dismiss", name, "--undo").returncode == 0
+        assert states(tidelog)["d4"] == "dismissed", "no person has said so"
+        verdict = Verdict("dismissed", "account-switch", "device", "d4", name)
+        producer.send(ALERT_VERDICTS, msgspec.json.encode(verdict), key=verdict_key(verdict))
+        producer.flush()
+    done = tidelog("alerts", "dismiss", name, "--undo")
+    assert "device d4 is no longer dismissed: its incident is updated" in done.stderr
+    assert states(tidelog)["d4"] == "updated"
 
 
 def login(device: str, user: str, moment: datetime) -> bytes:

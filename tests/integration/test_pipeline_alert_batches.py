@@ -144,3 +144,25 @@ def test_the_watermark_of_a_checkpoint_does_not_go_back_when_rules_allow_more_la
         note.write_bytes(msgspec.json.encode(settled))
     assert terms().of(6, newest_us).watermark_us == newest_us - day_us
     assert terms().of(7, newest_us).watermark_us == newest_us - day_us
+
+
+def test_a_batch_that_comes_again_tells_of_the_same_verdicts(
+    settings: PipelineSettings, tmp_path: Path
+) -> None:
+    ensure_topics(settings, (ALERT_VERDICTS,))
+
+    def changed(batch_id: int) -> frozenset[str]:
+        terms = BatchTerms(settings, SwitchDetector(), tmp_path / "state").of(batch_id)
+        return terms.told(SwitchDetector(), 0).changed
+
+    def say(name: str, value: bytes | None) -> None:
+        with Producer(bootstrap_servers=settings.bootstrap_servers) as producer:
+            producer.send(ALERT_VERDICTS, value, key=name.encode())
+            producer.flush()
+
+    changed(0)
+    say("one", msgspec.json.encode(Verdict("dismissed", NAME, "device", "d1", "one")))
+    assert changed(1) == {"one"}
+    say("one", None)
+    say("two", msgspec.json.encode(Verdict("dismissed", NAME, "device", "d2", "two")))
+    assert [changed(batch_id) for batch_id in (1, 2, 3)] == [{"one"}, {"one", "two"}, frozenset()]

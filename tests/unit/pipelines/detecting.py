@@ -112,7 +112,7 @@ class Detecting:
             msgspec.Raw(msgspec.json.encode({"allow": detector.allow})),
             self.verdicts,
             newest_us - detector.watermark_delay_us,
-        ).after(self.settled.get(self.batch_id - 1))
+        ).after(self.settled.get(self.batch_id - 1), detector.name)
         self.settled[self.batch_id] = settled
         batch = Batch(self.batch_id, settled.watermark_us, settled.watermark_us - detector.memory_us)
         if self.within is not None:
@@ -124,6 +124,7 @@ class Detecting:
             batch.watermark_us,
             self.verdicts,
             detector.allow,
+            settled.changed,
         )
         return BatchTask(detector, self.directory, self.buckets, batch, terms, CLEAR, within=self.within)
 

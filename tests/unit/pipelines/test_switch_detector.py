@@ -18,7 +18,7 @@ from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
 from tidelog.pipelines.framework.incidents import incident_id
 from tidelog.pipelines.framework.letter import CARRIED_BYTES
-from tidelog.pipelines.framework.verdicts import Verdicts
+from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.account_switch.schema import SHOWN, USUAL
 
@@ -184,6 +184,64 @@ def test_a_dismissed_incident_stays_dismissed_and_an_allowed_subject_is_never_he
     stream.verdicts = Verdicts()
     told = stream.feed(*turns("d", 9, from_minute=40), *turns("shop", 9, from_minute=40))
     assert set(told) == {"d", "shop"}, "verdicts can be taken back"
+
+
+def states(told: dict[str, Any]) -> dict[str, str]:
+    return {subject: each["state"] for subject, each in told.items()}
+
+
+def test_a_verdict_is_told_at_the_next_batch_and_an_incident_that_is_heard_again_is_closed(
+    stream: Detecting,
+) -> None:
+    name = incident_id("account-switch", "device", "d")
+    stream.feed(*turns("d", 9))
+    stream.verdicts = Verdicts({name: 2**62})
+    assert states(stream.feed(login("other", "u", 10))) == {"d": "dismissed"}
+    assert stream.feed(login("other", "u", 11)) == {}
+    assert states(stream.feed(*turns("d", 9, from_minute=20))) == {"d": "dismissed"}
+    stream.verdicts = Verdicts()
+    assert states(stream.feed(login("other", "u", 50))) == {"d": "open"}
+    assert stream.feed(login("other", "u", 50 * 60)) == {}
+    assert states(stream.feed(login("other", "u", 50 * 60 + 1))) == {"d": "closed"}
+    assert stream.feed(login("other", "u", 300 * 60)) == {}
+
+
+def test_an_incident_that_was_over_while_it_was_dismissed_is_closed_when_that_is_taken_back(
+    stream: Detecting,
+) -> None:
+    allowed = Verdicts(allowed=frozenset({("account-switch", "device", "d")}))
+    stream.feed(*turns("d", 9))
+    stream.verdicts = allowed
+    stream.feed(login("other", "u", 10))
+    for minute in (3 * 1440, 3 * 1440 + 1, 3 * 1440 + 2):
+        assert stream.feed(login("other", "u", minute)) == {}
+    assert all(answer.closes_us in (0, NEVER_US) for answer in stream.answers), "nothing is due any more"
+    stream.verdicts = Verdicts()
+    assert states(stream.feed(login("other", "u", 3 * 1440 + 3))) == {"d": "closed"}
+
+
+def test_an_incident_is_told_again_when_one_of_two_verdicts_is_taken_back(stream: Detecting) -> None:
+    """Whoever takes one back writes the incident, too, and may have missed the other."""
+    name = incident_id("account-switch", "device", "d")
+    allowed = frozenset({("account-switch", "device", "d")})
+    stream.feed(*turns("d", 9))
+    for minute, verdicts, expected in (
+        (10, Verdicts({name: 2**62}, allowed), "dismissed"),
+        (11, Verdicts({name: 2**62}), "dismissed"),
+        (12, Verdicts({name: 1}), "open"),
+        (13, Verdicts(), "open"),
+    ):
+        stream.verdicts = verdicts
+        assert states(stream.feed(login("other", "u", minute))) == {"d": expected}
+        assert stream.feed(login("other", "u", minute + 0.5)) == {}
+
+
+def test_the_allow_list_of_the_rules_is_taken_at_the_next_batch(stream: Detecting) -> None:
+    stream.feed(*turns("d", 9))
+    stream.detector = SwitchDetector(msgspec.structs.replace(RULES, allow={"device": ("d",)}))
+    assert states(stream.feed(login("other", "u", 10))) == {"d": "dismissed"}
+    stream.detector = SwitchDetector()
+    assert states(stream.feed(login("other", "u", 11))) == {"d": "open"}
 
 
 def test_the_allow_list_of_the_rules_silences(tmp_path: Path) -> None:

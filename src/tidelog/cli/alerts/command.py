@@ -133,8 +133,7 @@ def dismiss_alert(
     until_us = NEVER_US if until is None else parse_time_ms(until, "--until") * 1000
     told = _one(_incidents(connection), incident)
     verdict = _verdict("dismissed", told, note, until=until or "", until_us=until_us)
-    incident_topic.write_verdict(client_options(connection), verdict, told, undo=undo)
-    remark(f"{told['subject_kind']} {told['subject']} is {'no longer ' if undo else ''}dismissed")
+    _say(verdict, told, connection, undo=undo)
 
 
 @app.command(
@@ -149,8 +148,14 @@ def allow_subject(
 ) -> None:
     """Put the subject of an incident on the allow list: it is not reported any more, whatever it does."""
     told = _one(_incidents(connection), incident)
-    incident_topic.write_verdict(client_options(connection), _verdict("allowed", told, note), told, undo=undo)
-    remark(f"{told['subject_kind']} {told['subject']} is {'no longer ' if undo else ''}allowed")
+    _say(_verdict("allowed", told, note), told, connection, undo=undo)
+
+
+def _say(verdict: Verdict, told: dict[str, Any], connection: Connection, *, undo: bool) -> None:
+    state = incident_topic.write_verdict(client_options(connection), verdict, told, undo=undo)
+    done = f"no longer {verdict.verdict}" if undo else verdict.verdict
+    known = "" if state == verdict.verdict and not undo else f": its incident is {state}"
+    remark(f"{told['subject_kind']} {told['subject']} is {done}{known}")
 
 
 def _verdict(kind: Any, told: Mapping[str, Any], note: str, **more: Any) -> Verdict:

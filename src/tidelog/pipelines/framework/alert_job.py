@@ -108,7 +108,8 @@ class KeyedBatches(Generic[RulesT]):
         task = self._task(batch_id)
         tasks = min(self._layout.buckets, session.sparkContext.defaultParallelism)
         answers = self._run(merged(batch, task, tasks), task)
-        if any(answer.follow_ups for answer in answers) or self._closes_us <= task.batch.watermark_us:
+        is_due = self._closes_us <= task.batch.watermark_us or bool(task.terms.changed)
+        if is_due or any(answer.follow_ups for answer in answers):
             judged = self._run(followed_up(session, task), task)
             self._closes_us = judged[0].closes_us
             self._keep(judged[0].incidents)

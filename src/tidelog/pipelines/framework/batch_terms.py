@@ -6,7 +6,8 @@ written down.
 A batch that comes again after a crash must report the same, whatever file or topic has changed meanwhile: so
 what was taken is written before any task runs, and taken again with it. Of old files the last few stay. The
 last one also says from where the next batch goes on: its watermark is no earlier, though its rules may allow
-more lateness, for what earlier hours were judged by is forgotten.
+more lateness, for what earlier hours were judged by is forgotten; and incidents that were silenced since, or
+are no longer, are told again.
 
 Called on the driver by ``alert_job``.
 """
@@ -14,14 +15,14 @@ Called on the driver by ``alert_job``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from tidelog.pipelines.framework.alert_state import write_whole
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
-from tidelog.pipelines.framework.incidents import Terms
+from tidelog.pipelines.framework.incidents import Terms, incident_id
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
 from tidelog.pipelines.pipeline import PipelineSettings
 
@@ -49,11 +50,45 @@ class Settled(msgspec.Struct, frozen=True):
     verdicts: Verdicts
     watermark_us: int = -NEVER_US
     """What happened before this is late; earlier releases did not write it down."""
+    changed: frozenset[str] = frozenset()
+    """The ids of incidents on which people, or the rules' allow lists, say something else than before."""
 
-    def after(self, before: Settled | None) -> Settled:
+    def after(self, before: Settled | None, pipeline: str) -> Settled:
         """The same for the batch that follows another one."""
-        least_us = self.watermark_us if before is None else before.watermark_us
-        return msgspec.structs.replace(self, watermark_us=max(self.watermark_us, least_us))
+        least_us, silenced = self.watermark_us, self._silenced(pipeline)
+        if before is not None:
+            least_us, silenced = before.watermark_us, silenced ^ before._silenced(pipeline)
+        return msgspec.structs.replace(
+            self,
+            watermark_us=max(self.watermark_us, least_us),
+            changed=frozenset(each.incident_id for each in silenced),
+        )
+
+    def _silenced(self, pipeline: str) -> set[_Silenced]:
+        listed = msgspec.json.decode(self.given, type=_Lists).allow
+        return {
+            *(_Silenced(name, "dismissed", until_us) for name, until_us in self.verdicts.dismissed.items()),
+            *(_Silenced(incident_id(*each), "allowed") for each in self.verdicts.allowed),
+            *(
+                _Silenced(incident_id(pipeline, kind, subject), "listed")
+                for kind, subjects in listed.items()
+                for subject in subjects
+            ),
+        }
+
+
+class _Silenced(NamedTuple):
+    """An incident that is not told as open, and why: two reasons may hold at a time."""
+
+    incident_id: str
+    why: str
+    until_us: int = NEVER_US
+
+
+class _Lists(msgspec.Struct, frozen=True):
+    """What is the same in the rules of all pipelines and releases."""
+
+    allow: dict[str, tuple[str, ...]] = {}
 
 
 class SettledTerms(Generic[RulesT]):
@@ -74,6 +109,7 @@ class SettledTerms(Generic[RulesT]):
             watermark_us,
             self._settled.verdicts,
             {kind: list(names) for kind, names in detector.allow.items()},
+            self._settled.changed,
         )
 
 
@@ -96,7 +132,7 @@ class BatchTerms(Generic[RulesT]):
             return self._with_rules(_read(path), newest_us)
         except (FileNotFoundError, msgspec.ValidationError):
             # Or they are rules which an earlier release took, though no batch can be judged by them.
-            settled = self._settle(newest_us).after(self._before(batch_id))
+            settled = self._settle(newest_us).after(self._before(batch_id), self._detector.name)
             self._directory.mkdir(parents=True, exist_ok=True)
             write_whole(path, msgspec.json.encode(settled))
             self._forget(batch_id)

@@ -5,8 +5,9 @@ Needs neither Spark nor Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -14,7 +15,13 @@ from tidelog.client import Consumer, Producer, TopicPartition
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.events import ALERT_VERDICTS, INCIDENTS
 from tidelog.pipelines.framework.incidents import Reason
-from tidelog.pipelines.framework.verdicts import Verdict, records_to_the_end, verdict_key
+from tidelog.pipelines.framework.verdicts import (
+    State,
+    Verdict,
+    newest_verdicts,
+    records_to_the_end,
+    verdict_key,
+)
 from tidelog.unreadable import UNREADABLE
 
 
@@ -51,24 +58,53 @@ class _Incident(msgspec.Struct):
     pipeline: str
     subject_kind: str
     subject: str
-    state: str
+    state: State
     score: int
     peak: int
     opened: str
-    updated: str
+    updated: Annotated[datetime, msgspec.Meta(tz=True)]
     reasons: list[Reason]
     history: list[tuple[str, int]]
     rules: RulesName
 
 
-def write_verdict(options: Mapping[str, Any], verdict: Verdict, told: dict[str, Any], *, undo: bool) -> None:
-    """Write a verdict, or take it back, and the incident as it is with it."""
-    state = "updated" if len(told["history"]) > 1 else "open"
-    now = {**told, "state": state if undo else "dismissed"}
+def write_verdict(options: Mapping[str, Any], verdict: Verdict, told: dict[str, Any], *, undo: bool) -> State:
+    """Write a verdict, or take it back, and the incident as it is with it; the state that it is in.
+
+    When a verdict is taken back, the incident is what it was before, unless another one stands: this is what
+    nobody but its pipeline knows better, which tells it at its next micro-batch.
+    """
+    key = verdict_key(verdict)
+    standing = _standing(options, verdict)
+    before = _without_verdicts(told, standing.values())
+    if undo:
+        standing.pop(key, None)
+    else:
+        standing[key] = msgspec.structs.replace(verdict, was=before)
+    is_dismissed = any(each.until_us >= _time_us(told["updated"]) for each in standing.values())
+    state = "dismissed" if is_dismissed else before
     with Producer(dict(options)) as producer:
-        producer.send(
-            ALERT_VERDICTS, None if undo else msgspec.json.encode(verdict), key=verdict_key(verdict)
-        )
+        producer.send(ALERT_VERDICTS, None if undo else msgspec.json.encode(standing[key]), key=key)
         producer.flush()
-        producer.send(INCIDENTS, msgspec.json.encode(now), key=told["alert_id"].encode())
+        producer.send(INCIDENTS, msgspec.json.encode({**told, "state": state}), key=told["alert_id"].encode())
         producer.flush()
+    return state
+
+
+def _standing(options: Mapping[str, Any], verdict: Verdict) -> dict[bytes, Verdict]:
+    """The verdicts on the incident of a verdict and on its subject, by their keys."""
+    kinds: tuple[Literal["dismissed", "allowed"], ...] = ("dismissed", "allowed")
+    keys = {verdict_key(msgspec.structs.replace(verdict, verdict=kind)) for kind in kinds}
+    return {key: each for key, each in newest_verdicts(options).items() if key in keys}
+
+
+def _without_verdicts(told: Mapping[str, Any], verdicts: Collection[Verdict]) -> State:
+    """The state of an incident but for verdicts; dismissed where it is so for another reason."""
+    if told["state"] != "dismissed" or not verdicts:
+        return cast(State, told["state"])
+    known = [each.was for each in verdicts if each.was]
+    return known[0] if known else "updated" if len(told["history"]) > 1 else "open"
+
+
+def _time_us(text: str) -> int:
+    return round(msgspec.convert(text, type=datetime).timestamp() * 1_000_000)

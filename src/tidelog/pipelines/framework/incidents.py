@@ -13,7 +13,8 @@ episodes, of which the last one is told.
 
 The state is kept by one task, the follow-up of ``alert_tasks``, beside that of the buckets; it has a row for
 each incident, and rows that name the devices of an address. A value is written when it differs from the last
-one. A subject against which nothing is left, after all, gets a record without a value.
+one, and when a verdict on it has come or gone. A subject against which nothing is left, after all, gets a
+record without a value.
 
 Plain Python and Arrow, without Spark.
 """
@@ -130,6 +131,8 @@ class Terms(msgspec.Struct, frozen=True):
     watermark_us: int
     verdicts: Verdicts = Verdicts()
     allow: Mapping[str, Sequence[str]] = {}
+    changed: frozenset[str] = frozenset()
+    """The ids of incidents on which verdicts or allow lists are others than in the batch before."""
 
 
 class IncidentRow(msgspec.Struct, frozen=True):
@@ -225,9 +228,13 @@ class IncidentBook:
         return linked
 
     def update(self, judged: Sequence[Judged], since_us: int, terms: Terms) -> list[Change]:
-        """Take the points of subjects from a moment on, close what is over, and say what is to be written."""
+        """Take the points of subjects from a moment on, close what is over, and say what is to be written.
+
+        Incidents on which verdicts have changed are looked at, too.
+        """
         by_id = {incident_id(terms.pipeline, each.subject_kind, each.subject): each for each in judged}
-        kept = self._load({*by_id, *_replaced(judged, terms.pipeline), *self._due(terms.watermark_us)})
+        others = (_replaced(judged, terms.pipeline), self._due(terms.watermark_us), terms.changed)
+        kept = self._load({*by_id}.union(*others))
         changes: list[Change] = []
         gone: set[str] = set()
         for name, each in by_id.items():
@@ -260,11 +267,12 @@ class IncidentBook:
         if told is not None and told["state"] == "dismissed" and kept.told is None:
             told = None  # Nobody has heard of it, and nobody wants to.
         value = None if told is None else msgspec.json.encode(told)
-        if value != kept.told:
+        # With a verdict people write the incident, too, and may not know what has become of it.
+        if value != kept.told or (value is not None and name in terms.changed):
             row = _row(told or _withdrawn(name, kept, terms))
             yield Change(name.encode(), value, row)
         closes_us = NEVER_US
-        if told is not None and told["state"] not in {"closed", "dismissed"}:
+        if told is not None and kept.points[-1].time_us + terms.quiet_us > terms.watermark_us:
             closes_us = kept.points[-1].time_us + terms.quiet_us
         until_us = (kept.points[-1].time_us if kept.points else terms.watermark_us) + MONTH_US + DAY_US
         self._new.append(

@@ -9,7 +9,7 @@ hands it to the task that tells incidents. Needs neither Spark nor Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NEVER_US = 2**62
 """Later than anything."""
+State = Literal["open", "updated", "closed", "dismissed"]
+"""Of an incident."""
 _END_WAIT_S = 30.0
 
 
@@ -40,6 +42,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     until_us: Int64 = NEVER_US
     by: str = ""
     note: str = ""
+    was: State | Literal[""] = ""
+    """The state of the incident without verdicts, as it was known then; empty: nobody has written it down."""
 
 
 class Verdicts(msgspec.Struct, frozen=True):
@@ -62,7 +66,13 @@ def read_verdicts(settings: PipelineSettings, pipeline: str) -> Verdicts:
 
     :raises TidelogError: the topic could not be read to its end.
     """
-    mine = [each for each in _newest(settings).values() if each.pipeline == pipeline]
+    options = {
+        "client.id": "tidelog-alert-verdicts",
+        "default.api.timeout.ms": 30_000,
+        **settings.client_options,
+        "bootstrap.servers": settings.bootstrap_servers,
+    }
+    mine = [each for each in newest_verdicts(options).values() if each.pipeline == pipeline]
     return Verdicts(
         {each.incident_id: each.until_us for each in mine if each.verdict == "dismissed"},
         frozenset(
@@ -71,19 +81,16 @@ def read_verdicts(settings: PipelineSettings, pipeline: str) -> Verdicts:
     )
 
 
-def _newest(settings: PipelineSettings) -> dict[bytes, Verdict]:
+def newest_verdicts(options: Mapping[str, object]) -> dict[bytes, Verdict]:
+    """All verdicts that there are now, by the keys of their records; ``options`` are a client's.
+
+    :raises TidelogError: the topic could not be read to its end.
+    """
     from tidelog.client import Consumer, TopicPartition
 
-    options = {
-        "client.id": "tidelog-alert-verdicts",
-        "default.api.timeout.ms": 30_000,
-        **settings.client_options,
-        "bootstrap.servers": settings.bootstrap_servers,
-        "isolation.level": "read_committed",
-        "enable.auto.commit": False,
-    }
     found: dict[bytes, Verdict] = {}
-    with Consumer(options) as consumer:
+    reading = {"isolation.level": "read_committed", "enable.auto.commit": False}
+    with Consumer({**options, **reading}) as consumer:
         there = consumer.list_topics().get(ALERT_VERDICTS, ())
         partitions = [TopicPartition(ALERT_VERDICTS, each.partition) for each in there]
         for record in records_to_the_end(consumer, partitions):
