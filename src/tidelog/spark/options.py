@@ -266,7 +266,11 @@ class ClientRefusals:
 def read_options(
     raw: Mapping[str, str], table: ConfigDef, kind: ClientKind, refusals: ClientRefusals
 ) -> OptionValues:
-    """Sort and type what a job has set; raises one ``ConfigError`` for each way in which it is wrong."""
+    """Sort and type what a job has set; raises one ``ConfigError`` for each way in which it is wrong.
+
+    The client's options come out in the names and the words that the client itself reads: some are compared
+    here, and must not mean one thing to a reader and another to its connection.
+    """
     names = {name.lower(): name for name in table}
     own: dict[str, str] = {}
     client: dict[str, str] = {}
@@ -275,7 +279,12 @@ def read_options(
         if lowered in names:
             own[names[lowered]] = text
         elif lowered.startswith(CLIENT_PREFIX):
-            client[lowered.removeprefix(CLIENT_PREFIX)] = text
+            name = _client_name(lowered.removeprefix(CLIENT_PREFIX), kind)
+            if name in client:
+                raise ConfigError(
+                    f"option {CLIENT_PREFIX}{name} is set twice, once as {written}: leave one out"
+                )
+            client[name] = text.strip()
         elif lowered not in _SPARKS_OWN:
             raise ConfigError(_unknown(written, names, kind))
     try:
@@ -285,6 +294,11 @@ def read_options(
     refusals.check(client)
     check_client(kind, client)
     return OptionValues(values, frozenset(own), client)
+
+
+def _client_name(written: str, kind: ClientKind) -> str:
+    """Kafka's name of an option; the client takes ``isolation_level`` for ``isolation.level``, too."""
+    return written if written in kind.options else written.replace("_", ".")
 
 
 def check_client(kind: ClientKind, client: Mapping[str, str]) -> ClientConfig:
@@ -301,8 +315,9 @@ def _unknown(written: str, names: Mapping[str, str], kind: ClientKind) -> str:
     lowered = written.lower()
     if lowered == "path":
         return "the data source tidelog has no path: name topics with the option subscribe, or topic to write"
-    if lowered in kind.options or lowered.replace("_", ".") in kind.options:
-        return f"the data source tidelog has no option {written}; did you mean {CLIENT_PREFIX}{lowered}?"
+    name = _client_name(lowered, kind)
+    if name in kind.options:
+        return f"the data source tidelog has no option {written}; did you mean {CLIENT_PREFIX}{name}?"
     near = _nearest(lowered, names)
     return f"the data source tidelog has no option {written}" + (f"; did you mean {near}?" if near else "")
 

@@ -28,9 +28,9 @@ def topic_batches(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     given = {name.lower(): name for name in options}
     if "txnversion" in given:
         raise ConfigError(f"option {given['txnversion']} is the number of each micro-batch: leave it out")
-    app_id = options[given["txnappid"]] if "txnappid" in given else None
-    topic = options[given["topic"]] if "topic" in given else ""
-    guarantee = options.get(given.get("deliveryguarantee", ""), "")
+    app_id = options[given["txnappid"]].strip() if "txnappid" in given else None
+    topic = options[given["topic"]].strip() if "topic" in given else ""
+    guarantee = options[given["deliveryguarantee"]].strip() if "deliveryguarantee" in given else ""
 
     def write(batch: DataFrame, batch_id: int) -> None:
         writer = batch.write.format("tidelog").options(**options)

@@ -4,8 +4,11 @@ import pickle
 
 import pytest
 
+from tidelog.client.consumer.fetch_config import fetch_config
+from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition
+from tidelog.spark.executor_login import DriverLogin, GivenLogin
 from tidelog.spark.offsets import (
     EarliestLimit,
     GlobalTimestampLimit,
@@ -132,6 +135,7 @@ def test_brokers_must_be_named() -> None:
         ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("isolation.level", "kafka.isolation.level"),
+        ("isolation_level", "kafka.isolation.level"),
         ("headers", "includeHeaders"),
     ],
 )
@@ -142,6 +146,50 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(written: str, meant: 
 
 def test_a_path_is_refused() -> None:
     assert "has no path" in refusal({"subscribe": "a", "path": "x"})
+
+
+@pytest.mark.parametrize(
+    "written", ["kafka.isolation.level", "kafka.isolation_level", "KAFKA.Isolation.Level"]
+)
+@pytest.mark.parametrize("text", ["read_committed", " read_committed", "read_committed\t\n"])
+def test_a_reader_means_by_its_isolation_level_what_its_connection_means(written: str, text: str) -> None:
+    read = options(**{written: text})
+    config = fetch_config(ClientConfig.parse(CONSUMER, read.client_for("executor")))
+    assert (read.read_committed, config.isolation_level) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "password"),
+    [
+        ("kafka.security.protocol", "kafka.sasl.password"),
+        ("kafka.security_protocol", "kafka.sasl_password"),
+    ],
+)
+@pytest.mark.parametrize("text", ["SASL_SSL", " SASL_SSL", "sasl_ssl "])
+def test_a_password_stays_on_the_driver_however_its_options_are_written(
+    protocol: str, password: str, text: str
+) -> None:
+    login = {"kafka.sasl.mechanism": " SCRAM-SHA-256", "kafka.sasl.username": "ann", password: "secret"}
+    read = options(**{protocol: text}, **login)
+    assert isinstance(read.login, DriverLogin)
+    assert "secret" not in read.client.values()
+    assert read.client_for("driver")["sasl.password"] == "secret"
+
+
+def test_a_client_option_is_set_once() -> None:
+    text = refusal({"subscribe": "a", "kafka.isolation.level": "x", "kafka.isolation_level": "y"})
+    assert text == "option kafka.isolation.level is set twice, once as kafka.isolation_level: leave one out"
+
+
+def test_a_token_that_a_job_was_given_goes_to_executors() -> None:
+    token = {"kafka.sasl.username": "id", "kafka.sasl.password": "hmac", "kafka.sasl.tokenauth": " TRUE "}
+    given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256", **token}
+    assert isinstance(options(**given).login, GivenLogin)
+
+
+def test_an_option_that_spark_replaces_is_refused_by_its_other_name_too() -> None:
+    text = refusal({"subscribe": "a", "kafka.auto_offset_reset": "earliest"})
+    assert text.startswith("option kafka.auto.offset.reset cannot be set: ")
 
 
 def test_an_unknown_client_option_is_refused_with_the_nearest_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.errors import ConfigError
+from tidelog.spark.executor_login import DriverLogin
 from tidelog.spark.write_options import write_options
 
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -43,6 +44,7 @@ def test_names_are_taken_in_any_case_as_spark_hands_them_over() -> None:
         ({"kafka.key.serializer": "x"}, True, "DataFrame operations"),
         ({"kafka.value.serializer": "x"}, True, "DataFrame operations"),
         ({"kafka.transactional.id": "x"}, True, "txnAppId"),
+        ({"kafka.transactional_id": "x"}, True, "txnAppId"),
         ({"kafka.enable.idempotence": "false"}, True, "at-least-once"),
         ({"kafka.acks": "1"}, True, "acks"),
         ({"kafka.linger": "1"}, True, "linger.ms"),
@@ -69,3 +71,11 @@ def test_options_of_the_producer_are_passed_on_and_win_over_the_sinks_own() -> N
     assert settings["transactional.id"] == "task-0"
     assert int(settings["transaction.timeout.ms"]) == 900_000
     assert "transactional.id" not in options.producer_options()
+
+
+@pytest.mark.parametrize("text", ["SASL_SSL", " SASL_SSL", "sasl_plaintext\n"])
+def test_a_password_stays_on_the_driver_however_its_options_are_written(text: str) -> None:
+    login = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "ann", "kafka.sasl_password": "secret"}
+    options = write_options(BROKER | login | {"kafka.security.protocol": text}, streaming=True)
+    assert isinstance(options.login, DriverLogin)
+    assert "secret" not in options.client.values()
