@@ -6,6 +6,7 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.integration.spark_topics import Stream, fill, options, read_batch, schema_of
 
-from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.errors import (
+    BrokerUnreachableError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
+from tidelog.client.offsets import list_offsets
 from tidelog.client.producer.producer import Producer
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
@@ -24,6 +31,8 @@ from tidelog.spark.epoch_task import write_exactly_once
 from tidelog.spark.fetch_link import link_for
 from tidelog.spark.offset_reader import OffsetReader
 from tidelog.spark.packed_headers import unpacked
+from tidelog.spark.planning import OffsetRange
+from tidelog.spark.range_reader import read_ranges
 from tidelog.spark.silence import NoBrokerError
 from tidelog.spark.source_options import source_options
 from tidelog.spark.write_message import WriteName
@@ -367,6 +376,26 @@ def test_a_query_that_may_lose_records_goes_on_behind_them(
     given = lose_records(broker, topic)
     assert values(read_batch({**given, "failOnDataLoss": "false"})) == numbered(10)[4:]
     assert f"3 offsets of {topic}-0, from 1 on, are gone" in caplog.text
+
+
+@pytest.mark.parametrize("silence", [BrokerUnreachableError, ConnectionLostError, RequestTimeoutError])
+def test_what_one_partition_has_brought_is_kept_where_nobody_says_what_another_has_lost(
+    broker: LocalBroker, topic: str, monkeypatch: pytest.MonkeyPatch, silence: type[ClientError]
+) -> None:
+    given = {**lose_records(broker, topic), "failOnDataLoss": "false"}
+    fill(broker.bootstrap_servers, topic, numbered(5, b"kept"), partition=1)
+    silent = [silence("nobody answers")]
+
+    async def listed(*args: Any, **more: Any) -> Any:
+        if silent:
+            raise silent.pop()
+        return await list_offsets(*args, **more)
+
+    monkeypatch.setattr(range_fetcher, "list_offsets", listed)
+    ranges = [OffsetRange(topic, 1, 0, 5), OffsetRange(topic, 0, 1, 10)]
+    found = list(read_ranges(ranges, source_options(given, streaming=False), schema_of(given)))
+    assert not silent
+    assert values(pa.Table.from_batches(found)) == sorted([*numbered(10)[4:], *numbered(5, b"kept")])
 
 
 def test_a_range_that_is_gone_altogether_is_counted_to_its_end(broker: LocalBroker, topic: str) -> None:

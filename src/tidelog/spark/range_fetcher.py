@@ -178,7 +178,7 @@ class RangeFetcher:
     async def _fetch_from(
         self, node: Node, wanted: dict[TopicPartition, tuple[RangeProgress, PartitionMetadata]]
     ) -> list[Chunk]:
-        """Ask one leader once; errors of its partitions are dealt with, the last one is raised."""
+        """Ask one leader once; of errors that may pass the last is raised, where nothing else has come."""
         session = FetchSession()
         request = session.build_once(self._window(wanted))
         config = self._link.config
@@ -204,14 +204,17 @@ class RangeFetcher:
                 is_first = progress.range.topic_partition == next(iter(request.to_send))
                 try:
                     chunk = await self._accept(progress, each, is_first=is_first)
-                except KafkaError as error:
+                except Exception as error:
+                    # What others have brought is kept: their positions are behind it.
+                    if not is_retriable(error):
+                        raise
                     problem = error
                     self._note_leader(progress, each, [Node(*endpoint) for endpoint in result.node_endpoints])
                     continue
                 if chunk is not None:
                     chunks.append(chunk)
         if problem is not None:
-            if not chunks or not is_retriable(problem):
+            if not chunks:
                 raise problem
             self._link.forget({topic for topic, _ in wanted})
         return chunks
