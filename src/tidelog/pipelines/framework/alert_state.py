@@ -10,7 +10,8 @@ files that are still part of the state. A file is written whole, synced, and ren
 
 Invariant: the state before batch n is what the latest file below n names. So a batch that is replayed finds
 the state as it was, whatever a first attempt has left behind, and writes the same rows again. Of the files
-that nobody names any more, those go that none of the last three batches named.
+that nobody names any more, those go that none of the last three batches named. So a checkpoint may go back by
+two batches; one that goes back further is refused, for the latest file that is left may be an older one.
 
 A row goes when its time is over: ``until_us``, a moment of event time, is compared with the watermark. Keys
 are hashes of names, 64 bits of BLAKE2b: who looks a key up may be given rows of other names, and compares
@@ -214,7 +215,14 @@ class KeyedState:
         self._directory = directory / f"{bucket:04d}"
         self._batch_id = batch_id
         self._schema = schema
-        self._before = [number for number in _batches(self._directory) if number < batch_id]
+        there = _batches(self._directory)
+        self._before = [number for number in there if number < batch_id]
+        if len(there) - len(self._before) >= _KEPT_BATCHES:
+            raise StateError(
+                f"{self._directory} knows of batch {there[-1]}, and batch {batch_id} is to be done again, "
+                f"but the state before it is not kept: a checkpoint can go back by {_KEPT_BATCHES - 1} "
+                f"batches; {_WAY_OUT}"
+            )
         self.newest_us = 0
         """The time of the newest event that the bucket has seen, no later than its record's timestamp; 0
         before the first."""

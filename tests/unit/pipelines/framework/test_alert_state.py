@@ -79,6 +79,28 @@ def test_rows_are_found_in_files_of_all_sizes_and_go_when_they_are_over(
     assert StateReader(tmp_path, 1, 59, SCHEMA).rows_of([5]).num_rows
 
 
+def test_a_checkpoint_goes_back_by_two_batches_and_is_refused_where_it_goes_back_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_state, "_SMALL_ROWS", 4)
+    for batch in range(12):
+        new = [(batch, 100, f"{batch}-{at}") for at in range(40 if batch == 2 else 1)]
+        KeyedState(tmp_path, 0, batch, SCHEMA).commit(rows(*new), 0, batch)
+    left = sorted(int(path.stem) for path in (tmp_path / "0000").iterdir())
+    assert (left[0], left[-3:]) == (2, [9, 10, 11]), "file 2 has rows that are still named"
+    for batch in (12, 11, 10):
+        state = KeyedState(tmp_path, 0, batch, SCHEMA)
+        assert (state.rows, state.newest_us) == (39 + batch, batch - 1)
+    for batch in (9, 8, 3, 0):
+        with pytest.raises(
+            StateError,
+            match=f"batch {batch} is to be done again, but .* go back by 2 batches; move its checkpoint",
+        ):
+            KeyedState(tmp_path, 0, batch, SCHEMA)
+    KeyedState(tmp_path, 0, 10, SCHEMA).commit(rows((10, 100, "again")), 0, 10)
+    assert names(KeyedState(tmp_path, 0, 11, SCHEMA).rows_of(keys(9, 10, 11))) == ["9-0", "again"]
+
+
 def test_what_a_killed_task_has_left_goes(tmp_path: Path) -> None:
     KeyedState(tmp_path, 0, 0, SCHEMA).commit(rows((1, 9, "a")), 0, 1)
     unfinished = tmp_path / "0000" / "000000000000.0123456789abcdef"
