@@ -24,7 +24,7 @@ from tidelog.client.offsets import list_offsets
 from tidelog.client.producer.producer import Producer
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.spark import range_fetcher
+from tidelog.spark import offset_reader, range_fetcher
 from tidelog.spark.batch_reader import TidelogReader
 from tidelog.spark.data_loss import DataLossError
 from tidelog.spark.epoch_task import write_exactly_once
@@ -481,6 +481,75 @@ def test_a_leader_that_is_away_is_waited_for_while_other_brokers_answer(
     monkeypatch.setattr(OffsetReader, "_list_once", listed)
     assert values(read_batch(options(broker, subscribe=topic))) == numbered(3)
     assert not silent
+
+
+@pytest.fixture
+def overlooked(monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
+    """Partitions that brokers do not know when they are asked for offsets, each as often as it is in it."""
+    answer, unknown = OffsetReader._list_once, list[TopicPartition]()
+
+    def listed(reader: OffsetReader, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = answer(reader, specs)
+        for each in list(found):
+            if each in unknown:
+                unknown.remove(each)
+                del found[each]
+        return found
+
+    monkeypatch.setattr(OffsetReader, "_list_once", listed)
+    return unknown
+
+
+@pytest.mark.parametrize("starts", ["earliest", "json", "time"])
+def test_a_partition_that_a_broker_does_not_know_at_first_is_read(
+    broker: LocalBroker, topic: str, overlooked: list[TopicPartition], starts: str
+) -> None:
+    for partition in range(3):
+        fill(broker.bootstrap_servers, topic, numbered(3), partition=partition)
+    begin = {
+        "earliest": {"startingOffsets": "earliest"},
+        "json": {"startingOffsets": f'{{"{topic}":{{"0":-2,"1":-2,"2":-2}}}}'},
+        "time": {"startingTimestamp": "1"},
+    }[starts]
+    overlooked += [TopicPartition(topic, 1), TopicPartition(topic, 2), TopicPartition(topic, 1)]
+    assert values(read_batch(options(broker, subscribe=topic, **begin))) == sorted(numbered(3) * 3)
+    assert not overlooked
+
+
+@pytest.mark.parametrize("starts", ["earliest", "json", "time"])
+def test_a_partition_that_stays_unknown_while_a_batch_is_planned_is_data_loss(
+    broker: LocalBroker,
+    topic: str,
+    overlooked: list[TopicPartition],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    starts: str,
+) -> None:
+    monkeypatch.setattr(offset_reader, "_GONE_AFTER_MS", 0)
+    for partition in range(2):
+        fill(broker.bootstrap_servers, topic, numbered(3), partition=partition)
+    begin = {
+        "earliest": {"startingOffsets": "earliest"},
+        "json": {"startingOffsets": f'{{"{topic}":{{"0":-2,"1":-2,"2":-2}}}}'},
+        "time": {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "latest"},
+    }[starts]
+    given = options(broker, subscribe=topic, **begin)
+    overlooked += [TopicPartition(topic, 1)]
+    with pytest.raises(DataLossError, match=f"partition {topic}-1 was deleted while the batch was planned"):
+        read_batch(given)
+    overlooked += [TopicPartition(topic, 1)]
+    assert values(read_batch({**given, "failOnDataLoss": "false"})) == numbered(3)
+    assert f"partition {topic}-1 was deleted" in caplog.text
+
+
+def test_the_end_of_a_micro_batch_has_a_partition_that_a_broker_does_not_know_at_first(
+    broker: LocalBroker, topic: str, overlooked: list[TopicPartition]
+) -> None:
+    with Stream(options(broker, subscribe=topic, startingOffsets="earliest")) as stream:
+        fill(broker.bootstrap_servers, topic, numbered(3), partition=1)
+        overlooked += [TopicPartition(topic, 1)] * 2
+        assert stream.step() == numbered(3)
+        assert not overlooked
 
 
 @pytest.mark.parametrize("more", [{}, {"txnAppId": "a", "txnVersion": "1"}])

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.errors import ConfigError
+from tidelog.spark.data_loss import report_data_loss
 from tidelog.spark.input_partition import RangeInputPartition
 from tidelog.spark.offset_reader import OffsetReader
 from tidelog.spark.planning import OffsetRange, available_cores, plan_tasks
@@ -30,13 +31,21 @@ class TidelogReader(DataSourceReader):
         options = self._options
         offsets = OffsetReader(options)
         try:
-            starts = offsets.resolve(options.starting, starting=True)
-            ends = offsets.resolve(options.ending, starting=False)
+            found = offsets.partitions()
+            starts = offsets.resolve(options.starting, found, starting=True)
+            ends = offsets.resolve(options.ending, found, starting=False)
         finally:
             offsets.close()
         ranges = []
-        for partition in sorted(starts.offsets.keys() & ends.offsets.keys()):
-            start, end = starts.offsets[partition], ends.offsets[partition]
+        for partition in sorted(found.partitions):
+            start, end = starts.offsets.get(partition), ends.offsets.get(partition)
+            if start is None or end is None:
+                report_data_loss(
+                    f"partition {partition} was deleted while the batch was planned, and an unknown number "
+                    "of offsets are gone",
+                    fail=options.fail_on_data_loss,
+                )
+                continue
             if start > end:
                 raise ConfigError(
                     f"{partition} would be read from offset {start} to {end}: choose a start before the end"

@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tidelog.client.errors import ClientError, is_retriable
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 _NO_OFFSET = -1
 _GONE_AFTER_MS = 2000
+"""A partition that brokers do not know for so long is gone, and not about to appear."""
 _LOOK_AGAIN_S = 0.1
 _PATIENCE_MS = 60_000
 """How long a leader may be away, for each of the tries."""
@@ -158,12 +160,11 @@ class OffsetReader:
             found = self._list(specs)
         return found
 
-    def resolve(self, limit: OffsetLimit, *, starting: bool) -> SourceOffset:
-        """The offsets that a limit means, one for every partition to read."""
-        partitions, topic_ids = self.partitions()
+    def resolve(self, limit: OffsetLimit, found: FoundPartitions, *, starting: bool) -> SourceOffset:
+        """The offsets that a limit means, one for every partition but those that are gone by now."""
         if isinstance(limit, SpecificLimit):
-            _check_ids(topic_ids, limit.topic_ids, starting)
-        return SourceOffset(self._resolve(limit, partitions, starting=starting), topic_ids)
+            _check_ids(found.topic_ids, limit.topic_ids, starting)
+        return SourceOffset(self._resolve(limit, found.partitions, starting=starting), found.topic_ids)
 
     def _resolve(
         self, limit: OffsetLimit, partitions: Collection[TopicPartition], *, starting: bool
@@ -192,21 +193,32 @@ class OffsetReader:
 
     def _resolve_specific(self, offsets: Mapping[TopicPartition, int]) -> PartitionOffsets:
         special = {each: offset for each, offset in offsets.items() if offset in (EARLIEST, LATEST)}
-        return {**offsets, **self._list(special)}
+        given = {each: offset for each, offset in offsets.items() if each not in special}
+        return {**given, **self._list(special)}
 
     def _resolve_times(self, times: Mapping[TopicPartition, int], *, starting: bool) -> PartitionOffsets:
         found = self._list(times)
-        unmatched = sorted(each for each, offset in found.items() if offset == _NO_OFFSET)
+        matched = {each: offset for each, offset in found.items() if offset != _NO_OFFSET}
+        unmatched = sorted(found.keys() - matched.keys())
         if unmatched and starting and not self._options.begin_at_end_without_match:
             first = unmatched[0]
             raise ConfigError(
                 f"no record of {first} is as young as the starting timestamp {times[first]}: choose an "
                 "earlier one, or set startingOffsetsByTimestampStrategy to latest"
             )
-        return {**found, **self.latest(unmatched)}
+        return {**matched, **self.latest(unmatched)}
 
     def _list(self, specs: Mapping[TopicPartition, int]) -> PartitionOffsets:
-        return self._retrying(lambda: self._list_once(specs)) if specs else {}
+        """The offsets of the partitions that there are.
+
+        One that is missing may be so at a broker that has just started alone, so there is a while to appear.
+        """
+        found = self._retrying(partial(self._list_once, specs)) if specs else {}
+        deadline = Deadline(_GONE_AFTER_MS)
+        while not deadline.expired and (missing := specs.keys() - found.keys()):
+            time.sleep(_LOOK_AGAIN_S)
+            found |= self._retrying(partial(self._list_once, {each: specs[each] for each in missing}))
+        return found
 
     def _list_once(self, specs: Mapping[TopicPartition, int]) -> PartitionOffsets:
         found: PartitionOffsets = {}

@@ -67,7 +67,7 @@ class RangeProgress:
     range: OffsetRange
     position: int
     unknown_until: Deadline | None = None
-    """When a partition that metadata does not know counts as gone."""
+    """When a partition that metadata has not known since counts as gone; None while it is known."""
 
     @property
     def is_done(self) -> bool:
@@ -147,8 +147,11 @@ class RangeFetcher:
             except Exception as error:
                 if not is_retriable(error):
                     raise
+                if not _is_unknown(error):
+                    each.unknown_until = None
                 unknown.append((each, error))
                 continue
+            each.unknown_until = None
             by_leader.setdefault(node, {}).setdefault(partition, (each, known))
         asked = [self._fetch_from(node, wanted) for node, wanted in by_leader.items()]
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -243,7 +246,6 @@ class RangeFetcher:
         if fetched.error_code:
             await self._failed(progress, ErrorCode(fetched.error_code))
             return None
-        progress.unknown_until = None
         data = fetched.records
         if not data:
             return None

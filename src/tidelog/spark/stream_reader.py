@@ -75,7 +75,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> OffsetJson:
         """Where a new query begins."""
-        return to_json(self._offsets.resolve(self._options.starting, starting=True))
+        found = self._offsets.partitions()
+        return to_json(self._offsets.resolve(self._options.starting, found, starting=True))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Python's API takes one limit, so ``minOffsetsPerTrigger`` brings ``maxOffsetsPerTrigger`` along."""
