@@ -374,6 +374,35 @@ def test_batch_write_is_always_committed_by_its_driver(sink_bootstrap: str) -> N
         assert sink.epoch(version, f"write-{version}", [str(version)]) == [WriteOutcome.PREPARED]
 
 
+def test_batch_write_leaves_the_records_of_tasks_that_it_does_not_have_to_expire(sink_bootstrap: str) -> None:
+    sink = Sink(sink_bootstrap, streaming=False)
+    done = [sink.task(1, "write-1", number, [value]) for number, value in enumerate("abc")]
+    commit_epoch(done, sink.options)
+    sink.epoch(2, "write-2", ["d"])
+    with EpochProducer(sink.options.producer_options()) as client:
+        records = [client.read_record(task.name.task_name) for task in done[1:]]
+    assert records == [EpochRecord(1, "write-1", task.content) for task in done[1:]], "nobody wrote them anew"
+    with pytest.raises(ReplayRefusedError, match="older than the output"):
+        sink.epoch(1, "write-3", ["a"], ["b"], ["c"])
+    assert sink.output == ["a", "b", "c", "d"]
+
+
+def test_batch_write_that_died_cannot_end_a_task_that_the_next_write_does_not_have(
+    sink_bootstrap: str,
+) -> None:
+    sink = Sink(sink_bootstrap, streaming=False)
+    sink.epoch(1, "write-1", ["0"], ["1"])
+    left = [sink.task(2, "write-2", number, [value]) for number, value in enumerate("ab")]
+    zombie = sink.zombie(2, "write-2", 1, ["a", "b"])
+    sink.epoch(2, "write-3", ["a", "b"])
+    assert left[1].transaction is not None
+    with pytest.raises(KafkaError):
+        end_one(sink, left[1].transaction)
+    with pytest.raises(KafkaError):
+        zombie()
+    assert sink.output == ["0", "1", "a", "b"]
+
+
 # -- what is not known must be asked for
 
 

@@ -4,8 +4,9 @@ Only the driver knows how many tasks an epoch has. When a run writes its first e
 run of its own), its tasks leave their transactions open, and :func:`commit_epoch`
 
 1. looks at the records of tasks that this epoch does not have: one that has written the same version wrote
-   rows which other tasks have now, so the epoch is refused, with nothing changed; the others are claimed, so
-   that what is left of their run cannot write any more;
+   rows which other tasks have now, so the epoch is refused, with nothing changed; the others are taken over,
+   so that what is left of their run cannot write any more. A stream claims them, too; batch writes leave
+   their records alone, which expire once no write has so many tasks any more;
 2. commits the transactions. One that is gone is not guessed about: the task's record tells.
 
 If the driver dies in between, a part of the epoch is there, written by tasks that fit together; the next run
@@ -57,7 +58,7 @@ def _check(client: EpochProducer, tasks: Sequence[WrittenTask], options: WriteOp
     has_history = any(task.previous for task in tasks)
     for number in known:
         if number not in present:
-            has_history |= _claim_absent(client, number, len(present), name, options)
+            has_history |= _settle_absent(client, number, len(present), name, options)
     if options.fails_on_missing_epoch and name.streaming and name.version > 0 and not has_history:
         raise ReplayRefusedError(
             f"{name.words} is not the first, and the brokers have no record of earlier ones: they have "
@@ -66,15 +67,15 @@ def _check(client: EpochProducer, tasks: Sequence[WrittenTask], options: WriteOp
         )
 
 
-def _claim_absent(
+def _settle_absent(
     client: EpochProducer, number: int, count: int, name: WriteName, options: WriteOptions
 ) -> bool:
-    """Look at, and claim, what a task has written that this epoch does not have; whether there is such."""
+    """Look at, and take over, a task that this epoch does not have; whether it has written anything."""
     absent = task_name(name.app_id, number)
     record = client.read_record(absent, stable=False)
     # What another run has claimed may have a transaction of that run under way.
     if record is None or not record.claimed or record.run_id != name.run_id:
-        record = _claimed(absent, name, options)
+        record = _taken_over(absent, name, options)
     if record is not None and record.version >= name.version and record.content.rows:
         raise ReplayRefusedError(
             f"{name.words} was written before by more tasks: task {number} wrote {record.content.rows} rows, "
@@ -84,11 +85,12 @@ def _claim_absent(
     return record is not None
 
 
-def _claimed(absent: str, name: WriteName, options: WriteOptions) -> EpochRecord | None:
+def _taken_over(absent: str, name: WriteName, options: WriteOptions) -> EpochRecord | None:
     producer = EpochProducer(options.producer_options(absent))
     try:
         record = producer.take_over()
-        if record is not None and record.version < name.version:
+        # Tasks of batch writes do not go by whose name is in it; and what is committed anew does not expire.
+        if name.streaming and record is not None and record.version < name.version:
             producer.begin_transaction()
             producer.record(record.claimed_by(name.run_id))
             producer.with_retry(producer.commit_transaction)
