@@ -20,7 +20,7 @@ const PAGES = {
   tokens: ["Tokens", () => import("./pages/tokens.js")],
 };
 const GROUPS = [["Cluster", ["overview", "topology"]], ["Data", ["topics", "groups", "spark"]],
-  ["Operation", ["brokers", "clients", "transactions", "access", "audit", "tokens"]]];
+  ["Operations", ["brokers", "clients", "transactions", "access", "audit", "tokens"]]];
 /** Whether a page is there at all: tokens are only where assistants log in. */
 const isThere = (page) => page !== "tokens" || session.tokens;
 

@@ -40,7 +40,7 @@ export function showMessages(view, topic, body) {
   body.append(
     card(null, [
       h("div", { class: "body stack tight" },
-        h("div", { class: "toolbar" }, where, offset, time, partition, limit, keyFormat, valueFormat, h("div", { class: "filter" }, filter), go, stop),
+        h("div", { class: "toolbar" }, where, offset, time, partition, limit, keyFormat, valueFormat, h("div", { class: "filter" }, filter, go, stop)),
         h("div", { class: "row" }, progress, h("span", { class: "grow" }), unmask, menu()), said),
       h("div", { class: "scroll" }, h("table", { class: "records", "aria-label": t("Messages") },
         h("thead", {}, h("tr", {}, ["Time", "Partition", "Offset", "Key", "Value"].map((each) =>

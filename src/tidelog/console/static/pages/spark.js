@@ -75,9 +75,9 @@ function queryTable(cluster, rows) {
     { name: "State", cell: (row) => [state(row.running), row.running === false && row.seen_age_s !== null
       ? h("div", { class: "muted small" }, t("seen {age} ago", { age: span(row.seen_age_s) })) : null,
     row.has_state ? h("div", {}, badge(t("keeps state"))) : null] },
-    { name: "Reads", class: "name", cell: (row) => (row.problem ? badge(plain(row.problem), "bad") : row.topics.length ? row.topics.map((each) => h("div", {}, topic(each.topic), " ",
+    { name: "Reads", class: "short", cell: (row) => (row.problem ? badge(plain(row.problem), "bad") : row.topics.length ? row.topics.map((each) => h("div", {}, topic(each.topic), " ",
       h("span", { class: "muted small" }, each.lag ? t("{n} records behind", { n: whole(each.lag) }) : ""))) : "–") },
-    { name: "Writes", class: "name", cell: (row) => (row.sinks.length ? row.sinks.map((each) => h("div", {}, each.topics.map((name) => [topic(name), " "]),
+    { name: "Writes", class: "short", cell: (row) => (row.sinks.length ? row.sinks.map((each) => h("div", {}, each.topics.map((name) => [topic(name), " "]),
       h("span", { class: "muted small" }, t("epoch {epoch}, {n} rows", { epoch: whole(each.epoch), n: whole(each.rows) })))) : "–") },
     { name: "Lag", number: true, cell: (row) => (row.commit_group ? h("a", { href: place(cluster, "groups", row.commit_group) }, whole(row.lag)) : whole(row.lag)) },
     { name: "Rows", number: true, cell: (row) => rate(row.rows_per_second) },

@@ -26,7 +26,7 @@ export async function show(view) {
       { name: "Coordinator", number: true, cell: (row) => row.coordinator },
       { name: "Began", cell: (row) => (row.started_at_ms && row.started_at_ms > 0 ? moment(row.started_at_ms) : "–") },
       { name: "Timeout", number: true, cell: (row) => (row.timeout_ms ? span(row.timeout_ms / 1000) : "–") },
-      { name: "Open partitions", class: "name", cell: (row) => plain(row.partitions.join(", ") || "–") },
+      { name: "Open partitions", class: "short", cell: (row) => plain(row.partitions.join(", ") || "–") },
       { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => fence(row) }, t("Fence")) : null) },
     ], page.transactions, { none: nothing(t("There are no transactional ids."), t("They appear when a producer with transactional.id begins to work.")) }));
   });
