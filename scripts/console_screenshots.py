@@ -3,9 +3,10 @@
 Without an address it starts a small cluster with traffic of its own (``console_demo_cluster``); otherwise
 ``URL CLUSTER`` name a console that runs already, best with a topic ``orders`` and a group ``shipping``. Needs
 a Chromium on this machine. ``--all DIR`` takes every page there, light and dark, in English and in Chinese;
-without it the few that the document shows go into ``docs/console``, those of pipelines only from a console
-over ``make run``. All are PNGs of 256 colours, and one that
-is larger than ``LARGEST_BYTES`` is refused: the repository stays light.
+``--gallery`` those in English for ``docs/console/pages.md``, which it writes, too. Without either the few
+that the document shows go into ``docs/console``, those of pipelines only from a console over ``make run``.
+All are PNGs of 256 colours, and one that is larger than ``LARGEST_BYTES`` is refused: the repository stays
+light.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scripts.console_demo_cluster import CLUSTER, demo_console
 from scripts.palette_png import palette_png
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "console"
+GALLERY = DOCUMENT / "pages"
 PAGES = (
     "overview",
     "topology",
@@ -81,11 +83,11 @@ def main() -> None:
     parser.add_argument("cluster", nargs="?", default=CLUSTER)
     parser.add_argument("--all", type=Path, help="take every page into this directory, and leave docs/ alone")
     parser.add_argument("--pages", default="", help="with --all: only pages whose names have this in them")
+    parser.add_argument("--gallery", action="store_true", help="take every page for docs/console/pages.md")
     arguments = parser.parse_args()
     expect.set_options(timeout=WAIT_MS)
-    pictures = [
-        each for each in wanted(arguments.all, arguments.url is not None) if arguments.pages in each.page
-    ]
+    chosen = gallery() if arguments.gallery else wanted(arguments.all, arguments.url is not None)
+    pictures = [each for each in chosen if arguments.pages in each.page]
     with contextlib.ExitStack() as stack:
         url = arguments.url or stack.enter_context(demo_console(TRAFFIC_S))
         root = f"{url.rstrip('/')}/static/index.html#/{arguments.cluster}"
@@ -96,6 +98,40 @@ def main() -> None:
             take(browser, root, each)
             print(f"{each.file} ({each.file.stat().st_size // 1024} KiB)", flush=True)
         browser.close()
+    if arguments.gallery:
+        DOCUMENT.joinpath("pages.md").write_text(gallery_text(), encoding="utf-8")
+
+
+def gallery() -> list[Picture]:
+    """Every page in English, light and dark."""
+    return [Picture(page, _in_gallery(page, theme), theme) for page in PAGES for theme in THEMES]
+
+
+def gallery_text() -> str:
+    """The document that shows them."""
+    shown = [
+        f"| `{page}` | "
+        + " | ".join(f"![{page}, {theme}](pages/{_in_gallery(page, theme).name})" for theme in THEMES)
+        + " |"
+        for page in PAGES
+    ]
+    return "\n".join(
+        [
+            "# Every page of the console",
+            "",
+            "Made by `python -m scripts.console_screenshots --gallery` from a small cluster of its own; what",
+            "each page is for is in [the console](../console.md).",
+            "",
+            f"| page | {' | '.join(THEMES)} |",
+            f"|---|{'---|' * len(THEMES)}",
+            *shown,
+            "",
+        ]
+    )
+
+
+def _in_gallery(page: str, theme: str) -> Path:
+    return GALLERY / f"{page.replace('/', '-')}-{theme}.png"
 
 
 def wanted(directory: Path | None, has_pipelines: bool) -> list[Picture]:

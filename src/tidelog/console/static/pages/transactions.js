@@ -19,7 +19,7 @@ export async function show(view) {
     const page = await get(view.path("transactions"), {}, view.signal);
     replace(said, page.problems.map((each) => refusal(each)));
     replace(rows, table([
-      { name: "Transactional id", class: "name", cell: (row) => plain(row.transactional_id) },
+      { name: "Transactional id", class: "short", cell: (row) => plain(row.transactional_id) },
       { name: "State", cell: (row) => badge(row.state, row.state === "Ongoing" ? "info" : row.state.startsWith("Prepare") ? "warning" : "") },
       { name: "Producer id", number: true, cell: (row) => row.producer_id },
       { name: "Epoch", number: true, cell: (row) => whole(row.producer_epoch) },
