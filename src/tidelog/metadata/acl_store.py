@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
@@ -232,7 +232,7 @@ class AclStore:
         for pattern_type, path in acl_znodes.NOTICES.items():
 
             def heard(pattern_type: PatternType = pattern_type) -> None:
-                self._soon(self._read_notices(pattern_type))
+                self._soon(partial(self._read_notices, pattern_type))
 
             self._stops.append(shared.watch_children(path, heard))
         self._stops.append(shared.on_session(self._session_changed))
@@ -241,7 +241,7 @@ class AclStore:
         if state is SessionState.EXPIRED:
             self._expired = True
         elif state is SessionState.CONNECTED and self._expired:
-            self._soon(self._load_again())
+            self._soon(self._load_again)
 
     async def _load_again(self) -> None:
         async with self._turn:
@@ -292,7 +292,8 @@ class AclStore:
                 except NoNode:
                     continue
 
-    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+    def _soon(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something beside; it is not begun at all where everything ends before its turn."""
         task = asyncio.get_running_loop().create_task(_logged(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -315,9 +316,9 @@ def _without(gone: set[AclEntry]) -> Edit:
     return lambda old: [each for each in old if each not in gone]
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Callable[[], Awaitable[None]]) -> None:
     try:
-        await work
+        await work()
     except StoreError as error:
         # The watch is set again, and fires again, when ZooKeeper is back.
         logger.info("Access rules are not read now: %s", error)
