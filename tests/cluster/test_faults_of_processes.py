@@ -93,6 +93,14 @@ class Cluster:
                 assert time.monotonic() < deadline, found
                 time.sleep(0.05)
 
+    def wait_until_back(self) -> None:
+        """Wait until every broker has its ZooKeeper again; until then metadata tell of what was before."""
+        deadline = time.monotonic() + WAIT_S
+        for broker in self.brokers.values():
+            while " is connected" not in broker.log.rpartition(" is suspended")[2]:
+                assert time.monotonic() < deadline, broker.log
+                time.sleep(0.05)
+
     def write(self, topic: str, count: int, size: int = 10) -> None:
         with Producer(bootstrap_servers=self.bootstrap, acks="all") as producer:
             sent = [
@@ -159,6 +167,11 @@ def test_a_broker_outlives_one_of_its_disks_a_long_sleep_and_a_zookeeper_that_is
     for server in cluster.ensemble.servers:
         server.launch()
         server.wait_until_serving()
+    cluster.wait_until_back()
+    # On a slow machine a session may end all the same: its broker has to be back before a disk goes.
+    deadline = time.monotonic() + WAIT_S
+    while (elected := tidelog("partitions", "elect", "--all-topics")).returncode != 0:
+        assert time.monotonic() < deadline, elected
     cluster.wait_for("orders", lambda found: in_sync(found) == [3] * PARTITIONS)
 
     # A disk goes, and with it what the broker had there; the other disk's partitions stay where they are.

@@ -79,6 +79,8 @@ _LOST = (ConnectionLoss, OperationTimeoutError)
 # Below this every server takes it.
 _LARGE_BYTES = 1_000_000
 _MAX_LOSSES = 3
+# Left to itself, kazoo doubles the pause up to an hour: ZooKeeper would be back, and brokers would not look.
+_RECONNECT = {"max_tries": -1, "max_delay": 1.0}
 
 
 class ZooKeeperUnreachableError(TidelogError):
@@ -109,6 +111,7 @@ class ZooKeeperStore:
             hosts,
             timeout=session_timeout_ms / 1000,
             logger=logger.getChild("kazoo"),
+            connection_retry=_RECONNECT,
             **security.client_arguments(),
         )
         self._client.add_listener(self._state_changed)
