@@ -34,7 +34,8 @@ _TIMEOUT_S = 10.0
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "broker/handlers/produce.py": {
         "                partition.counts.produce_requests += 1\n": "",
-        " and not self._handler.quotas.on_produce:": ":",
+        "if quotas.request is not None and not is_timed:": "if False:",
+        "not quotas.on_produce\n": "True\n",
     },
     "broker/handlers/fetch.py": {
         "        partition.counts.bytes_out += found.length\n": "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
 from tidelog.broker.endpoints import endpoints_of
@@ -70,7 +70,7 @@ LOG_END = Isolation.LOG_END
 _AT_ONCE = 1000
 _SLICE = 64
 # What an answer has of each partition besides its records.
-_PARTITION_BYTES = 64
+PARTITION_BYTES: Final = 64
 
 
 class Fetch:
@@ -129,9 +129,7 @@ class Fetch:
         self._payer = payer
         self._max_bytes = min(request.max_bytes, services.max_bytes)
         if payer is not None:
-            most = services.quotas.most_fetched(payer)
-            if most is not None:
-                self._max_bytes = min(self._max_bytes, most)
+            self._max_bytes = services.quotas.most_fetched(payer, self._max_bytes)
         self._lookup = services.by_id if version >= _TOPIC_IDS_SINCE else services.by_name
 
     def start(self, promised: PromisedAnswer | None = None) -> Answer | PromisedAnswer:
@@ -563,4 +561,4 @@ def _size(answers: Answers) -> Generator[None, None, tuple[int, int]]:
         size = records_size(answer)
         records += size
         partitions += size > 0
-    return records + _PARTITION_BYTES * partitions, records
+    return records + PARTITION_BYTES * partitions, records

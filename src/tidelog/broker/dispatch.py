@@ -267,7 +267,7 @@ class Dispatcher:
         if request_time is None:
             return self.handle(connection, frame)
         payer = payer_of(connection, frame)
-        key = int.from_bytes(frame[:2], "big", signed=True)
+        key = frame[0] << 8 | frame[1] if len(frame) > 1 else -1
         if key == _PRODUCE:
             self._producer = payer
         before = request_time.begin(is_exempt=key in _EXEMPT)
@@ -275,7 +275,7 @@ class Dispatcher:
             return self.handle(connection, frame)
         finally:
             request_time.end(payer, before)
-            self.measure_requests()
+            self._measured = None if self._quotas.request is None else self._handle_measured
 
     def _commit_measured(self) -> None:
         """Write what is staged, and charge whoever has sent it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidelog.security.principal import ANONYMOUS, Principal
 
@@ -23,3 +24,5 @@ class Session:
     """When, on the loop's clock, it has to prove itself again; ``None`` if never."""
     decisions: dict[object, bool] = field(default_factory=dict, repr=False)
     """What the authorizer has said of this principal from this host; it empties it when rules change."""
+    known_payer: tuple[Any, Any, Any] | None = field(default=None, repr=False, compare=False)
+    """Who has paid for the request before, and how that was read in it (``quotas/payer``)."""

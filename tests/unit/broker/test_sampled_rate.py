@@ -89,3 +89,20 @@ def test_what_a_quota_gives_in_ten_windows_can_be_used_at_once() -> None:
 )
 def test_a_pause_is_as_long_as_the_rate_needs_to_come_down(rate: float, limit: float, pause_ms: int) -> None:
     assert throttle_time_ms(rate, limit, 10_000) == pause_ms
+
+
+@given(STEPS, st.integers(1, 12), st.sampled_from([100, 1000]), st.integers(0, 20_000))
+def test_what_is_recorded_while_there_is_room_is_recorded_as_ever(
+    steps: list[tuple[int, int]], samples: int, window_ms: int, most: int
+) -> None:
+    tried, plain = SampledRate(samples, window_ms), SampledRate(samples, window_ms)
+    now_ms = 0
+    for wait_ms, value in steps:
+        now_ms += wait_ms
+        used = round(plain.measure(now_ms) * plain.span_ms(now_ms) / 1000)
+        has_room = tried.record_within(value, most, now_ms)
+        assert has_room == (used + value <= most)
+        if has_room:
+            plain.record(value, now_ms)
+        assert tried.span_ms(now_ms) == plain.span_ms(now_ms)
+        assert tried.measure(now_ms) == plain.measure(now_ms)

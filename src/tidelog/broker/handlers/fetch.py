@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
 from tidelog.broker.authorization import READ_TOPIC
-from tidelog.broker.delayed_fetch import RACKS_SINCE, READ_COMMITTED, Fetch
+from tidelog.broker.delayed_fetch import PARTITION_BYTES, RACKS_SINCE, READ_COMMITTED, Fetch
 from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import (
     FINAL_EPOCH,
@@ -95,8 +95,8 @@ class FetchHandler:
             return promise
         request = parse_fetch_request(frame, pos, version)
         payer = self._payer(connection, frame, request) if self._quotas.on_fetch else None
-        if request.session_epoch == FINAL_EPOCH and len(request.topics) == 1 and payer is None:
-            answer = self._fetch_one(connection, request, version, correlation_id)
+        if request.session_epoch == FINAL_EPOCH and len(request.topics) == 1:
+            answer = self._fetch_one(connection, request, version, correlation_id, payer)
             if answer is not None:
                 return answer
         wanted, forgotten = drained(_keys(request))
@@ -177,7 +177,12 @@ class FetchHandler:
             promise.follow(answer)
 
     def _fetch_one(
-        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
+        self,
+        connection: Connection,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        payer: Payer | None,
     ) -> Answer | None:
         """The short way for what busy consumers often send: one partition, no session, records to read.
 
@@ -213,6 +218,9 @@ class FetchHandler:
             # The long way meets it again and says what it is.
             return None
         if found is None or found.length < min_bytes or not found.length:
+            return None
+        if payer is not None and not self._quotas.fetched_within(payer, found.length + PARTITION_BYTES):
+            # How long it has to pause is found out on the long way, and it gets nothing.
             return None
         records = FileRange(found.fd, found.position, found.length, found.file)
         partition.counts.bytes_out += found.length

@@ -674,32 +674,42 @@ class StagedProduce(StagedAnswer):
         self._acks = call.request.acks
         self._topics = topics
 
-    def settle(self) -> bytes | NoAnswer | PromisedAnswer:
-        """Answer, now that the group is written, or once it is synced and replicated as it has to be."""
+    def settle(self, *, is_timed: bool = False) -> bytes | NoAnswer | PromisedAnswer:
+        """Answer, now that the group is written, or once it is synced and replicated as it has to be.
+
+        ``is_timed`` says that the producer is being charged for the time that this takes, if that counts.
+        """
         acks = self._acks
         call = self._call
+        quotas = self._handler.quotas
+        if quotas.request is not None and not is_timed:
+            payer = payer_of(call.connection, call.frame)
+            return quotas.request.charge(payer, lambda: self.settle(is_timed=True))
         failed = self._handler.group.failed
         topics = self._topics
-        if acks and not failed and len(topics) == 1 and not self._handler.quotas.on_produce:
+        if acks and not failed and len(topics) == 1:
             ((name, topic_id, entries),) = topics
             if len(entries) == 1:
                 # What nearly every request is: one batch for one partition, and all went well.
                 ((index, partition, info),) = entries
-                if type(info) is AppendInfo and (
-                    partition.log.high_watermark > info.last_offset  # type: ignore[union-attr]
-                    or (acks == 1 and not partition.flushing)  # type: ignore[union-attr]
+                if (
+                    type(info) is AppendInfo
+                    and (
+                        partition.log.high_watermark > info.last_offset  # type: ignore[union-attr]
+                        or (acks == 1 and not partition.flushing)  # type: ignore[union-attr]
+                    )
+                    and (
+                        not quotas.on_produce
+                        # If it may have to pause, the long way finds out for how long.
+                        or quotas.produced_within(payer_of(call.connection, call.frame), len(call.frame))
+                    )
                 ):
                     append_time_ms, log_start = info.log_append_time_ms, info.log_start_offset
                     result = index, 0, info.first_offset, append_time_ms, log_start, (), None, None
                     return encode_produce_response(
                         call.version, call.correlation_id, ((name, topic_id, (result,)),)
                     )
-        request_time = self._handler.quotas.request
-        if request_time is None:
-            return drained(self.settle_in_slices())
-        return request_time.charge(
-            payer_of(call.connection, call.frame), lambda: drained(self.settle_in_slices())
-        )
+        return drained(self.settle_in_slices())
 
     def settle_in_slices(self) -> Work[bytes | NoAnswer | PromisedAnswer]:
         """The same, slowly, for a request that was written by itself."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Final, Generic, TypeVar
 
+from tidelog.broker.quotas.payer import Payer
 from tidelog.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity
 
 IDLE_MS: Final = 3_600_000
@@ -59,24 +60,28 @@ class ClientLevels(Generic[MeterT]):
         self._new_meter = new_meter
         self._limits: Mapping[QuotaEntity, float] = {}
         self._version = 0
-        self._found: dict[tuple[str, str], Share[MeterT] | None] = {}
+        self.found: dict[Payer, Share[MeterT] | None] = {}
+        """What is known of clients as they are called: their shares, and who has none."""
 
     def set_limits(self, limits: Mapping[QuotaEntity, float]) -> None:
         """Other quotas are in force; what was used stays used."""
         self._limits = limits
         self._version += 1
-        self._found.clear()
+        self.found.clear()
 
     def share_of(self, user: str, client_id: str, now_ms: float) -> Share[MeterT] | None:
         """The quota that a client has; None if it has none."""
-        key = user, client_id
+        return self.share_of_payer(Payer(user, client_id), now_ms)
+
+    def share_of_payer(self, payer: Payer, now_ms: float) -> Share[MeterT] | None:
+        """The same."""
         try:
-            share = self._found[key]
+            share = self.found[payer]
         except KeyError:
-            share = self._find(user, client_id, now_ms)
-            if len(self._found) >= _KNOWN_CLIENTS:
-                self._found.clear()
-            self._found[key] = share
+            share = self._find(*payer, now_ms)
+            if len(self.found) >= _KNOWN_CLIENTS:
+                self.found.clear()
+            self.found[payer] = share
         if share is not None:
             share.last_used_ms = now_ms
         return share
@@ -104,7 +109,7 @@ class ClientLevels(Generic[MeterT]):
             is_away = now_ms - share.last_used_ms >= IDLE_MS
             if self.shares.get(key) is share and (is_away or not self._is_in_force(key, share)):
                 del self.shares[key]
-                self._found.clear()
+                self.found.clear()
             if not number % _LOOKED_AT_ONCE:
                 yield
         return sorted(self.shares.values(), key=lambda share: share.last_used_ms, reverse=True)
@@ -127,7 +132,7 @@ class ClientLevels(Generic[MeterT]):
         away = sum(now_ms - share.last_used_ms >= IDLE_MS for _, share in by_use)
         for key, _ in by_use[: max(away, len(by_use) // 4)]:
             del self.shares[key]
-        self._found.clear()
+        self.found.clear()
 
 
 def match(

@@ -2,7 +2,9 @@
 client has to pause.
 
 Kinds of which nobody has a quota are ``None``, and what they need is not loaded: all that a request pays then
-is to look. Made by ``broker/app``, which has it follow the metadata.
+is to look. Produce and fetch requests of clients that surely are within their quotas are charged by
+``produced_within`` and ``fetched_within``, which is all that they pay; of all others it is judged how long
+they have to pause. Made by ``broker/app``, which has it follow the metadata.
 """
 
 from __future__ import annotations
@@ -111,15 +113,35 @@ class ClientQuotas:
 
     def produced(self, payer: Payer, size: int, acks: int) -> int:
         """A produce request of ``size`` bytes is answered: how long its client has to pause."""
-        pause_ms = 0 if self.produce is None else self.produce.record(*payer, size)
+        pause_ms = 0 if self.produce is None else self.produce.charge(payer, size)
         if self.request is not None and acks != 0:
             pause_ms = max(pause_ms, self.request.pause_ms(payer))
         return pause_ms
 
-    def most_fetched(self, payer: Payer) -> int | None:
-        """How much a consumer may get in one answer; more would always be too much."""
-        most = None if self.fetch is None else self.fetch.most_at_once(*payer)
-        return None if most is None else max(int(min(most, 2**31 - 1)), 1)
+    def produced_within(self, payer: Payer, size: int) -> bool:
+        """The same of a client that surely need not pause, which nearly all are, and that wants an answer.
+
+        False of all others, whom ``produced`` is to charge; for their time so far they may have been.
+        """
+        return (self.request is None or self.request.charge_within(payer)) and (
+            self.produce is None or self.produce.charge_within(payer, size)
+        )
+
+    def fetched_within(self, payer: Payer, size: int) -> bool:
+        """A consumer gets ``size`` bytes, which is no more than it may, and surely need not pause.
+
+        False of all others, whom ``fetched`` is to charge; for their time so far they may have been.
+        """
+        return (self.request is None or self.request.charge_within(payer)) and (
+            self.fetch is None or self.fetch.charge_within(payer, size)
+        )
+
+    def most_fetched(self, payer: Payer, wanted: int = 2**31 - 1) -> int:
+        """How much of ``wanted`` a consumer may get in one answer; more would always be too much."""
+        if self.fetch is None:
+            return wanted
+        most = self.fetch.most_at_once(payer)
+        return wanted if wanted <= most else max(int(most), 1)
 
     def fetched(self, payer: Payer, size: int, *, indivisible: bool = False) -> int:
         """A consumer would get ``size`` bytes: how long it has to pause instead, with nothing.
@@ -131,12 +153,12 @@ class ClientQuotas:
             return request_ms
         # Else nobody could ever have it.
         is_let_through = indivisible and self.fetch.rate_of(*payer) <= 0
-        fetch_ms = self.fetch.record(*payer, size)
+        fetch_ms = self.fetch.charge(payer, size)
         if is_let_through and not request_ms:
             return 0
         pause_ms = max(fetch_ms, request_ms)
         if pause_ms:
-            self.fetch.note(*payer, -size)
+            self.fetch.note(payer, -size)
         return pause_ms
 
     def timed(self, work: Coroutine[Any, Any, None], payer: Payer | None) -> Coroutine[Any, Any, None]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
+from typing import Final
 
 from tidelog.broker.quotas.client_levels import ClientLevels
+from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.sampled_rate import MAX_PAUSE_MS, SampledRate, throttle_time_ms
 from tidelog.clock import Clock
 from tidelog.metadata.client_quotas import QuotaEntity
+
+# Somewhat less than one, by more than what rounding makes of a rate.
+_SURELY: Final = 1 - 1e-9
 
 
 class RateQuota:
@@ -17,18 +23,21 @@ class RateQuota:
         self, windows: int, window_ms: float, clock: Clock, *, max_pause_ms: float = MAX_PAUSE_MS
     ) -> None:
         self.levels = ClientLevels(lambda: SampledRate(windows, window_ms))
+        self._found = self.levels.found
         self._now_ms = clock.monotonic_ms
         self._max_pause_ms = max_pause_ms
         self._at_once_s = (windows - 1) * window_ms / 1000.0
+        # No rate is taken over less time: who has not used more than a quota gives in it need not pause.
+        self._surely_s = self._at_once_s * _SURELY
 
     def set_limits(self, limits: Mapping[QuotaEntity, float]) -> None:
         """Other quotas are in force."""
         self.levels.set_limits(limits)
 
-    def record(self, user: str, client_id: str, value: float) -> int:
+    def charge(self, payer: Payer, value: float) -> int:
         """Note what a client has used; how long it has to pause, in milliseconds."""
         now_ms = self._now_ms()
-        share = self.levels.share_of(user, client_id, now_ms)
+        share = self.levels.share_of_payer(payer, now_ms)
         if share is None:
             return 0
         share.meter.record(value, now_ms)
@@ -37,11 +46,37 @@ class RateQuota:
         share.throttled += pause_ms > 0
         return int(min(pause_ms, self._max_pause_ms))
 
-    def note(self, user: str, client_id: str, value: float) -> None:
+    def charge_within(self, payer: Payer, value: float) -> bool:
+        """Note what a client has used if it surely need not pause for it; else nothing, and False.
+
+        What ``charge`` does for nearly every request, and as little as that takes.
+        """
+        try:
+            share = self._found[payer]
+        except KeyError:
+            return False
+        if share is None:
+            return True
+        most = share.limit * self._surely_s
+        now_ms = self._now_ms()
+        if value > most or not share.meter.record_within(value, most, now_ms):
+            return False
+        share.last_used_ms = now_ms
+        return True
+
+    def record(self, user: str, client_id: str, value: float) -> int:
+        """The same, of a client by its names."""
+        return self.charge(Payer(user, client_id), value)
+
+    def note(self, payer: Payer, value: float) -> None:
         """Note what a client has used, or with a negative value has not; whoever records next pauses."""
         now_ms = self._now_ms()
-        share = self.levels.share_of(user, client_id, now_ms)
+        try:
+            share = self._found[payer]
+        except KeyError:
+            share = self.levels.share_of_payer(payer, now_ms)
         if share is not None:
+            share.last_used_ms = now_ms
             share.meter.record(value, now_ms)
 
     def rate_of(self, user: str, client_id: str) -> float:
@@ -50,7 +85,7 @@ class RateQuota:
         share = self.levels.share_of(user, client_id, now_ms)
         return 0.0 if share is None else share.meter.measure(now_ms)
 
-    def most_at_once(self, user: str, client_id: str) -> float | None:
-        """What a client that has used nothing can use without a pause; None if there is no limit."""
-        share = self.levels.share_of(user, client_id, self._now_ms())
-        return None if share is None else share.limit * self._at_once_s
+    def most_at_once(self, payer: Payer) -> float:
+        """What a client that has used nothing can use without a pause; infinite if there is no limit."""
+        share = self.levels.share_of_payer(payer, self._now_ms())
+        return inf if share is None else share.limit * self._at_once_s

@@ -68,7 +68,15 @@ class RequestTime:
 
     def pause_ms(self, payer: Payer) -> int:
         """A request is answered: charge its client for the time so far; how long it has to pause."""
-        return self.quota.record(*payer, self._lap())
+        return self.quota.charge(payer, self._lap())
+
+    def charge_within(self, payer: Payer) -> bool:
+        """The same, if its client surely need not pause; else ``pause_ms`` is to say so."""
+        spent = self._lap()
+        if self.quota.charge_within(payer, spent):
+            return True
+        self.quota.note(payer, spent)
+        return False
 
     def end(self, payer: Payer | None, before: Interrupted | None = None) -> None:
         """What was timed is over: charge the rest, and go on with what was timed before."""
@@ -76,7 +84,7 @@ class RequestTime:
         if self.is_exempt or payer is None:
             self.exempt.record(spent, self._now_ms())
         else:
-            self.quota.note(*payer, spent)
+            self.quota.note(payer, spent)
         self._began_s, self.is_exempt = None, False
         if before is not None:
             # Its time stood still.
