@@ -2,13 +2,111 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
+from typing import Any
 
+import phonenumbers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from phonenumbers import PhoneNumberType, carrier, geocoder
 
-from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, _look_up, describe
+from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, _look_up, describe, look_up
+
+LANGUAGES = ("en", "zh", "ja", "ar")
+
+
+def by_library(phone: str, country: str, language: str) -> PhoneRegion:
+    """What the library's public functions say, without any memory; reasons are not theirs."""
+    try:
+        number = phonenumbers.parse(phone, country)
+    except phonenumbers.NumberParseException:
+        return PhoneRegion(*(None,) * 8, "unknown", False, None)
+    languages = (language, "zh")
+    kind = phonenumbers.number_type(number)
+    valid = kind in (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
+    region: str | None
+    places, carriers = ["", ""], ["", ""]
+    if kind == PhoneNumberType.UNKNOWN:
+        assert number.country_code is not None
+        region = phonenumbers.region_code_for_country_code(number.country_code)
+    else:
+        region = phonenumbers.region_code_for_number(number)
+        places = [geocoder.description_for_valid_number(number, each) for each in languages]
+    if valid:
+        carriers = [carrier.name_for_valid_number(number, each) for each in languages]
+    countries = [geocoder._region_display_name(region, each) if region else "" for each in languages]
+    e164 = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+    names = [each or None for each in (*countries, *places, *carriers)]
+    told: list[Any] = [e164, region, *names, PhoneNumberType.to_string(kind).lower(), valid, None]
+    return PhoneRegion(*told)
+
+
+def chinese_numbers(draw: Random) -> Iterator[str]:
+    for block in range(1_000_000, 2_000_000, 151):
+        tail = f"{draw.randrange(10**4):04}"
+        yield f"+86{block}{tail}"
+        if block % 7 == 0:
+            yield f"{block}{tail}"
+    for area in range(10, 1000):
+        yield f"0{area}-{draw.randrange(2 * 10**6, 9 * 10**7)}"
+        yield f"+86{area}{draw.randrange(10**5, 10**9)}"
+
+
+def numbers_of_all_countries(draw: Random) -> Iterator[str]:
+    for country in sorted(phonenumbers.SUPPORTED_REGIONS):
+        for kind in PhoneNumberType.values():
+            example = phonenumbers.example_number_for_type(country, kind)
+            if example is not None:
+                e164 = phonenumbers.format_number(example, phonenumbers.PhoneNumberFormat.E164)
+                yield e164
+                yield e164[:6] + "".join(draw.choices("0123456789", k=len(e164) - 6))
+                yield draw.choice((e164[:-3], f"{e164} ext. 12"))
+
+
+def oddly_written_numbers() -> Iterator[str]:
+    yield from (
+        "+８６１３８１２３４５６７８",
+        "１３８１２３４５６７８",
+        "+86٠١٣٨١٢٣٤٥٦٧",
+        "13812345678x9",
+        "179001381234567",
+    )
+    yield from (
+        "+86 138 1234 5678;ext=5",
+        "tel:+86-138-1234-5678",
+        "008613812345678",
+        "8613812345678",
+        "+8613",
+    )
+    yield from (
+        "013812345678",
+        "+86013812345678",
+        "17951013812345678",
+        "+800 1234 5678",
+        "+1 800 FLOWERS",
+        "112",
+    )
+
+
+def test_answers_are_those_of_the_library_whatever_is_remembered() -> None:
+    draw = Random(11)
+    phones = [*chinese_numbers(draw), *numbers_of_all_countries(draw), *oddly_written_numbers()]
+    draw.shuffle(phones)
+    for at, phone in enumerate(phones):
+        language = LANGUAGES[at % len(LANGUAGES)]
+        country = "CN" if at % 5 else "HK"
+        assert describe(phone, country, language)._replace(reason=None) == by_library(
+            phone, country, language
+        )
+
+
+def test_numbers_of_which_the_same_is_known_share_what_is_known() -> None:
+    (first, told), (second, same) = look_up("+8613812345678"), look_up("138 1234 5679")
+    assert (first, second) == ("+8613812345678", "+8613812345679")
+    assert told is same
+    assert told.e164 is None
 
 
 def test_a_mobile_number_tells_country_place_and_carrier() -> None:

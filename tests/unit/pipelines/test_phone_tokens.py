@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import os
 import pickle
@@ -54,6 +56,14 @@ def test_a_number_has_one_token_however_it_is_written(written: str) -> None:
     tokens = PhoneTokens(TWO_KEYS, "CN")
     assert tokens.of(written, 0) == tokens.of("+8613812345678", 0)
     assert TOKEN.fullmatch(tokens.of(written, 0))
+
+
+@given(st.binary(min_size=1, max_size=80), st.integers(10**6, 10**15))
+def test_a_token_is_an_hmac_in_base_32(secret: bytes, digits: int) -> None:
+    """Tokens are in lakes and topics for years: they must not change."""
+    [token] = PhoneTokens(PhoneKeys([PhoneKey("k1", START, secret)]), "CN").all_of(f"+{digits}")
+    hashed = hmac.digest(hmac.digest(secret, b"tel", "sha256"), f"+{digits}".encode(), "sha256")[:16]
+    assert token == f"tel_k1_{base64.b32encode(hashed).decode().rstrip('=').lower()}"
 
 
 def test_numbers_of_a_country_are_read_as_its_people_write_them() -> None:

@@ -95,7 +95,8 @@ class SqliteTables(ChangingTableSink):
         return self.write(table, ordered.toLocalIterator(prefetchPartitions=True))
 
     def write(self, table: TableSpec, rows: Iterable[Sequence[object]]) -> int:
-        values = (_stored(table, row) for row in rows)
+        times = [at for at, column in enumerate(table.columns) if column.type == "time"]
+        values = (_stored(row, times) for row in rows)
         with closing(self._connect()) as connection:
             try:
                 return _write(connection, table, values)
@@ -142,7 +143,7 @@ def _add_column(connection: sqlite3.Connection, table: TableSpec, column: Column
             raise
 
 
-def _write(connection: sqlite3.Connection, table: TableSpec, rows: Iterator[list[Any]]) -> int:
+def _write(connection: sqlite3.Connection, table: TableSpec, rows: Iterator[Sequence[Any]]) -> int:
     names = ", ".join(f'"{name}"' for name in table.names)
     marks = ", ".join("?" for _ in table.names)
     # A temporary table is in another file: no other writer waits while Spark makes the rows.
@@ -176,11 +177,13 @@ def _brought(column: ColumnSpec) -> Column:
     return F.unix_millis(column.name).alias(column.name) if column.type == "time" else F.col(column.name)
 
 
-def _stored(table: TableSpec, row: Iterable[Any]) -> list[Any]:
-    return [
-        _iso(value) if column.type == "time" and value is not None else value
-        for column, value in zip(table.columns, row, strict=True)
-    ]
+def _stored(row: Sequence[Any], times: Sequence[int]) -> Sequence[Any]:
+    """A row as it is stored; ``times``: which of its values are such."""
+    stored = list(row)
+    for at in times:
+        if stored[at] is not None:
+            stored[at] = _iso(stored[at])
+    return stored
 
 
 def _iso(time_ms: int) -> str:

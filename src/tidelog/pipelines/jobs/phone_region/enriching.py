@@ -6,10 +6,11 @@ says about a user is one row, the newest that was shown to be theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +24,7 @@ from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE, TOPIC
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion
+    from tidelog.pipelines.jobs.phone_region.numbers import Described, PhoneRegion
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""
@@ -42,7 +43,10 @@ _Enriched = msgspec.defstruct(
 )
 _ENCODER = msgspec.json.Encoder()
 _CACHED = 1 << 14
-_VALID_ROW = tuple(name for name in TABLE.names if name not in ("user_id", "event_time", "event_id"))
+_OF_EVENT = ("user_id", "e164", "event_time", "event_id")
+_OF_NUMBER = tuple(name for name in TABLE.names if name not in _OF_EVENT)
+_in_order = itemgetter(*((*_OF_EVENT, *_OF_NUMBER).index(name) for name in TABLE.names))
+"""A row of ``user_regions`` from the values of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +57,32 @@ class Reading:
     country: str
     language: str
 
-    def row(self, phone: str, time_us: int) -> tuple[Any, ...]:
-        """What the table says about a number."""
-        told = _described(phone, self.country, self.language)._asdict()
-        if (written := self.phones.of(phone, time_us)) != phone:
-            told["e164"] = written
-        return tuple(told[name] for name in _VALID_ROW)
+    def look_up(self) -> Callable[[str], Described]:
+        """What looks numbers up."""
+        # The numbering plans are for the workers; a driver need not load them.
+        from tidelog.pipelines.jobs.phone_region.numbers import look_up
 
-    def region(self, phone: str, written: str) -> msgspec.Raw:
-        """What the topic says about a number in whose place something else is ``written``."""
-        return _region(phone, written, self.country, self.language)
+        country, language = self.country, self.language
+        return lambda phone: look_up(phone, country, language)
 
-    def is_valid(self, phone: str) -> bool:
-        """Whether it can be somebody's mobile phone."""
-        return _described(phone, self.country, self.language).valid
+
+class Shown(NamedTuple):
+    """A number that was shown to be a user's."""
+
+    time_us: int
+    event_id: str
+    number: str
+    """As the table has it."""
+    told: tuple[str | None, ...]
+    """The values of the columns :data:`_OF_NUMBER`; few are different."""
+
+
+class Found(NamedTuple):
+    """The numbers of users, on their way to another task; what is told of many numbers is there once."""
+
+    told: list[tuple[str | None, ...]]
+    users: list[tuple[str, int, str, str, int]]
+    """The user, what :class:`Shown` has, and the index of ``told``."""
 
 
 class UserRegions:
@@ -74,34 +90,52 @@ class UserRegions:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self._newest: dict[str, tuple[tuple[int, str], UserRow]] = {}
+        self._look_up: Callable[[str], Described] | None = None
+        self._newest: dict[str, Shown] = {}
+
+    def __len__(self) -> int:
+        return len(self._newest)
 
     def add(self, user_id: str, time_us: int, event_id: str, phone: str) -> None:
-        """Take a number that was shown to be a user's."""
-        age = (time_us, event_id)
-        known = self._newest.get(user_id)
-        if known is None or known[0] < age:
-            told = dict(zip(_VALID_ROW, self.reading.row(phone, time_us), strict=True))
-            row = {**told, "user_id": user_id, "event_time": time_us // 1000, "event_id": event_id}
-            self._newest[user_id] = age, tuple(row[name] for name in TABLE.names)
+        """Take a number that was shown to be a user's, if it can be somebody's mobile phone."""
+        if not self._is_newer(user_id, time_us, event_id):
+            return
+        if self._look_up is None:
+            self._look_up = self.reading.look_up()
+        e164, region = self._look_up(phone)
+        if region.valid:
+            written = self.reading.phones.of(phone, time_us)
+            number = e164 if written == phone else written
+            assert number is not None, "it is valid"
+            self._newest[user_id] = Shown(time_us, event_id, number, _of_number(region))
 
-    def take(self, others: Iterable[tuple[tuple[int, str], UserRow]]) -> None:
-        """Take what another task has found, as :meth:`found` gives it."""
-        for (time_us, event_id), row in others:
-            age = (time_us, event_id)
-            known = self._newest.get(row[0])
-            if known is None or known[0] < age:
-                self._newest[row[0]] = age, tuple(row)
+    def take(self, found: Found) -> None:
+        """Take what another task has found."""
+        told, users = found
+        for user_id, time_us, event_id, number, index in users:
+            if self._is_newer(user_id, time_us, event_id):
+                self._newest[user_id] = Shown(time_us, event_id, number, told[index])
+
+    def _is_newer(self, user_id: str, time_us: int, event_id: str) -> bool:
+        known = self._newest.get(user_id)
+        return known is None or (known.time_us, known.event_id) < (time_us, event_id)
 
     @property
-    def found(self) -> list[tuple[tuple[int, str], UserRow]]:
-        """What each row goes by, and the rows."""
-        return list(self._newest.values())
+    def found(self) -> Found:
+        """All of it, for :meth:`take`."""
+        indices: dict[tuple[str | None, ...], int] = {}
+        users = [
+            (user_id, time_us, event_id, number, indices.setdefault(told, len(indices)))
+            for user_id, (time_us, event_id, number, told) in self._newest.items()
+        ]
+        return Found(list(indices), users)
 
     @property
     def rows(self) -> Iterator[UserRow]:
-        """Rows of ``user_regions``."""
-        return (row for _, row in self._newest.values())
+        """Rows of ``user_regions``, in the order of their keys, in which a table takes them quickest."""
+        for user_id in sorted(self._newest):
+            time_us, event_id, number, told = self._newest[user_id]
+            yield _in_order((user_id, number, time_us // 1000, event_id, *told))
 
 
 def enrich(
@@ -129,13 +163,15 @@ def show(parsed: ParsedRows, users: UserRegions, first_us: int = 0, end_us: int 
     """
     counted = 0
     times = parsed.times["event_time"].cast(pa.int64()).to_pylist()
-    success, result, phone = _AT["success"], _AT["result"], _AT["phone"]
+    success, result, phone, user_id, event_id = map(
+        _AT.__getitem__, ("success", "result", "phone", "user_id", "event_id")
+    )
     for time_us, values, reason in zip(times, parsed.values, parsed.reasons, strict=True):
         if reason is not None or time_us < first_us or (end_us is not None and time_us >= end_us):
             continue
         counted += 1
-        if (values[success] or values[result] == "verified") and users.reading.is_valid(values[phone]):
-            users.add(values[_AT["user_id"]], time_us, values[_AT["event_id"]], values[phone])
+        if values[success] or values[result] == "verified":
+            users.add(values[user_id], time_us, values[event_id], values[phone])
     return counted
 
 
@@ -143,7 +179,7 @@ def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
     """Enriched events as records of the topic, key: whose number it is."""
     keys: list[bytes] = []
     made: list[bytes] = []
-    encode = _ENCODER.encode
+    encode, look_up, written_of = _ENCODER.encode, reading.look_up(), reading.phones.of
     at_time = _AT["event_time"]
     texts = parsed.time_texts("event_time", at_time)
     times_us = parsed.times["event_time"].cast(pa.int64()).to_pylist()
@@ -154,12 +190,13 @@ def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
             continue
         subject, phone = places[:2] if kind is events.INVITE else places[2:]
         number = values[phone]
-        written = reading.phones.of(number, time_us)
+        written = written_of(number, time_us)
         others = [*values[:at_time], *values[at_time + 1 :]]
         others[phone - (phone > at_time)] = written
-        event = _Enriched(kind.name, time, *others, values[subject], reading.region(number, written))
+        e164, region = look_up(number)
+        told = _region(e164 if written == number else e164 and written, region)
         keys.append(values[subject].encode())
-        made.append(encode(event))
+        made.append(encode(_Enriched(kind.name, time, *others, values[subject], told)))
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(TOPIC), len(made)),
@@ -171,24 +208,21 @@ def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
     )
 
 
-def _region(phone: str, written: str, country: str, language: str) -> msgspec.Raw:
+def _region(e164: str | None, region: PhoneRegion) -> msgspec.Raw:
     """What is known about a number, as JSON; fields without a value are left out."""
-    told = _described(phone, country, language)
-    rest = _without_number(told._replace(e164=None))
-    if told.e164 is None:
-        return msgspec.Raw(rest)
-    number = _ENCODER.encode(told.e164 if written == phone else written)
-    return msgspec.Raw(b'{"e164":%b,%b' % (number, rest[1:]))
+    if e164 is None:
+        return msgspec.Raw(b"{" + _rest_of_json(region))
+    return msgspec.Raw(b'{"e164":%b,%b' % (_ENCODER.encode(e164), _rest_of_json(region)))
 
 
 @lru_cache(_CACHED)
-def _without_number(told: PhoneRegion) -> bytes:
+def _rest_of_json(region: PhoneRegion) -> bytes:
     """The same of all numbers of a place and carrier; never empty, for a kind is always told."""
-    return _ENCODER.encode({name: value for name, value in told._asdict().items() if value is not None})
+    told = {name: value for name, value in region._asdict().items() if value is not None}
+    return _ENCODER.encode(told).removeprefix(b"{")
 
 
-def _described(phone: str, country: str, language: str) -> PhoneRegion:
-    # The numbering plans are for the workers; a driver need not load them.
-    from tidelog.pipelines.jobs.phone_region.numbers import describe
-
-    return describe(phone, country, language)
+@lru_cache(_CACHED)
+def _of_number(region: PhoneRegion) -> tuple[str | None, ...]:
+    """What the table says about a number."""
+    return tuple(getattr(region, name) for name in _OF_NUMBER)

@@ -1,9 +1,13 @@
 """What a phone number says about its user: country, place, carrier, kind; and of a bad one, why it is bad.
 
-Pure Python over ``phonenumbers`` (Google's numbering plans), without Spark. :func:`describe` looks at one
+Pure Python over ``phonenumbers`` (Google's numbering plans), without Spark. :func:`look_up` looks at one
 number, through caches that live as long as the worker process: of Chinese mobile numbers, whose last four
 digits say nothing, by their blocks, of which there are less than a million; of others by the number, because
 the same people come back in batch after batch.
+
+What no cache has must be quick as well, for most numbers are seen once. The library takes the name of a place
+or carrier from the longest prefix of the number that it has names for, in a language or, where it has none in
+that, from a shorter one. So the longest prefix says it all: the library is asked once for each.
 
 The same text always gives the same answer, so a replayed batch gives the same bytes.
 """
@@ -11,6 +15,7 @@ The same text always gives the same answer, so a replayed batch gives the same b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,16 +28,20 @@ from phonenumbers import (
     carrier,
     geocoder,
 )
+from phonenumbers.carrierdata import CARRIER_DATA, CARRIER_LONGEST_PREFIX
+from phonenumbers.geodata import GEOCODE_DATA, GEOCODE_LONGEST_PREFIX
 from phonenumbers.geodata.locale import LOCALE_DATA
 
 CHINESE = "zh"
 CACHED_NUMBERS = 1 << 16
 """About 25 MB in each worker."""
 
-_CHINESE_MOBILE = re.compile(r"\+861(?:[345689]\d|7[0-8])\d{8}", re.ASCII)
+CHINA = "CN"
+_CHINESE_CODE = 86
+_CHINESE_MOBILE = re.compile(r"(\+86)?1(?:[345689]\d|7[0-8])\d{8}", re.ASCII)
 """As most texts are. Behind 179 there may be another number: that one is not for here."""
-_BLOCK = slice(3, 10)
-"""The digits of such a number that say something."""
+_NATIONAL, _BLOCK = slice(3, None), slice(3, 10)
+"""The digits of such a number, in its international form, and those of them that say something."""
 
 _MOBILE = (PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE)
 _KINDS = {
@@ -79,33 +88,60 @@ class PhoneRegion(NamedTuple):
     reason: str | None
 
 
-_Blocks = dict[int, PhoneRegion]
-_blocks: dict[str, _Blocks] = {}
-"""By language and block; what is the same of many blocks is kept once."""
+Described = tuple[str | None, PhoneRegion]
+"""A number in its international form, and what is known about it without that: one object for all numbers of
+which the same is known."""
+_Names = tuple[str | None, str | None]
+"""In a language, and in Chinese."""
+
+_blocks: dict[str, dict[int, PhoneRegion]] = {}
+"""By language and block."""
 _shared: dict[PhoneRegion, PhoneRegion] = {}
+_places: dict[tuple[int, str, str], _Names] = {}
+"""By country code, longest prefix and language."""
+_carriers: dict[tuple[str, str], _Names] = {}
+"""By longest prefix and language."""
 
 
-def describe(phone: str, default_country: str = "CN", language: str = "en") -> PhoneRegion:
+def describe(phone: str, default_country: str = CHINA, language: str = "en") -> PhoneRegion:
+    """What is known about a number; see :func:`look_up`."""
+    e164, told = look_up(phone, default_country, language)
+    return PhoneRegion(e164, *told[1:])
+
+
+def look_up(phone: str, default_country: str = CHINA, language: str = "en") -> Described:
     """Look at one number; never raises for a text.
 
     ``default_country`` is where it is from if it has no international prefix.
     """
-    if _CHINESE_MOBILE.fullmatch(phone) is None:
-        return _described(phone, default_country, language)
+    mobile = _CHINESE_MOBILE.fullmatch(phone)
+    if mobile is None:
+        return _looked_up(phone, default_country, language)
+    if mobile[1] is None:
+        if default_country != CHINA:
+            return _looked_up(phone, default_country, language)
+        phone = f"+{_CHINESE_CODE}{phone}"
     blocks = _blocks.get(language)
     if blocks is None:
         blocks = _blocks[language] = {}
     block = int(phone[_BLOCK])
     known = blocks.get(block)
     if known is None:
-        found = _look_up(phone, default_country, language)._replace(e164=None)
-        known = blocks[block] = _shared.setdefault(found, found)
-    return PhoneRegion(phone, *known[1:])
+        # As the library parses it.
+        number = PhoneNumber(country_code=_CHINESE_CODE, national_number=int(phone[_NATIONAL]))
+        known = blocks[block] = _without_number(_told(number, language))
+    return phone, known
 
 
 @lru_cache(CACHED_NUMBERS)
-def _described(phone: str, default_country: str, language: str) -> PhoneRegion:
-    return _look_up(phone, default_country, language)
+def _looked_up(phone: str, default_country: str, language: str) -> Described:
+    told = _look_up(phone, default_country, language)
+    return told.e164, _without_number(told)
+
+
+def _without_number(told: PhoneRegion) -> PhoneRegion:
+    alone = PhoneRegion(None, *told[1:])
+    return _shared.setdefault(alone, alone)
 
 
 def _look_up(phone: str, default_country: str, language: str) -> PhoneRegion:
@@ -115,6 +151,10 @@ def _look_up(phone: str, default_country: str, language: str) -> PhoneRegion:
         number = phonenumbers.parse(phone, default_country)
     except NumberParseException as error:
         return _unknown(_UNPARSED[error.error_type])
+    return _told(number, language)
+
+
+def _told(number: PhoneNumber, language: str) -> PhoneRegion:
     kind = phonenumbers.number_type(number)
     return _in_use(number, kind, language) if kind in _KINDS else _not_in_use(number, language)
 
@@ -127,19 +167,68 @@ def _in_use(number: PhoneNumber, kind: int, language: str) -> PhoneRegion:
     region = phonenumbers.region_code_for_number(number)
     name, range_name = _KINDS[kind]
     valid = kind in _MOBILE
+    e164 = _e164(number)
+    place, place_zh = _place(number, e164, language)
+    carrier_name, carrier_zh = _carrier(number, e164, language) if valid else (None, None)
     return PhoneRegion(
-        e164=_e164(number),
+        e164=e164,
         region=region,
         country=_country(region, language),
         country_zh=_country(region, CHINESE),
-        place=geocoder.description_for_valid_number(number, language) or None,
-        place_zh=geocoder.description_for_valid_number(number, CHINESE) or None,
-        carrier=(carrier.name_for_valid_number(number, language) or None) if valid else None,
-        carrier_zh=(carrier.name_for_valid_number(number, CHINESE) or None) if valid else None,
+        place=place,
+        place_zh=place_zh,
+        carrier=carrier_name,
+        carrier_zh=carrier_zh,
         number_type=name,
         valid=valid,
         reason=None if valid else f"not a mobile number: this range is for {range_name}",
     )
+
+
+def _place(number: PhoneNumber, e164: str, language: str) -> _Names:
+    """Where a number in use is from: a place, or its country."""
+    code = number.country_code
+    assert code is not None, "phonenumbers.parse has found one, or raised"
+    if not _is_told_by_prefix(code):
+        return _place_by_library(number, language)
+    key = (code, _longest_prefix(e164, GEOCODE_DATA, GEOCODE_LONGEST_PREFIX), language)
+    names = _places.get(key)
+    if names is None:
+        names = _places[key] = _place_by_library(number, language)
+    return names
+
+
+def _place_by_library(number: PhoneNumber, language: str) -> _Names:
+    return (
+        geocoder.description_for_valid_number(number, language) or None,
+        geocoder.description_for_valid_number(number, CHINESE) or None,
+    )
+
+
+@lru_cache(1024)
+def _is_told_by_prefix(country_code: int) -> bool:
+    """Whether prefixes of the number as it is name a place, and the country code the only country."""
+    regions = phonenumbers.region_codes_for_country_code(country_code)
+    return len(regions) == 1 and not phonenumbers.country_mobile_token(country_code)
+
+
+def _carrier(number: PhoneNumber, e164: str, language: str) -> _Names:
+    """Who issued a number in use."""
+    key = (_longest_prefix(e164, CARRIER_DATA, CARRIER_LONGEST_PREFIX), language)
+    names = _carriers.get(key)
+    if names is None:
+        names = _carriers[key] = (
+            carrier.name_for_valid_number(number, language) or None,
+            carrier.name_for_valid_number(number, CHINESE) or None,
+        )
+    return names
+
+
+def _longest_prefix(e164: str, data: Mapping[str, object], longest: int) -> str:
+    for end in range(longest + 1, 1, -1):
+        if (prefix := e164[1:end]) in data:
+            return prefix
+    return ""
 
 
 def _not_in_use(number: PhoneNumber, language: str) -> PhoneRegion:

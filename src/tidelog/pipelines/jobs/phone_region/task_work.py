@@ -19,7 +19,7 @@ from tidelog.pipelines.framework.record_sink import RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, task_number, with_rows
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
-from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
+from tidelog.pipelines.jobs.phone_region.enriching import Found, Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import TimeRange
 
@@ -65,11 +65,11 @@ def writing_users(
         users = UserRegions(reading)
         for parcel in parcels:
             if parcel.kind == USERS:
-                users.take(msgspec.msgpack.decode(parcel.data))
+                users.take(msgspec.msgpack.decode(parcel.data, type=Found))
             else:
                 yield json.dumps([parcel.kind, parcel.data.decode()])
         yield json.dumps([HOST, socket.gethostname()])
-        yield json.dumps([WRITTEN, str(tables.write(TABLE, users.rows) if users.found else 0)])
+        yield json.dumps([WRITTEN, str(tables.write(TABLE, users.rows) if users else 0)])
 
     return unpacked
 
