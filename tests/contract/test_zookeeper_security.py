@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import ssl
 import time
@@ -22,7 +23,7 @@ from kazoo.protocol.states import KeeperState
 
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.store import Create, Set
+from tidelog.metadata.store import Create, SessionExpired, SessionState, Set
 from tidelog.metadata.zookeeper import ZooKeeperRefusedError, ZooKeeperStore, ZooKeeperUnreachableError
 from tidelog.metadata.zookeeper_security import ZooKeeperLogin, ZooKeeperSecurity
 from tidelog.metadata.zookeeper_settings import zookeeper_security
@@ -200,6 +201,106 @@ def test_a_wrong_password_is_said_to_who_asks_a_client_that_has_closed_meanwhile
     monkeypatch.setattr(KazooClient, "exists_async", ask_once_closed)
     with pytest.raises(ZooKeeperRefusedError, match="refuses the login"):
         asyncio.run(ZooKeeperStore.connect(ensemble.connect, security=security))
+
+
+class Relay:
+    """Stands between a client and a server; ends connections when it is told to, or during a login."""
+
+    def __init__(self, connect: str) -> None:
+        host, _, port = connect.partition(":")
+        self._server = host, int(port)
+        self.logins_to_end = 0
+        self._open: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> str:
+        listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        return f"127.0.0.1:{port}"
+
+    def end_connections(self) -> None:
+        for writer in self._open:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.append(writer)
+        answers, requests = await asyncio.open_connection(*self._server)
+        answering = asyncio.create_task(self._pass_on(answers, writer))
+        if self.logins_to_end:
+            self.logins_to_end -= 1
+            size = await reader.readexactly(4)
+            requests.write(size + await reader.readexactly(int.from_bytes(size, "big")))
+            # That was the connect request; the next one is of the login.
+            await reader.readexactly(4)
+        else:
+            await self._pass_on(reader, requests)
+        requests.close()
+        writer.close()
+        await answering
+
+    @staticmethod
+    async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+
+
+def test_a_server_that_goes_away_in_the_middle_of_a_login_is_come_back_to(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def main() -> None:
+        relay = Relay(ensemble.connect)
+        address = await relay.start()
+        store = await ZooKeeperStore.connect(address, security=security)
+        states: list[SessionState] = []
+        store.on_session(states.append)
+        try:
+            relay.logins_to_end = 2
+            relay.end_connections()
+            async with asyncio.timeout(TIMEOUT_S):
+                await until_back(store, lambda: not relay.logins_to_end and SessionState.EXPIRED in states)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def until_back(store: ZooKeeperStore, has_happened: Callable[[], bool]) -> None:
+    """Until ZooKeeper answers after something has happened."""
+    while True:
+        try:
+            if await store.exists("/") and has_happened():
+                return
+        except SessionExpired:
+            pass
+        await asyncio.sleep(0.01)
+
+
+def test_a_certificate_that_is_unreadable_for_a_moment_does_no_lasting_harm(
+    ensemble: ZooKeeperEnsemble, keys: Keys
+) -> None:
+    """Keys are replaced while connections come and go."""
+    asked = 0
+
+    def context() -> ssl.SSLContext:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise ConfigError("the store is half written")
+        return keys.context(shown=keys.broker)
+
+    async def main() -> None:
+        relay = Relay(ensemble.connect_by_tls)
+        async with asyncio.timeout(TIMEOUT_S):
+            store = await ZooKeeperStore.connect(await relay.start(), security=ZooKeeperSecurity(tls=context))
+            try:
+                relay.end_connections()
+                await until_back(store, lambda: asked >= 3)
+            finally:
+                await store.close()
+
+    asyncio.run(main())
 
 
 def test_tls_with_a_certificate_that_owns_the_nodes(ensemble: ZooKeeperEnsemble, keys: Keys) -> None:

@@ -80,7 +80,8 @@ _LOST = (ConnectionLoss, OperationTimeoutError)
 _LARGE_BYTES = 1_000_000
 _MAX_LOSSES = 3
 # Left to itself, kazoo doubles the pause up to an hour: ZooKeeper would be back, and brokers would not look.
-_RECONNECT = {"max_tries": -1, "max_delay": 1.0}
+_RECONNECT_S = 1.0
+_RECONNECT = {"max_tries": -1, "max_delay": _RECONNECT_S}
 
 
 class ZooKeeperUnreachableError(TidelogError):
@@ -119,7 +120,9 @@ class ZooKeeperStore:
         self._session = 0
         self._generation = 0
         self._closed = False
+        self._is_open = False
         self._refused = False
+        self._reopening: asyncio.Task[None] | None = None
         self._too_large: int | None = None
         """The least that was too large."""
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -150,6 +153,7 @@ class ZooKeeperStore:
                 if store._chroot:
                     await ensure_path(store, store._chroot)
                     store._client.chroot = store._chroot
+                store._is_open = True
         except TimeoutError:
             await store.close()
             raise ZooKeeperUnreachableError(store._why_unreachable()) from None
@@ -269,6 +273,8 @@ class ZooKeeperStore:
         self._connected.set()
         for watch in self._watches:
             watch.stop()
+        if self._reopening is not None:
+            await self._reopening
         await self._loop.run_in_executor(None, self._end)
 
     def _end(self) -> None:
@@ -280,9 +286,27 @@ class ZooKeeperStore:
         session = self._client.client_id[0] if self._client.client_id else 0
         # Asked here and not on the loop: a moment after the refusal kazoo is merely closed.
         # Kept here, too: who asks before the loop has heard of it finds the client closed, and must know why.
-        if self._client.client_state == KeeperState.AUTH_FAILED:
+        gave_up = self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
+        if gave_up and self._is_open:
+            self._loop.call_soon_threadsafe(self._open_again)
+        elif self._client.client_state == KeeperState.AUTH_FAILED:
             self._refused = True
         self._loop.call_soon_threadsafe(self._take_state, state, session)
+
+    def _open_again(self) -> None:
+        """kazoo has given up for good, as it does when a server goes away in the middle of a login."""
+        if self._closed:
+            return
+        logger.warning(
+            "ZooKeeper has ended a login, or cannot be understood; tried again in %g s", _RECONNECT_S
+        )
+        self._reopening = self._loop.create_task(self._start_again())
+
+    async def _start_again(self) -> None:
+        await asyncio.sleep(_RECONNECT_S)
+        if not self._closed:
+            # It waits for kazoo's threads.
+            await self._loop.run_in_executor(None, self._client.start_async)
 
     def _take_state(self, state: str, session: int) -> None:
         if self._closed:
@@ -393,6 +417,8 @@ class ZooKeeperStore:
         except SessionExpiredError:
             raise SessionExpired(path) from None
         except AuthFailedError as error:
+            if self._is_open:
+                raise SessionExpired(path) from error
             raise ZooKeeperRefusedError(path) from error
         except _LOST:
             # Wait for the loop to hear of it, lest the next attempt meets the same dead connection.

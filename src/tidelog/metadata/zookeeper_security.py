@@ -82,10 +82,13 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has
         sock = super().create_connection(address=address, timeout=timeout)
         try:
             wrapped = self._context().wrap_socket(sock, server_hostname=hostname)
-        except BaseException as error:
+        except Exception as error:
             self.failure = str(error)
             sock.close()
-            raise
+            if isinstance(error, OSError):
+                raise
+            # A store that is being replaced cannot be read for a moment; kazoo tries again after these alone.
+            raise OSError(0, self.failure) from error
         self.failure = None
         return wrapped
 

@@ -220,7 +220,8 @@ class FetchHandler:
         if found is None or found.length < min_bytes or not found.length:
             return None
         if payer is not None and not self._quotas.fetched_within(payer, found.length + PARTITION_BYTES):
-            # How long it has to pause is found out on the long way, and it gets nothing.
+            # How long it has to pause is found out on the long way, which reads and counts once more.
+            partition.counts.fetch_requests -= 1
             return None
         records = FileRange(found.fd, found.position, found.length, found.file)
         partition.counts.bytes_out += found.length
