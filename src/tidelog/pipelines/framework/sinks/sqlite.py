@@ -46,24 +46,29 @@ _TYPES: dict[ColumnType, str] = {
 }
 
 
-def refuse_other_hosts(hosts: Iterable[str], what: str) -> None:
-    """Raise where tasks that write files of SQLite have run on another machine than the driver's.
+def refuse_other_host(host: str, what: str) -> None:
+    """Raise in a task on another machine than ``host``, the driver's, which has the files of SQLite.
 
-    Write-ahead logging goes through memory that the processes share.
+    Called before a file is opened. Write-ahead logging goes through memory that the processes share; and
+    where machines do not share a disk the task would make files of its own, and take them for the whole.
     """
-    others = sorted(set(hosts) - {socket.gethostname()})
-    if others:
+    here = socket.gethostname()
+    if here != host:
         raise TableError(
-            f"{what} is in SQLite files, which are for one machine, and tasks run on {', '.join(others)}: "
+            f"SQLite files are for one machine: {what} is on {host}, and a task runs on {here}; "
             "name a Cassandra cluster (--cassandra), or run with --master local[*]"
         )
 
 
 class SqliteTables(ChangingTableSink):
-    """The tables of one file. Every call opens the file anew, so that any thread may call."""
+    """The tables of one file, on the machine where this is made, the driver's.
+
+    Every call opens the file anew, so that any thread may call.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._host = socket.gethostname()
 
     def ensure(self, table: TableSpec) -> None:
         columns = ", ".join(f'"{column.name}" {_TYPES[column.type]}' for column in table.columns)
@@ -114,7 +119,11 @@ class SqliteTables(ChangingTableSink):
                     for column, value in zip(table.columns, values, strict=True)
                 }
 
+    def check_host(self) -> None:
+        refuse_other_host(self._host, str(self._path))
+
     def _connect(self) -> sqlite3.Connection:
+        self.check_host()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)

@@ -143,3 +143,9 @@ class ChangingTableSink(TableSink):
 
         For tasks: the table is there already. Returns how many rows there were; see :meth:`upsert`.
         """
+
+    def check_host(self) -> None:
+        """Refuse, in a task that has something else to write before, what :meth:`write` would refuse.
+
+        :raises TableError: the store takes no rows from this machine.
+        """

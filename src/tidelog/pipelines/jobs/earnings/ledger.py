@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from tidelog.pipelines.jobs.earnings.parts import LedgerParts
     from tidelog.pipelines.pipeline import PipelineSettings
 
 
@@ -58,12 +57,18 @@ class Ledger(Protocol):
         ...
 
 
-def open_ledger(settings: PipelineSettings, file: Path) -> Ledger:
-    """The ledger of a part in a task: the SQLite file ``file``, or Cassandra, where all parts are one."""
+def open_ledger(settings: PipelineSettings, parts: LedgerParts, part: int) -> Ledger:
+    """The ledger of a part in a task: its SQLite file, or Cassandra, where all parts are one.
+
+    :raises TableError: the files are on another machine.
+    """
     if settings.cassandra is None:
+        from tidelog.pipelines.framework.sinks.sqlite import refuse_other_host
         from tidelog.pipelines.jobs.earnings.sqlite_ledger import opened
 
-        return opened(file)
+        # States of a ledger that is empty would be published over those that are right.
+        refuse_other_host(parts.host, "the ledger of earnings")
+        return opened(parts.file(part))
     from tidelog.pipelines.jobs.earnings.cassandra_ledger import CassandraLedger
 
     return CassandraLedger(settings)

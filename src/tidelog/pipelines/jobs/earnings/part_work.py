@@ -17,7 +17,6 @@ more when they are written, and written again if they are others by then.
 from __future__ import annotations
 
 import json
-import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -31,7 +30,6 @@ import pyarrow as pa
 from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, Work, from_bytes
-from tidelog.pipelines.framework.sinks.sqlite import refuse_other_hosts
 from tidelog.pipelines.jobs.earnings.cassandra_ledger import USERS_PER_CHUNK, CassandraLedger
 from tidelog.pipelines.jobs.earnings.key_spill import KeySpill, Touched
 from tidelog.pipelines.jobs.earnings.ledger import Ledger, open_ledger
@@ -69,13 +67,13 @@ class BatchWork:
         credits, steps, letters = entries_of(_without_quality(parcels, counted))
         written = self.take(part, credits, steps, letters if self.with_letters else ())
         quality = [each.decode() for each in counted]
-        yield json.dumps([self.sink.told(written), socket.gethostname(), quality])
+        yield json.dumps([self.sink.told(written), quality])
 
     def take(
         self, part: int, credits: Sequence[Credit], steps: Sequence[TaskStep], letters: Iterable[bytes] = ()
     ) -> WrittenTask:
         """Work off entries and letters of a part; returns what the sink is to be told."""
-        ledger = open_ledger(self.settings, self.parts.file(part))
+        ledger = open_ledger(self.settings, self.parts, part)
         states: list[UserEarnings] = []
 
         def records(turn: ExitStack) -> Iterator[pa.RecordBatch]:
@@ -96,10 +94,8 @@ class BatchWork:
     def finish(self, answers: Sequence[str]) -> Quality:
         """The driver's part, with the answers of all tasks; returns what they have counted."""
         told = [json.loads(answer) for answer in answers]
-        self.sink.finish([answer for answer, _, _ in told])
-        if self.settings.cassandra is None:
-            refuse_other_hosts((host for _, host, _ in told), "the ledger of earnings")
-        return quality_of(each for _, _, counted in told for each in counted)
+        self.sink.finish([answer for answer, _ in told])
+        return quality_of(each for _, counted in told for each in counted)
 
 
 def _without_quality(parcels: Iterable[Parcel], counted: list[bytes]) -> Iterator[Parcel]:
@@ -114,7 +110,7 @@ def merge_entries(settings: PipelineSettings, parts: LedgerParts) -> Unpack:
     """The work of a backfill on entries: into the ledger, as they come; answers with their number."""
 
     def merge(part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
-        ledger = open_ledger(settings, parts.file(part))
+        ledger = open_ledger(settings, parts, part)
         merged = 0
         waiting: list[Parcel] = []
         for parcel in parcels:
@@ -148,7 +144,7 @@ def publish_anew(
     settings: PipelineSettings, parts: LedgerParts, group: str, part: int, days: tuple[str, str]
 ) -> int:
     """Derive what a range of time bears on in a part, publish the users concerned, return how many."""
-    ledger = open_ledger(settings, parts.file(part))
+    ledger = open_ledger(settings, parts, part)
     published = 0
     with StatePublisher(settings, f"{group}-backfill.{part}") as publisher, ledger.turn():
         for states in ledger.recompute(*days):

@@ -10,9 +10,10 @@ release, all of which is in ``tables.sqlite``, is one part.
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -45,6 +46,8 @@ class LedgerParts:
     directory: Path
     single_file: Path | None = None
     """The file of the only part, where it is that of an earlier release."""
+    host: str = field(default_factory=socket.gethostname)
+    """The machine that has the files: the driver's, where this is made."""
 
     def of(self, user_id: str) -> int:
         """The part of a user."""

@@ -47,10 +47,8 @@ def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_tables
     from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
-    from tidelog.pipelines.framework.sinks.sqlite import refuse_other_hosts
     from tidelog.pipelines.jobs.phone_region.schema import TABLE
     from tidelog.pipelines.jobs.phone_region.task_work import (
-        HOST,
         QUALITY,
         TOLD,
         Answers,
@@ -66,11 +64,9 @@ def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
         sink = RecordSink(settings, micro_batch(records.sparkSession, PIPELINE.group, batch_id))
         reading = read()
         users = writing_users(tables, reading)
-        answers = Answers(work_on_parts(records, enriching(sink, NAME, reading), 1, users))
+        answers = Answers(work_on_parts(records, enriching(sink, tables, NAME, reading), 1, users))
         sink.finish(answers.of(TOLD))
         count_quality(settings.directory, NAME, quality_of(answers.of(QUALITY)))
-        if settings.cassandra is None:
-            refuse_other_hosts(answers.of(HOST), "the table of phone-region")
 
     return take
 

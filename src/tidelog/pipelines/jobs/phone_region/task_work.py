@@ -8,7 +8,6 @@ batch is over for the driver, and whether or not the events were written by an e
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
@@ -24,16 +23,20 @@ from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import TimeRange
 
 Pack = Callable[[Batches], Iterator[Parcel]]
-USERS, TOLD, READ, WRITTEN, HOST, QUALITY = "users", "told", "read", "written", "host", "quality"
+USERS, TOLD, READ, WRITTEN, QUALITY = "users", "told", "read", "written", "quality"
 """Parcels: rows of users. Parcels that become answers: what the sink is told, and counts."""
 
 
-def enriching(sink: RecordSink, pipeline: str, reading: Reading) -> Pack:
-    """Write the enriched events of a partition of records, and send on what they show about users."""
+def enriching(sink: RecordSink, tables: ChangingTableSink, pipeline: str, reading: Reading) -> Pack:
+    """Write the enriched events of a partition of records, and send on what they show about users.
+
+    Nothing is written from a machine from which the users' rows could not be.
+    """
 
     def packed(batches: Batches) -> Iterator[Parcel]:
         if (filled := with_rows(batches)) is None:
             return
+        tables.check_host()
         users, quality = UserRegions(reading), TaskQuality()
         written = sink.write(task_number(), _filled(enrich(filled, users, pipeline, quality)))
         yield Parcel(0, TOLD, sink.told(written).encode())
@@ -68,7 +71,6 @@ def writing_users(
                 users.take(msgspec.msgpack.decode(parcel.data, type=Found))
             else:
                 yield json.dumps([parcel.kind, parcel.data.decode()])
-        yield json.dumps([HOST, socket.gethostname()])
         yield json.dumps([WRITTEN, str(tables.write(TABLE, users.rows) if users else 0)])
 
     return unpacked
