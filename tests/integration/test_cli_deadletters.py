@@ -21,6 +21,7 @@ from tidelog.pipelines.framework.letter import (
     SEAL,
     SEALED,
     WHOLE,
+    Place,
     letter_key,
     seal_of,
 )
@@ -75,9 +76,10 @@ class Box:
         value: bytes | None = b"{",
         headers: tuple[tuple[str, bytes | None], ...] = (),
         carried: bytes = WHOLE,
+        topic: str | None = None,
     ) -> None:
         """A letter of a pipeline about the record at an offset of partition 1."""
-        place = (self.events, 1, offset)
+        place = (topic or self.events, 1, offset)
         told = [str(each).encode() for each in (pipeline, *place, RECORD_MS, code, reason)]
         with Producer(bootstrap_servers=self.bootstrap) as producer:
             producer.send(
@@ -327,24 +329,44 @@ def test_a_seal_that_the_keys_do_not_open_keeps_no_other_letter_from_being_sent(
     taken_out = PhoneKeys([PhoneKey("old", datetime(1970, 1, 1, tzinfo=UTC), b"1" * 32)])
     there, gone, another = (PhoneTokens(keys, "CN") for keys in (ensure_keys(file), taken_out, random_keys()))
 
-    def seal(phones: PhoneTokens) -> bytes:
-        return phones.sealed(seal_of(b"k", b"138 1234 5678", []), RECORD_MS * 1000)
+    def seal(phones: PhoneTokens, offset: int) -> bytes:
+        place = Place(box.events, 1, offset)
+        return seal_of((b"k", b"138 1234 5678", []), place, phones, RECORD_MS * 1000)
 
     with Producer(bootstrap_servers=box.bootstrap) as producer:
         producer.send(box.events, b"139 1234 5678", partition=1, timestamp_ms=RECORD_MS).result(30)
     # The first record is where it was.
     for offset, sealed in [
-        (0, seal(gone)),
-        (90, seal(gone)),
-        (91, seal(another)),
+        (0, seal(gone, 0)),
+        (90, seal(gone, 90)),
+        (91, seal(another, 91)),
         (92, b"forged"),
-        (93, seal(there)),
+        (93, seal(there, 93)),
     ]:
         box.write(offset, value=b"tel_", carried=SEALED, headers=((SEAL, sealed),))
     done = tidelog.json(*box.of("deadletters", "redrive", "--all"), "--phone-keys", str(file))
     assert (done["sent"], done["left"]["gone"]) == ({box.events: 2}, 3)
     values = [each.value for each in read_all(box.bootstrap, box.events)]
     assert values == [b"139 1234 5678", b"139 1234 5678", b"138 1234 5678"]
+
+
+def test_a_letter_that_was_copied_opens_no_record_into_another_topic(
+    tidelog: CommandLine, box: Box, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.toml"
+    phones = PhoneTokens(ensure_keys(file), "CN")
+    seal = seal_of((b"k", b"138 1234 5678", []), Place(box.events, 1, 5), phones, RECORD_MS * 1000)
+    with Admin(bootstrap_servers=box.bootstrap) as admin:
+        admin.create_topics([NewTopic(f"{box.events}-own", 3)])[0].raise_for_error()
+    for topic in (f"{box.events}-own", box.events):
+        box.write(5, value=b"tel_", carried=SEALED, headers=((SEAL, seal),), topic=topic)
+    keys = ("--phone-keys", str(file))
+    said = tidelog.refusal(*box.of("deadletters", "show", "0:0"), *keys)
+    assert "has the seal of another record" in said
+    assert "138" in tidelog.ok(*box.of("deadletters", "show", "0:1"), *keys)
+    done = tidelog.json(*box.of("deadletters", "redrive", "--all"), *keys)
+    assert (done["sent"], done["left"]["gone"]) == ({box.events: 1}, 1)
+    assert read_all(box.bootstrap, f"{box.events}-own") == []
 
 
 def test_a_mark_that_anybody_has_written_stops_nothing(tidelog: CommandLine, box: Box) -> None:

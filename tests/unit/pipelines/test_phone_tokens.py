@@ -34,6 +34,7 @@ START = datetime(1970, 1, 1, tzinfo=UTC)
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 NEW_YEAR_US = round(NEW_YEAR.timestamp() * 1_000_000)
 TWO_KEYS = PhoneKeys([PhoneKey("k2", NEW_YEAR, b"2" * 32), PhoneKey("k1", START, b"1" * 32)])
+PLACE = b"ml_user_login_log/0/3"
 TOKEN = re.compile("tel_k[0-9]+_[a-z2-7]{26}")
 
 
@@ -288,21 +289,50 @@ def test_any_bytes_without_numbers_stay_as_they_are(value: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_what_was_sealed_is_opened_by_the_keys_alone(value: bytes) -> None:
     tokens = PhoneTokens(TWO_KEYS, "CN")
-    sealed = tokens.sealed(value, NEW_YEAR_US)
-    assert tokens.opened(sealed) == value
-    assert tokens.sealed(value, NEW_YEAR_US) == sealed
-    assert tokens.opened(tokens.sealed(value, 0)) == value
-    assert tokens.sealed(value, 0) != sealed
-    assert tokens.sealed(value + b"x", 0)[:16] != tokens.sealed(value, 0)[:16]
+    sealed = tokens.sealed(value, PLACE, NEW_YEAR_US)
+    assert tokens.opened(sealed, PLACE) == value
+    assert tokens.sealed(value, PLACE, NEW_YEAR_US) == sealed
+    assert tokens.opened(tokens.sealed(value, PLACE, 0), PLACE) == value
+    assert tokens.sealed(value, PLACE, 0) != sealed
+    assert nonce_of(tokens.sealed(value + b"x", PLACE, 0)) != nonce_of(tokens.sealed(value, PLACE, 0))
     with pytest.raises(PhoneKeysError, match="not among the keys"):
-        PhoneTokens(PhoneKeys(TWO_KEYS.keys[:1]), "CN").opened(sealed)
+        PhoneTokens(PhoneKeys(TWO_KEYS.keys[:1]), "CN").opened(sealed, PLACE)
     other = PhoneKeys([PhoneKey("k2", NEW_YEAR, os.urandom(32))])
     with pytest.raises(PhoneKeysError, match="does not open"):
-        PhoneTokens(other, "CN").opened(sealed)
+        PhoneTokens(other, "CN").opened(sealed, PLACE)
     with pytest.raises(PhoneKeysError):
-        tokens.opened(sealed[:-1])
+        tokens.opened(sealed[:-1], PLACE)
     with pytest.raises(PhoneKeysError):
-        tokens.opened(value[:40])
+        tokens.opened(value[:40], PLACE)
+
+
+def nonce_of(sealed: bytes) -> bytes:
+    """Behind the version and the id of the key, of two letters."""
+    return sealed[4:16]
+
+
+@given(st.binary(max_size=50), st.binary(max_size=20), st.binary(max_size=20))
+def test_a_seal_is_opened_for_its_own_place_alone(value: bytes, place: bytes, other: bytes) -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    sealed = tokens.sealed(value, place, 0)
+    assert tokens.opened(sealed, place) == value
+    if other != place:
+        with pytest.raises(PhoneKeysError, match="has the seal of another record"):
+            tokens.opened(sealed, other)
+        # The same nonce for two places would give the key of the tags away.
+        assert nonce_of(tokens.sealed(value, other, 0)) != nonce_of(sealed)
+
+
+def test_what_ends_a_place_is_no_part_of_the_value_to_a_nonce() -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    assert nonce_of(tokens.sealed(b"2x", b"t/0/1", 0)) != nonce_of(tokens.sealed(b"x", b"t/0/12", 0))
+
+
+def test_a_seal_of_before_places_were_in_it_is_not_opened_and_says_what_to_do() -> None:
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    old = b"\x01" + tokens.sealed(b"x", PLACE, 0)[1:]
+    with pytest.raises(PhoneKeysError, match=r"sealed by an earlier version.*redrive` sends the record from"):
+        tokens.opened(old, PLACE)
 
 
 def test_a_running_pipeline_takes_a_new_key_and_keeps_the_old_ones_when_the_file_breaks(

@@ -24,6 +24,7 @@ from tidelog.pipelines.framework.letter import (
     SEAL,
     SEALED,
     WHOLE,
+    Place,
     letter_key,
     seal_of,
 )
@@ -75,9 +76,10 @@ def letter_batch(
     keys: list[bytes] = []
     values: list[bytes | None] = []
     headers: list[list[dict[str, Any]]] = []
-    for code, reason, *place, time_us, key, value, own in rows:
+    for code, reason, topic, partition, offset, time_us, key, value, own in rows:
+        place = Place(topic, partition, offset)
         own_pairs = [{"key": name, "value": told} for name, told in unpacked(own)]
-        record = _carried(_Carried(WHOLE, key, value, own_pairs), phones, time_us or 0)
+        record = _carried(_Carried(WHOLE, key, value, own_pairs), place, phones, time_us or 0)
         values.append(record.value)
         keys.append(letter_key(pipeline, place, code))
         time_ms = -1 if time_us is None else time_us // _US_PER_MS
@@ -108,7 +110,7 @@ class _Carried(NamedTuple):
         return len(self.key or b"") + len(self.value or b"") + own
 
 
-def _carried(record: _Carried, phones: PhonesWritten, time_us: int) -> _Carried:
+def _carried(record: _Carried, place: Place, phones: PhonesWritten, time_us: int) -> _Carried:
     """A record as its letter has it: whole, or sealed and with tokens where numbers may be, or not at all."""
 
     def redacted(data: bytes | None) -> bytes | None:
@@ -127,7 +129,7 @@ def _carried(record: _Carried, phones: PhonesWritten, time_us: int) -> _Carried:
         told = record
     else:
         own = [(each["key"], each["value"]) for each in record.headers]
-        seal = phones.sealed(seal_of(record.key, record.value, own), time_us)
+        seal = seal_of((record.key, record.value, own), place, phones, time_us)
         told.headers.append({"key": SEAL, "value": seal})
     return told if told.size <= CARRIED_BYTES else _Carried(LEFT_OUT, None, None, [])
 

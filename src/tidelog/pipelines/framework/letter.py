@@ -9,7 +9,8 @@ A pipeline's letter has the record's value as its value, and headers, all text i
     record      ``whole``; or ``left-out`` where it is too large to be carried (:data:`CARRIED_BYTES`): then
                 key and value are null, its headers are not here, and it is only where it was; or ``sealed``
                 where it may hold phone numbers: then there are tokens in their place, and the last header,
-                ``sealed``, has the record as it came, for those who have the keys (``phone_tokens``)
+                ``sealed``, has the record as it came, for those who have the keys (``phone_tokens``), and
+                for the place that the letter names
     key         the record's key; null where it has none
     …           the record's own headers, all of them, in their order
 
@@ -39,7 +40,7 @@ from tidelog.records.record import RecordHeader
 
 if TYPE_CHECKING:
     from tidelog.client import ConsumerRecord
-    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+    from tidelog.pipelines.framework.phone_tokens import PhonesWritten, PhoneTokens
 
 HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "record", "key")
 _EARLIER = ("pipeline", "topic", "partition", "offset", "reason")
@@ -55,6 +56,8 @@ CARRIED_BYTES = 900_000
 otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good."""
 REDRIVEN = "tidelog-redriven"
 """The header of a record that was sent again: how often, as decimal digits."""
+Content = tuple[bytes | None, bytes | None, Sequence[RecordHeader]]
+"""Key, value and headers of a record."""
 _MAX_INT64 = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_INT64))
 _SEALED_RECORD = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]])
@@ -118,16 +121,20 @@ def letter_key(pipeline: str, place: Sequence[object], code: str) -> bytes:
     return "/".join(map(str, (pipeline, *place, code))).encode()
 
 
-def seal_of(key: bytes | None, value: bytes | None, headers: Sequence[RecordHeader]) -> bytes:
-    """A record as it is sealed."""
-    return msgspec.msgpack.encode((key, value, headers))
+def seal_of(record: Content, place: Place, phones: PhonesWritten, time_us: int) -> bytes:
+    """The record at a place, sealed; it is opened as the record of that place alone."""
+    return phones.sealed(msgspec.msgpack.encode(record), str(place).encode(), time_us)
 
 
 def opened(letter: Letter, phones: PhoneTokens) -> Letter:
-    """A letter with its record as it came; raises ``PhoneKeysError`` where the keys do not open it."""
+    """A letter with its record as it came.
+
+    Raises ``PhoneKeysError`` where the keys do not open it, or it is the record of another place.
+    """
     if letter.seal is None:
         return letter
-    key, value, headers = _SEALED_RECORD.decode(phones.opened(letter.seal))
+    content = phones.opened(letter.seal, str(letter.place).encode())
+    key, value, headers = _SEALED_RECORD.decode(content)
     return replace(letter, key=key, value=value, headers=headers, seal=None)
 
 

@@ -8,7 +8,9 @@ by trying all numbers. A block of numbers becomes ``blk_…`` in the same way.
 Records that no pipeline could read are kept as dead letters, and may hold a number anywhere. In their value
 every run of digits that is as long as a number, of any script, as JSON's escapes and in UTF-16, becomes a
 token (:meth:`PhoneTokens.redacted`); the bytes as they came are sealed (:meth:`PhoneTokens.sealed`), so that
-``tidelog deadletters`` can send them again.
+``tidelog deadletters`` can send them again. A seal is AES-GCM: version, length of the key's id, id, nonce,
+ciphertext and tag. The place of the record is not in it, but under the tag: nobody who may write letters gets
+a record opened as that of another topic.
 
 :class:`PhoneTokens` is made on the driver and pickled to tasks. :data:`CLEAR` leaves everything as it is.
 """
@@ -78,7 +80,8 @@ _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED = re.compile(rf"\\u(?:({_HIGH})\\u({_LOW})|([0-9a-fA-F]{{4}}))")
 _NULS = re.compile("(?<!\0)\0{1,3}(?!\0)")
 """What UTF-16 and UTF-32 have beside each character of ASCII."""
-_SEAL_VERSION = b"\x01"
+_UNPLACED_SEAL, _SEAL_VERSION = b"\x01", b"\x02"
+"""A seal of the first version is not bound to the place of its record."""
 _NONCE_BYTES = 12
 
 
@@ -94,8 +97,8 @@ class PhonesWritten(Protocol):
     def redacted(self, value: bytes, time_us: int) -> bytes:
         """What stands for a value that nobody could read."""
 
-    def sealed(self, value: bytes, time_us: int) -> bytes:
-        """What keeps a value as it came, where :meth:`redacted` does not."""
+    def sealed(self, value: bytes, place: bytes, time_us: int) -> bytes:
+        """What keeps a value as it came, where :meth:`redacted` does not; ``place``: of its record."""
 
 
 class PhoneTokens:
@@ -133,22 +136,32 @@ class PhoneTokens:
                 end = places[found.end()]
         return "".join([*told, text[end:]]).encode("utf-8", "surrogateescape")
 
-    def sealed(self, value: bytes, time_us: int) -> bytes:
-        """Bytes that only the keys open; the same for the same value, as a batch that comes again must be."""
+    def sealed(self, value: bytes, place: bytes, time_us: int) -> bytes:
+        """Bytes that only the keys open, as those of a place.
+
+        The same for the same value and place, as a batch that comes again must be.
+        """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         key = self._keys.at(time_us)
         name = key.id.encode()
         head = _SEAL_VERSION + bytes([len(name)]) + name
-        # One for each value, as it must be: a hash of it.
-        nonce = hmac.digest(_subkey(key.secret, _NONCE), head + value, "sha256")[:_NONCE_BYTES]
-        return head + nonce + AESGCM(_subkey(key.secret, _SEAL)).encrypt(nonce, value, head)
+        bound = head + place
+        # One for each value and place, as it must be: a hash of both, and of where one of them ends.
+        both = b"%d:%b%b" % (len(bound), bound, value)
+        nonce = hmac.digest(_subkey(key.secret, _NONCE), both, "sha256")[:_NONCE_BYTES]
+        return head + nonce + AESGCM(_subkey(key.secret, _SEAL)).encrypt(nonce, value, bound)
 
-    def opened(self, sealed: bytes) -> bytes:
-        """What was sealed; raises :class:`PhoneKeysError`."""
+    def opened(self, sealed: bytes, place: bytes) -> bytes:
+        """What was sealed for a place; raises :class:`PhoneKeysError`."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        if sealed[:1] == _UNPLACED_SEAL:
+            raise PhoneKeysError(
+                "this was sealed by an earlier version, for no record in particular, and is not opened: "
+                "`tidelog deadletters redrive` sends the record from its topic, as long as it is there"
+            )
         if sealed[:1] != _SEAL_VERSION or len(sealed) < 2 or len(sealed) < 2 + sealed[1] + _NONCE_BYTES:
             raise PhoneKeysError("this is nothing that was sealed by a pipeline of this version")
         end = 2 + sealed[1]
@@ -158,10 +171,11 @@ class PhoneTokens:
             raise PhoneKeysError(f"this was sealed with the phone key {name!r}, which is not among the keys")
         nonce, body = sealed[end : end + _NONCE_BYTES], sealed[end + _NONCE_BYTES :]
         try:
-            return AESGCM(_subkey(key.secret, _SEAL)).decrypt(nonce, body, sealed[:end])
+            return AESGCM(_subkey(key.secret, _SEAL)).decrypt(nonce, body, sealed[:end] + place)
         except InvalidTag:
             raise PhoneKeysError(
-                f"the phone key {name!r} does not open this: it is another of that name, or it was altered"
+                f"the phone key {name!r} does not open this: it is another of that name, or the letter was "
+                "altered, or has the seal of another record"
             ) from None
 
 
@@ -206,7 +220,7 @@ class ClearPhones:
     def redacted(self, value: bytes, time_us: int) -> bytes:
         return value
 
-    def sealed(self, value: bytes, time_us: int) -> bytes:
+    def sealed(self, value: bytes, place: bytes, time_us: int) -> bytes:
         return value
 
 

@@ -185,6 +185,19 @@ def test_a_record_that_may_hold_phone_numbers_is_sealed_and_only_the_keys_open_i
         opened(sealed, other)
 
 
+@pytest.mark.parametrize(
+    "place", [Place("open_to_all", 0, 3), Place("ml_user_login_log", 1, 3), Place("ml_user_login_log", 0, 33)]
+)
+def test_a_seal_in_a_letter_about_another_record_is_not_opened(place: Place) -> None:
+    """Whoever may write letters may copy one, and have it name a topic of their own."""
+    row = ("ml_user_login_log", 0, 3, TIME_US, b"k", b'{"phone": "138 1234 5678"', None)
+    [sealed] = letters(row, why=["not-json"], phones=TOKENS)
+    assert sealed is not None
+    assert opened(sealed, TOKENS).value == row[5]
+    with pytest.raises(PhoneKeysError, match="has the seal of another record"):
+        opened(replace(sealed, place=place), TOKENS)
+
+
 def test_the_name_of_a_header_tells_no_number_either() -> None:
     headers: Headers = [("call 138-1234-5678", b"x"), ("trace", b"1")]
     [sealed] = letters(("t", 0, 3, TIME_US, b"k", b"{", headers), why=["not-json"], phones=TOKENS)
