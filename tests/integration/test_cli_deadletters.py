@@ -13,6 +13,7 @@ from tests.integration.command_line import CommandLine
 from tests.integration.pipeline_traffic import read_all
 
 from tidelog import ErrorCode, KafkaError, Producer
+from tidelog.cli.deadletters import redriving
 from tidelog.client import Admin, NewTopic
 from tidelog.pipelines.framework.letter import (
     HEADERS,
@@ -25,14 +26,16 @@ from tidelog.pipelines.framework.letter import (
     letter_key,
     seal_of,
 )
-from tidelog.pipelines.framework.letter_reader import LetterReader
+from tidelog.pipelines.framework.letter_reader import LetterFilter, LetterReader
 from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.redrive import (
+    Left,
     OriginalRecords,
     Plan,
     Redrive,
     Rules,
+    Sending,
     marks_topic,
     read_marks,
 )
@@ -367,6 +370,21 @@ def test_a_letter_that_was_copied_opens_no_record_into_another_topic(
     done = tidelog.json(*box.of("deadletters", "redrive", "--all"), *keys)
     assert (done["sent"], done["left"]["gone"]) == ({box.events: 1}, 1)
     assert read_all(box.bootstrap, f"{box.events}-own") == []
+
+
+def test_a_plan_that_is_shown_holds_no_records(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.write(0, value=bytes(1000), headers=(("trace", b"1"),))
+    shown: list[Sending] = []
+
+    def show(sendings: list[Sending], left: Left, *, json: bool) -> None:
+        shown.extend(sendings)
+
+    monkeypatch.setattr(redriving, "_show_plan", show)
+    everything = redriving.Wanted((), LetterFilter())
+    options = {"bootstrap.servers": box.bootstrap}
+    redriving.redrive(options, box.letters, everything, Rules(), None, dry_run=True, json=True)
+    assert [each.letter for each in shown] == [each.letter.without_record for each in shown]
+    assert [(each.letter.place, each.times) for each in shown] == [(Place(box.events, 1, 0), 1)]
 
 
 def test_a_mark_that_anybody_has_written_stops_nothing(tidelog: CommandLine, box: Box) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tidelog.cli.output import counted, is_terminal, print_json, print_table, printable, remark, time_text
 from tidelog.pipelines.framework.letter import Letter, Place
@@ -63,7 +63,7 @@ def show(
     """Print the letters that are wanted."""
     with LetterReader(options, topic) as reader:
         # Values are not shown, and may be large.
-        refusals, cut = gathered(map(_without_record, reader.letters(wanted)), limit)
+        refusals, cut = gathered((each.without_record for each in reader.letters(wanted)), limit)
     marks = read_marks(options, topic)
     if json:
         print_json([_json(each, marks) for each in refusals])
@@ -73,10 +73,6 @@ def show(
         print_table(_COLUMNS, rows, right=("redriven",), optional=("refused at", "redriven"))
     if is_terminal():
         _remarks(topic, len(refusals), reader.others, cut=cut)
-
-
-def _without_record(letter: Letter) -> Letter:
-    return replace(letter, key=None, value=None, headers=())
 
 
 def _remarks(topic: str, shown: int, others: int, *, cut: bool) -> None:

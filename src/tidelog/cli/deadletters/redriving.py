@@ -79,6 +79,7 @@ def _send(running: Redrive, plan: Plan, letters: Iterator[Letter]) -> Counter[st
 
 
 def _checked(sendings: Iterator[Sending], options: Mapping[str, object]) -> list[Sending]:
+    """What would be sent, without the records: they are not shown, and may be large."""
     from tidelog.client import Admin
 
     with Admin(options_for(ADMIN, options)) as admin:
@@ -86,7 +87,7 @@ def _checked(sendings: Iterator[Sending], options: Mapping[str, object]) -> list
         checked = []
         for each in sendings:
             destinations.partition(each)
-            checked.append(each)
+            checked.append(each._replace(letter=each.letter.without_record))
         return checked
 
 

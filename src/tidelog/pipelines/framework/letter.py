@@ -100,6 +100,11 @@ class Letter:
     """The record as it came, sealed, where key, value and headers have tokens in place of phone numbers."""
 
     @property
+    def without_record(self) -> Letter:
+        """What it says about its record, which may be large."""
+        return replace(self, key=None, value=None, headers=(), seal=None)
+
+    @property
     def name(self) -> str:
         """How people name it: partition and offset in the topic of letters."""
         return f"{self.partition}:{self.offset}"

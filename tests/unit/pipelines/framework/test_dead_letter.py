@@ -198,6 +198,15 @@ def test_a_seal_in_a_letter_about_another_record_is_not_opened(place: Place) -> 
         opened(replace(sealed, place=place), TOKENS)
 
 
+def test_a_letter_without_its_record_holds_nothing_large() -> None:
+    row = ("t", 0, 3, TIME_US, b"k", b"138 1234 5678", [("trace", b"1")])
+    [sealed] = letters(row, why=["not-json"], phones=TOKENS)
+    assert sealed is not None
+    bare = sealed.without_record
+    assert (bare.key, bare.value, bare.headers, bare.seal) == (None, None, (), None)
+    assert (bare.name, bare.place, bare.code) == (sealed.name, sealed.place, sealed.code)
+
+
 def test_the_name_of_a_header_tells_no_number_either() -> None:
     headers: Headers = [("call 138-1234-5678", b"x"), ("trace", b"1")]
     [sealed] = letters(("t", 0, 3, TIME_US, b"k", b"{", headers), why=["not-json"], phones=TOKENS)
