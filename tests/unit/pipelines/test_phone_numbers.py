@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from phonenumbers import PhoneNumberType, carrier, geocoder
 
-from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion, _look_up, describe, look_up
+from tidelog.pipelines.jobs.phone_region.numbers import (
+    LONGEST_CACHED,
+    PhoneRegion,
+    _by_number,
+    _look_up,
+    describe,
+    look_up,
+)
 
 LANGUAGES = ("en", "zh", "ja", "ar")
 
@@ -174,6 +181,16 @@ def test_any_text_has_an_answer_and_a_reason_exactly_where_it_is_not_valid(text:
     found = describe(text)
     assert found.valid == (found.reason is None)
     assert not found.valid or found.e164 is not None
+
+
+def test_a_text_too_long_for_a_number_is_answered_and_not_kept() -> None:
+    """Whoever writes events may send thousands of texts of thousands of characters."""
+    before = _by_number.cache_info()
+    for text in ("7" * (LONGEST_CACHED + 1), "x" * 4096):
+        assert describe(text) == _look_up(text, "CN", "en")
+    assert _by_number.cache_info() == before
+    describe("7" * LONGEST_CACHED)
+    assert _by_number.cache_info() != before
 
 
 def test_the_last_digits_of_a_chinese_mobile_number_say_nothing() -> None:

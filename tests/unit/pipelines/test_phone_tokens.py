@@ -27,7 +27,7 @@ from tidelog.pipelines.framework.phone_keys import (
     ensure_keys,
     read_keys,
 )
-from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesOfSettings, PhoneTokens
+from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesOfSettings, PhoneTokens, _cached_token
 from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings, PipelineSettings
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,6 +83,18 @@ def test_any_text_has_a_token_that_does_not_tell_it(phone: str, other: str) -> N
     digits = [re.sub("[^0-9]", "", text) for text in (phone, other)]
     if phone.isascii() and other.isascii() and digits[0] not in digits[1] and digits[1] not in digits[0]:
         assert tokens.of(phone, 0) != tokens.of(other, 0)
+
+
+def test_a_text_too_long_for_a_number_has_its_token_and_is_not_kept() -> None:
+    """A letter may have a run of digits as long as a record: the cache is bounded by entries."""
+    tokens = PhoneTokens(TWO_KEYS, "CN")
+    before = _cached_token.cache_info()
+    long = "+" + "7" * 100_000
+    assert tokens.of(long, 0) == tokens.of(long, 0) != tokens.of(long + "7", 0)
+    assert TOKEN.fullmatch(tokens.of(long, 0))
+    assert _cached_token.cache_info() == before
+    tokens.of("+77" + " " * 61, 0)
+    assert _cached_token.cache_info() != before
 
 
 def test_the_key_goes_by_the_time_of_the_event() -> None:

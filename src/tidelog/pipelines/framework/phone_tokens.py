@@ -47,6 +47,8 @@ _PAIRS = [first + second for first in _LETTERS for second in _LETTERS]
 _PAIR_SHIFTS = range(120, -1, -10)
 """Base 32, two letters at a time: 16 bytes and two bits of nothing are 13 pairs."""
 _CACHED = 1 << 16
+_LONGEST_CACHED = 64
+"""Numbers are shorter, however they are written. A run of digits may be as long as a record."""
 _NO_DIGIT = re.compile("[^0-9]")
 _LEAST_DIGITS = 7
 """What has fewer digits is no phone number: extensions, years, amounts."""
@@ -112,7 +114,8 @@ class PhoneTokens:
     def of(self, phone: str, time_us: int) -> str:
         """The token of a number in an event of a moment."""
         key = self._keys.at(time_us)
-        return _token_of(key.secret, key.id, self._dialling, phone)
+        token = _cached_token if len(phone) <= _LONGEST_CACHED else _token
+        return token(key.secret, key.id, self._dialling, phone)
 
     def of_block(self, block: str) -> str:
         """The token of a block of numbers; of the oldest key, lest a rotation tears evidence apart."""
@@ -270,10 +273,12 @@ class _Dialling(NamedTuple):
     """What is dialled before numbers within the country, and is no part of them."""
 
 
-@lru_cache(_CACHED)
-def _token_of(secret: bytes, key_id: str, dialling: _Dialling, phone: str) -> str:
-    """Kept for those who come back in batch after batch; by the key's parts, which are quick to compare."""
+def _token(secret: bytes, key_id: str, dialling: _Dialling, phone: str) -> str:
     return f"{_NUMBER}_{key_id}_{_hash(secret, _NUMBER, international(phone, dialling))}"
+
+
+_cached_token = lru_cache(_CACHED)(_token)
+"""For those who come back in batch after batch; by the key's parts, which are quick to compare."""
 
 
 def international(phone: str, dialling: _Dialling) -> str:

@@ -35,6 +35,8 @@ from phonenumbers.geodata.locale import LOCALE_DATA
 CHINESE = "zh"
 CACHED_NUMBERS = 1 << 16
 """About 25 MB in each worker."""
+LONGEST_CACHED = 64
+"""Numbers are shorter, however they are written. Texts of thousands of characters would be gigabytes."""
 
 CHINA = "CN"
 _CHINESE_CODE = 86
@@ -133,10 +135,17 @@ def look_up(phone: str, default_country: str = CHINA, language: str = "en") -> D
     return phone, known
 
 
-@lru_cache(CACHED_NUMBERS)
 def _looked_up(phone: str, default_country: str, language: str) -> Described:
+    look = _by_number if len(phone) <= LONGEST_CACHED else _described
+    return look(phone, default_country, language)
+
+
+def _described(phone: str, default_country: str, language: str) -> Described:
     told = _look_up(phone, default_country, language)
     return told.e164, _without_number(told)
+
+
+_by_number = lru_cache(CACHED_NUMBERS)(_described)
 
 
 def _without_number(told: PhoneRegion) -> PhoneRegion:
