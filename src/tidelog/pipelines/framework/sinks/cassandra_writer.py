@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from tidelog.pipelines.framework.sinks.cassandra_connection import (
     ATTEMPTS,
@@ -113,7 +114,9 @@ def _bound(table: TableSpec, row: tuple[Any, ...]) -> tuple[Any, ...]:
 
     if table.newest_by:
         time_ms = row[table.names.index(table.newest_by)]
-        return (*row, time_ms * 1000)
+        # Of two writes with one timestamp Cassandra keeps the greater value of each cell: a row mixed of
+        # both. The microseconds are free, so other rows of the same millisecond get others.
+        return (*row, time_ms * 1000 + crc32(repr(row).encode()) % 1000)
     if not table.append_only:
         return row
     return tuple(UNSET_VALUE if value is None else value for value in row)
