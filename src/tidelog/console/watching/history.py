@@ -24,6 +24,8 @@ from tidelog.console.watching.partition_lag import LagPoint, PartitionLag, Place
 from tidelog.errors import ConfigError
 
 T = TypeVar("T")
+Written = dict[tuple[str, ...], tuple[float, tuple[float | None, ...]]]
+"""The last figures that are in the file, by name, with their time."""
 
 _HEARTBEAT_S = 300
 _COARSE_S = 300
@@ -83,7 +85,7 @@ class History:
     def __init__(self, path: Path, days: float) -> None:
         self._days = days
         self._thread = ThreadPoolExecutor(1, "console-history")
-        self._written: dict[tuple[str, ...], tuple[float, tuple[float | None, ...]]] = {}
+        self._written: Written = {}
         self._cleaned_s = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,15 +110,18 @@ class History:
         partitions: Iterable[PlaceLag] | None = None,
     ) -> None:
         """Keep what one look at a cluster has shown; ``partitions`` None leaves them for another look."""
+        fresh: Written = {}
         new_lags = [
             (cluster, each.group, each.topic, at_s, each.records, each.seconds)
             for each in lags
-            if self._is_news(("lag", cluster, each.group, each.topic), at_s, (each.records, each.seconds))
+            if self._is_news(
+                fresh, ("lag", cluster, each.group, each.topic), at_s, (each.records, each.seconds)
+            )
         ]
         new_rates = [
             (cluster, each.topic, at_s, each.records, each.size_bytes)
             for each in rates
-            if self._is_news(("rate", cluster, each.topic), at_s, (each.records, each.size_bytes))
+            if self._is_news(fresh, ("rate", cluster, each.topic), at_s, (each.records, each.size_bytes))
         ]
         new_events: list[tuple[str, int, str, str, str]] = [
             (cluster, each.at_ms, each.kind, each.level, msgspec.json.encode(each.args).decode())
@@ -127,7 +132,18 @@ class History:
         def write() -> None:
             self._write(new_lags, new_rates, new_events, lambda: self._partitions.write(cluster, at_s, news))
 
-        await self._run(write)
+        try:
+            await self._run(write)
+        except Exception:
+            if partitions is not None:
+                self._partitions.forget_news(cluster)
+            raise
+        if len(self._written) > _REMEMBERED:
+            self._written.clear()  # names come and go; at worst some figures are written once more
+        self._written |= fresh
+        if time.monotonic() - self._cleaned_s > _CLEAN_EVERY_S:
+            self._cleaned_s = time.monotonic()
+            await self._run(lambda: self.clean(int(time.time())))
 
     async def lag(self, cluster: str, group: str, since_s: int) -> dict[str, list[Point]]:
         """Lag by topic, in records and seconds."""
@@ -185,15 +201,16 @@ class History:
         await self._run(self._db.close)
         self._thread.shutdown()
 
-    def _is_news(self, name: tuple[str, ...], at_s: int, values: tuple[float | None, ...]) -> bool:
+    def _is_news(
+        self, fresh: Written, name: tuple[str, ...], at_s: int, values: tuple[float | None, ...]
+    ) -> bool:
+        """Whether a figure is worth a row; it is put among the ``fresh`` ones then."""
         written_s, known = self._written.get(name, (0.0, None))
         if known == values and at_s - written_s < _HEARTBEAT_S:
             return False
         if known is None and not any(values) and name[0] == "rate" and name[-1] != ALL_TOPICS:
             return False  # a topic to which nobody has ever written
-        if len(self._written) > _REMEMBERED:
-            self._written.clear()  # names come and go; at worst some figures are written once more
-        self._written[name] = at_s, values
+        fresh[name] = at_s, values
         return True
 
     def _write(
@@ -210,13 +227,12 @@ class History:
             self._db.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?)", events)
             more()
             self._db.execute("COMMIT")
-        except sqlite3.Error:
-            self._db.execute("ROLLBACK")
+        except Exception:
+            # First: ids of series that are rolled back are given to others.
             self._partitions.forget_names()
+            if self._db.in_transaction:  # what a full disk does not let it commit, SQLite itself rolls back
+                self._db.execute("ROLLBACK")
             raise
-        if time.monotonic() - self._cleaned_s > _CLEAN_EVERY_S:
-            self._cleaned_s = time.monotonic()
-            self.clean(int(time.time()))
 
     def clean(self, now_s: int) -> None:
         """Drop what is too old, and thin out what is older than a day; for the history's own thread."""

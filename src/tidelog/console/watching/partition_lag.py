@@ -7,7 +7,7 @@ that the last of each hour. With 5,000 partitions that are always behind, a week
     lag_series (id, cluster, grp, topic, partition)      names, once
     partition_lag (series, at_s, records, seconds)       whole seconds; null where nobody can tell
 
-Everything here runs in the thread of the history, but for :meth:`PartitionLag.news`.
+Everything here runs in the thread of the history, but for :meth:`PartitionLag.news` and ``forget_news``.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class PartitionLag:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._written: dict[str, dict[Place, LagPoint]] = {}
+        self._written_before: dict[str, dict[Place, LagPoint]] = {}
         self._series: dict[tuple[str, Place], int] = {}
         self._thinned_s = 0
         db.executescript(_SCHEMA)
@@ -87,8 +88,13 @@ class PartitionLag:
                 continue
             now[each.place] = LagPoint(at_s, each.records, each.seconds)
             found.append(each)
-        self._written[cluster] = now
+        self._written_before[cluster], self._written[cluster] = before, now
         return found
+
+    def forget_news(self, cluster: str) -> None:
+        """The last news could not be written: they are news at the next look, too; on the loop."""
+        if cluster in self._written_before:
+            self._written[cluster] = self._written_before[cluster]
 
     def write(self, cluster: str, at_s: int, figures: list[PlaceLag]) -> None:
         """Add rows, within a transaction of the caller's."""
