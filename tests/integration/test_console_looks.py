@@ -1,4 +1,4 @@
-"""How often the console looks at a cluster."""
+"""How often the console looks at a cluster, and what it shows without its history."""
 
 from __future__ import annotations
 
@@ -38,3 +38,19 @@ def test_the_first_look_may_be_costly_without_putting_off_the_next(
         api.wait_for_look()
         api.wait_for_look()
     assert len(looks) >= 2
+
+
+def test_pages_are_there_without_the_history_and_the_overview_says_why(tmp_path: Path) -> None:
+    with (
+        broker(topics={"orders": 1}) as cluster,
+        ConsoleThread(console_settings(tmp_path, cluster.bootstrap_servers)) as console,
+        console.client() as api,
+    ):
+        console.console.history._db.close()  # stands for all that SQLite may raise
+        api.wait_for_look()
+        for page in ("rates", "events", "topics/orders/rates"):
+            assert api.get(f"/clusters/main/{page}") == []
+        assert [each["name"] for each in api.get("/clusters/main/topics")["topics"]] == ["orders"]
+        overview = api.get("/clusters/main/overview")
+        assert overview["problem"] is None
+        assert any(str(tmp_path / "history.sqlite") in each for each in overview["problems"])

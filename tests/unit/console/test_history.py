@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tidelog.console.watching import history as history_module
 from tidelog.console.watching.changes import Event
 from tidelog.console.watching.history import ALL_TOPICS, History, LagFigure, Point, RateFigure
 from tidelog.console.watching.partition_lag import LagPoint, Place, PlaceLag
@@ -102,8 +103,8 @@ def test_lag_that_could_not_be_committed_does_not_show_up_under_another_group(tm
     async def check() -> None:
         history = History(tmp_path / "h.sqlite", 7)
         secret, other = PlaceLag(Place("secret", "t", 0), 5, None), PlaceLag(Place("other", "t", 0), 7, None)
-        with full_disk(), pytest.raises(sqlite3.Error):
-            await history.write("c", NOW, [], [], [], [secret])
+        with full_disk():
+            assert not await history.write("c", NOW, [], [], [], [secret])
         await history.write("c", NOW + 10, [], [], [], [other])
         await history.write("c", NOW + 20, [], [], [], [secret, other])
         assert await history.partition_lag("c", "other", "t", NOW) == {0: [LagPoint(NOW + 10, 7, None)]}
@@ -117,21 +118,83 @@ def test_figures_that_could_not_be_written_are_written_with_the_next_look(tmp_pa
     async def check() -> None:
         history = History(tmp_path / "h.sqlite", 7)
 
-        async def write(at_s: int, lag: int) -> None:
+        async def write(at_s: int, lag: int) -> bool:
             place = PlaceLag(Place("g", "t", 0), lag, None)
-            await history.write(
+            return await history.write(
                 "c", at_s, [LagFigure("g", "t", lag, None)], [RateFigure("t", lag, 0.0)], [], [place]
             )
 
         await write(NOW, 5)
-        with full_disk(), pytest.raises(sqlite3.Error):
-            await write(NOW + 10, 0)
+        with full_disk():
+            assert not await write(NOW + 10, 0)
         await write(NOW + 20, 0)
         assert await history.lag("c", "g", NOW) == {"t": [Point(NOW, (5, None)), Point(NOW + 20, (0, None))]}
         assert [each.at_s for each in await history.rates("c", "t", NOW)] == [NOW, NOW + 20]
         assert await history.partition_lag("c", "g", "t", NOW) == {
             0: [LagPoint(NOW, 5, None), LagPoint(NOW + 20, 0, None)]
         }
+        await history.close()
+
+    asyncio.run(check())
+
+
+def damaged_file(path: Path) -> bytes:
+    """A history whose pages are nonsense, but for those that are read when it is opened; what it holds."""
+
+    async def fill() -> None:
+        history = History(path, 7)
+        events = [Event(NOW * 1000 + number, "k" * 100, "info", {}) for number in range(1000)]
+        assert await history.write("c", NOW, [], [], events)
+        await history.close()
+
+    asyncio.run(fill())
+    data = path.read_bytes()
+    kept = 12 * 4096
+    path.write_bytes(data[:kept] + b"\xff" * (len(data) - kept))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("found", ["at the start", "while it is read", "while it is written"])
+def test_a_damaged_file_is_put_aside_and_another_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, found: str
+) -> None:
+    path = tmp_path / "h.sqlite"
+    damaged = damaged_file(path)
+    if found != "at the start":
+        monkeypatch.setattr(history_module, "_CHECKED_BYTES", 0)
+
+    async def check() -> None:
+        history = History(path, 7)
+        if found == "while it is read":
+            assert await history.events("c", 10) == []
+        told = Event(NOW * 1000, "topic-created", "info", {"topic": "t"})
+        assert await history.write("c", NOW, [LagFigure("g", "t", 1, None)], [], [told])
+        assert await history.events("c", 10) == [told]
+        assert history.problems == []
+        await history.close()
+
+    asyncio.run(check())
+    assert (tmp_path / "h.sqlite.damaged").read_bytes() == damaged
+    (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert f"the history {path} is damaged" in line
+    assert f"kept as {path}.damaged" in line
+
+
+def test_why_nothing_is_written_is_said_once_and_until_it_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check() -> None:
+        history = History(tmp_path / "h.sqlite", 7)
+        with full_disk():
+            for at in (0, 10):
+                assert not await history.write("c", NOW + at, [LagFigure("g", "t", 5, None)], [], [])
+        (told,) = history.problems
+        assert str(tmp_path / "h.sqlite") in told
+        assert "cannot be written" in told
+        assert "look at its disk" in told
+        assert [each.getMessage() for each in caplog.records] == [told]
+        assert await history.write("c", NOW + 20, [LagFigure("g", "t", 5, None)], [], [])
+        assert history.problems == []
         await history.close()
 
     asyncio.run(check())

@@ -132,7 +132,7 @@ async def overview(call: Call, asked: Nothing) -> Overview:
         sum(rate for name, rate in watched.rates.size_bytes.items() if name in names),
         sum(size for name, size in seen.size_by_topic.items() if name in names),
         max(used) if used else None,
-        list(seen.problems),
+        [*seen.problems, *watched.history.problems],
         watched.problem,
         watched.problem_since_ms,
     )

@@ -2,26 +2,36 @@
 
 A figure is written when it has changed, or when it was last written ``_HEARTBEAT_S`` ago; so a gap that is
 longer means that nobody looked. After a day the last figure of each five minutes is kept, after
-``history_days`` nothing; single partitions have a table of their own (``partition_lag``). A crash loses what
-was written in the last seconds at most (WAL, synchronous off: the file itself stays whole). All calls run in
+``history_days`` nothing; single partitions have a table of their own (``partition_lag``). All calls run in
 one thread of its own, never on the loop.
+
+A crash of the console loses what was written in the last seconds at most. A crash of the machine may damage
+the file (WAL, synchronous off: nothing waits for the disk). A damaged file is put aside, as
+``history.sqlite.damaged``, and a fresh one is begun: at the start, where it is small enough to be
+checked, or when damage is come upon. The history is never a reason to show nothing: while its file is
+locked or its disk full, what is read of it is empty, and ``problems`` says why.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from tidelog.console.watching.changes import Event
 from tidelog.console.watching.partition_lag import LagPoint, PartitionLag, PlaceLag
 from tidelog.errors import ConfigError
+from tidelog.unreadable import UNREADABLE
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Written = dict[tuple[str, ...], tuple[float, tuple[float | None, ...]]]
@@ -33,6 +43,16 @@ _FINE_DAYS = 1
 _REMEMBERED = 200_000
 _DAY_S = 86_400
 _CLEAN_EVERY_S = 3600.0
+_CHECKED_BYTES = 64 * 1024 * 1024
+"""A larger file is not checked at the start, which would take too long."""
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_BUSY: "end what else uses it",
+    sqlite3.SQLITE_LOCKED: "end what else uses it",
+    sqlite3.SQLITE_IOERR: "look at its disk, which may be full",
+    sqlite3.SQLITE_READONLY: "let the console write to it and its directory",
+    sqlite3.SQLITE_CANTOPEN: "let the console write to it and its directory",
+}
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS lag (
     cluster TEXT, grp TEXT, topic TEXT, at_s INTEGER, records INTEGER, seconds REAL,
@@ -83,22 +103,31 @@ class History:
     """One file; several clusters share it."""
 
     def __init__(self, path: Path, days: float) -> None:
+        self._path = path
         self._days = days
+        self._problems: dict[Literal["read", "written"], str] = {}
         self._thread = ThreadPoolExecutor(1, "console-history")
         self._written: Written = {}
         self._cleaned_s = time.monotonic()
+        self._is_open = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = OFF")
-            self._db.executescript(_SCHEMA)
-            self._partitions = PartitionLag(self._db)
+            self._mended(self._check)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"--data-dir: the history {path} cannot be used ({error}): name another directory, "
                 "or remove the file"
             ) from None
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the file could not be read or written the last time, and what to do."""
+        return list(self._problems.values())
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether what was read last is all that there is."""
+        return "read" not in self._problems
 
     async def write(
         self,
@@ -108,8 +137,11 @@ class History:
         rates: Iterable[RateFigure],
         events: Iterable[Event],
         partitions: Iterable[PlaceLag] | None = None,
-    ) -> None:
-        """Keep what one look at a cluster has shown; ``partitions`` None leaves them for another look."""
+    ) -> bool:
+        """Keep what one look at a cluster has shown; False if nothing of it could be kept.
+
+        ``partitions`` None leaves them for another look.
+        """
         fresh: Written = {}
         new_lags = [
             (cluster, each.group, each.topic, at_s, each.records, each.seconds)
@@ -129,30 +161,28 @@ class History:
         ]
         news = [] if partitions is None else self._partitions.news(cluster, at_s, partitions)
 
-        def write() -> None:
+        def write() -> bool:
             self._write(new_lags, new_rates, new_events, lambda: self._partitions.write(cluster, at_s, news))
+            return True
 
-        try:
-            await self._run(write)
-        except Exception:
+        if not await self._try("written", write, False):
             if partitions is not None:
                 self._partitions.forget_news(cluster)
-            raise
+            return False
         if len(self._written) > _REMEMBERED:
             self._written.clear()  # names come and go; at worst some figures are written once more
         self._written |= fresh
         if time.monotonic() - self._cleaned_s > _CLEAN_EVERY_S:
             self._cleaned_s = time.monotonic()
-            await self._run(lambda: self.clean(int(time.time())))
+            await self._try("written", lambda: self.clean(int(time.time())), None)
+        return True
 
     async def lag(self, cluster: str, group: str, since_s: int) -> dict[str, list[Point]]:
         """Lag by topic, in records and seconds."""
-        rows = await self._run(
-            lambda: self._db.execute(
-                "SELECT topic, at_s, records, seconds FROM lag "
-                "WHERE cluster = ? AND grp = ? AND at_s >= ? ORDER BY topic, at_s",
-                (cluster, group, since_s - _HEARTBEAT_S),
-            ).fetchall()
+        rows = await self._rows(
+            "SELECT topic, at_s, records, seconds FROM lag "
+            "WHERE cluster = ? AND grp = ? AND at_s >= ? ORDER BY topic, at_s",
+            (cluster, group, since_s - _HEARTBEAT_S),
         )
         found: dict[str, list[Point]] = {}
         for topic, at_s, records, seconds in rows:
@@ -163,16 +193,15 @@ class History:
         self, cluster: str, group: str, topic: str, since_s: int
     ) -> dict[int, list[LagPoint]]:
         """Lag of a topic's partitions, of those that have been behind."""
-        return await self._run(lambda: self._partitions.read(cluster, group, topic, since_s - _HEARTBEAT_S))
+        since_s -= _HEARTBEAT_S
+        return await self._try("read", lambda: self._partitions.read(cluster, group, topic, since_s), {})
 
     async def rates(self, cluster: str, topic: str, since_s: int) -> list[Point]:
         """Records and bytes a second of a topic, or of all."""
-        rows = await self._run(
-            lambda: self._db.execute(
-                "SELECT at_s, records, size_bytes FROM rate "
-                "WHERE cluster = ? AND topic = ? AND at_s >= ? ORDER BY at_s",
-                (cluster, topic, since_s - _HEARTBEAT_S),
-            ).fetchall()
+        rows = await self._rows(
+            "SELECT at_s, records, size_bytes FROM rate "
+            "WHERE cluster = ? AND topic = ? AND at_s >= ? ORDER BY at_s",
+            (cluster, topic, since_s - _HEARTBEAT_S),
         )
         return [Point(at_s, (records, size_bytes)) for at_s, records, size_bytes in rows]
 
@@ -187,14 +216,16 @@ class History:
         if group is not None:
             where += " AND json_extract(args, '$.group') = ?"
             values.append(group)
-        rows = await self._run(
-            lambda: self._db.execute(
-                f"SELECT at_ms, kind, level, args FROM event WHERE {where} "
-                "ORDER BY at_ms DESC, rowid DESC LIMIT ?",
-                (*values, limit),
-            ).fetchall()
+        rows = await self._rows(
+            f"SELECT at_ms, kind, level, args FROM event WHERE {where} "
+            "ORDER BY at_ms DESC, rowid DESC LIMIT ?",
+            (*values, limit),
         )
-        return [Event(at_ms, kind, level, msgspec.json.decode(args)) for at_ms, kind, level, args in rows]
+        found: list[Event] = []
+        for at_ms, kind, level, args in rows:
+            with contextlib.suppress(*UNREADABLE):  # damaged, and not so that SQLite knows it
+                found.append(Event(at_ms, kind, level, msgspec.json.decode(args)))
+        return found
 
     async def close(self) -> None:
         """Write what is under way, and let go of the file."""
@@ -247,5 +278,89 @@ class History:
         self._db.execute("DELETE FROM event WHERE at_ms < ?", (oldest_s * 1000,))
         self._partitions.clean(now_s, oldest_s)
 
+    # The file
+
+    async def _rows(self, query: str, values: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
+        return await self._try("read", lambda: self._db.execute(query, values).fetchall(), [])
+
+    async def _try(self, use: Literal["read", "written"], action: Callable[[], T], otherwise: T) -> T:
+        """Do something in the history's thread; what keeps it from being done is told, not raised."""
+        try:
+            done = await self._run(lambda: self._mended(action))
+        except (sqlite3.Error, OSError) as error:
+            self._note_problem(use, error)
+            return otherwise
+        if self._problems.pop(use, None) is not None:
+            logger.info("the history %s can be %s again", self._path, use)
+        return done
+
     async def _run(self, action: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+
+    def _note_problem(self, use: Literal["read", "written"], error: Exception) -> None:
+        remedy = _REMEDIES.get(_code(error), "stop the console, and move the file away")
+        text = f"the history {self._path} cannot be {use}, charts and events are missing ({error}): {remedy}"
+        if self._problems.get(use) != text:
+            logger.error("%s", text)
+        self._problems[use] = text
+
+    def _mended(self, action: Callable[[], T]) -> T:
+        """Do something with the open file; with a fresh one, if it is damaged."""
+        try:
+            self._open()
+            return action()
+        except sqlite3.DatabaseError as error:
+            if _code(error) != sqlite3.SQLITE_CORRUPT and not isinstance(error, _DamagedError):
+                raise
+            self._put_aside(error)
+        self._open()
+        return action()
+
+    def _open(self) -> None:
+        if self._is_open:
+            return
+        self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = OFF")
+            self._db.executescript(_SCHEMA)
+            self._partitions = PartitionLag(self._db)
+        except sqlite3.Error:
+            self._db.close()
+            raise
+        self._written = {}
+        self._is_open = True
+
+    def _check(self) -> None:
+        """Raise if the file is damaged, as far as that is found quickly."""
+        if self._path.stat().st_size > _CHECKED_BYTES:
+            return
+        (told,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if told != "ok":
+            raise _DamagedError(told.splitlines()[-1])
+
+    def _put_aside(self, error: sqlite3.Error) -> None:
+        # Closed first: SQLite removes its log by name when it closes, be it that of another file by then.
+        self._is_open = False
+        self._db.close()
+        aside = self._path.with_name(f"{self._path.name}.damaged")
+        for end in ("", "-wal", "-shm"):
+            target = aside.with_name(f"{aside.name}{end}")
+            target.unlink(missing_ok=True)  # of the last time: one is kept
+            with contextlib.suppress(FileNotFoundError):
+                self._path.with_name(f"{self._path.name}{end}").replace(target)
+        logger.error(
+            "the history %s is damaged (%s): it is kept as %s, and a new one is begun",
+            self._path,
+            error,
+            aside,
+        )
+
+
+class _DamagedError(sqlite3.DatabaseError):
+    """What SQLite has found in a file."""
+
+
+def _code(error: Exception) -> int:
+    """SQLite's result code; 0 where the error is none of SQLite's."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

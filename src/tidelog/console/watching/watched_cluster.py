@@ -62,6 +62,8 @@ _FIGURES_PER_S = 25
 _FIRST_LOOK_S = 12.0
 _CONFIG_LOOKS = 2
 """Configs are asked for when looks, of an open page, have come so many times."""
+_UNWRITTEN = 1000
+"""So many events wait while the history cannot be written."""
 _REBALANCES = 10
 _REMINDED = 500
 
@@ -349,7 +351,7 @@ class WatchedCluster:
         if not self._is_reminded:
             told = await self.history.events(self.name, _REMINDED, CERTIFICATE_KINDS)
             self.certificates.remember(told)
-            self._is_reminded = True
+            self._is_reminded = self.history.is_readable
         found: list[Event] = []
         for watch in (self.configs, self.certificates, self._rebalances):
             try:
@@ -372,7 +374,8 @@ class WatchedCluster:
             if len(self._rebalanced) >= _REMEMBERED:
                 self._rebalanced.clear()
             known = await self.history.events(self.name, _REBALANCES, (REBALANCED,), group)
-            known = self._rebalanced.setdefault(group, known)
+            if self.history.is_readable:
+                known = self._rebalanced.setdefault(group, known)
         return list(known)
 
     async def _unthrottle(self) -> None:
@@ -405,10 +408,12 @@ class WatchedCluster:
         rates.append(
             RateFigure(ALL_TOPICS, round(self.rates.total_records, 2), round(self.rates.total_bytes))
         )
-        events, self._unwritten = self._unwritten, []
-        await self.history.write(
+        events = list(self._unwritten)
+        is_kept = await self.history.write(
             self.name, now.at_ms // 1000, lags, rates if has_rates else [], events, self._partition_lags(now)
         )
+        # What could not be written waits for the next time, in bounds.
+        del self._unwritten[: len(events) if is_kept else -_UNWRITTEN]
 
     def _partition_lags(self, now: Snapshot) -> list[PlaceLag] | None:
         """Lag of single partitions, where it is time to keep them: many are kept more seldom."""
