@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,43 @@ def test_failed_logins_are_bounded_and_those_left_out_are_counted(tmp_path: Path
     assert (told.details, last.details) == ({"user": "y", "not_noted": 900}, {"user": "y"})
     assert done == entry(3)
     log.close()
+
+
+@pytest.mark.parametrize("step", ["open", "keep", "name"])
+def test_a_full_file_that_cannot_be_put_away_takes_the_next_lines_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    refused = {"open": tmp_path / "audit.new", "keep": path, "name": tmp_path / "audit.new"}[step]
+    really_open, really_replace = os.open, Path.replace
+
+    def try_open(name: Path, *more: int) -> int:
+        if step == "open" and name == refused:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return really_open(name, *more)
+
+    def try_replace(name: Path, target: Path) -> Path:
+        if step != "open" and name == refused:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        return really_replace(name, target)
+
+    monkeypatch.setattr(audit_module, "_LARGEST_BYTES", 1000)
+    log = AuditLog(path)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "open", try_open)
+        failing.setattr(Path, "replace", try_replace)
+        for number in range(8):
+            log.note(entry(number, "t" * 100))
+        # Whoever opens something now has no number that the log writes to.
+        others = [really_open(tmp_path / f"other-{number}", os.O_RDWR | os.O_CREAT) for number in range(3)]
+        log.note(entry(8, "t" * 100))
+        assert [os.fstat(each).st_size for each in others] == [0, 0, 0]
+    for number in range(9, 40):
+        log.note(entry(number, "t" * 100))
+    for each in others:
+        os.close(each)
+    log.close()
+    kept = sorted(tmp_path.glob("audit.*.jsonl"), reverse=True)
+    lines = [line for each in (*kept, path) for line in each.read_text().splitlines()]
+    assert [json.loads(line)["at_ms"] for line in lines] == list(range(40))
+    assert len(kept) >= 2

@@ -52,11 +52,12 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._full_bytes = _LARGEST_BYTES
         self._failed_since_ms = 0
         self._failed = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._file = _open(path)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(f"--data-dir: the audit log {path} cannot be written: {reason}") from None
@@ -66,10 +67,17 @@ class AuditLog:
         line = msgspec.json.encode(_bounded(entry)) + b"\n"
         try:
             os.write(self._file, line)
-            if os.fstat(self._file).st_size > _LARGEST_BYTES:
-                self._begin_anew()
         except OSError as error:
             logger.error("the audit log %s cannot be written (%s): %s", self._path, error, line.decode())
+            return
+        size_bytes = os.fstat(self._file).st_size
+        if size_bytes <= self._full_bytes:
+            return
+        try:
+            self._begin_anew()
+        except OSError as error:
+            self._full_bytes = size_bytes + _LARGEST_BYTES
+            logger.error("the audit log %s grows on, as no other file can be begun: %s", self._path, error)
 
     def note_failed_login(self, entry: AuditEntry) -> None:
         """Append that somebody whom nobody knows could not log in, unless there were many lately."""
@@ -105,13 +113,28 @@ class AuditLog:
         os.close(self._file)
 
     def _begin_anew(self) -> None:
-        os.close(self._file)
-        for number in range(_KEPT_FILES - 1, 0, -1):
-            older = self._path.with_suffix(f".{number}.jsonl")
-            if older.exists():
-                older.replace(self._path.with_suffix(f".{number + 1}.jsonl"))
-        self._path.replace(self._path.with_suffix(".1.jsonl"))
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        """Put the file among those that are kept; if that fails, lines go on into the one that is open."""
+        fresh = self._path.with_suffix(".new")
+        file = _open(fresh)
+        try:
+            if self._path.exists():  # else it was put there before, and the rest has failed
+                for number in range(_KEPT_FILES - 1, 0, -1):
+                    older = self._path.with_suffix(f".{number}.jsonl")
+                    if older.exists():
+                        older.replace(self._path.with_suffix(f".{number + 1}.jsonl"))
+                self._path.replace(self._path.with_suffix(".1.jsonl"))
+            fresh.replace(self._path)
+        except OSError:
+            os.close(file)
+            raise
+        # Closed last: a number that is closed may be a browser's connection by the next line.
+        file, self._file = self._file, file
+        os.close(file)
+        self._full_bytes = _LARGEST_BYTES
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _bounded(entry: AuditEntry) -> AuditEntry:
