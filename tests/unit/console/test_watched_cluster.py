@@ -1,4 +1,4 @@
-"""One watched cluster: what it does when its history fails."""
+"""One watched cluster: what it does when its history or its producer fails."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.unit.client.conftest import ScriptedBroker
+from tests.unit.client.producer.idempotent_broker import IdempotentBroker
 
+from tidelog.client.errors import ClientClosedError
 from tidelog.client.resources import ClusterDescription
 from tidelog.console.settings import ClusterSettings
 from tidelog.console.watching import watched_cluster
 from tidelog.console.watching.history import History
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.watched_cluster import WatchedCluster
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import random_uuid
+from tidelog.wire.api import ApiKey
+from tidelog.wire.messages.init_producer_id import InitProducerIdResponse
 
 
 class EmptyCluster:
@@ -66,5 +73,31 @@ def test_a_history_that_fails_hides_no_cluster_and_loses_no_event(
         await cluster._look_once()
         assert len(await history.events("main", 10)) == 2
         await history.close()
+
+    asyncio.run(run())
+
+
+def test_a_producer_that_has_failed_for_good_is_replaced(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with ScriptedBroker() as broker, asyncio.timeout(20):
+            broker.add_topic("t", 1, topic_id=random_uuid())
+            written = IdempotentBroker(broker)
+            granted = broker.handlers[ApiKey.INIT_PRODUCER_ID]
+            refused = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            broker.handlers[ApiKey.INIT_PRODUCER_ID] = lambda request, version: refused
+            history = History(tmp_path / "history.sqlite", 7)
+            settings = ClusterSettings("main", {"bootstrap.servers": broker.address})
+            cluster = WatchedCluster(settings, history, refresh_s=60.0)
+            failed = cluster.producer
+            with pytest.raises(KafkaError) as refusal:
+                await failed.send("t", b"refused")
+            assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            broker.handlers[ApiKey.INIT_PRODUCER_ID] = granted
+            await cluster.producer.send("t", b"granted")
+            assert written.log().values == [b"granted"]
+            await cluster.close()
+            with pytest.raises(ClientClosedError):
+                failed.send("t", b"late")
+            await history.close()
 
     asyncio.run(run())

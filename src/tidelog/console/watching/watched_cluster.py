@@ -250,22 +250,32 @@ class WatchedCluster:
             yield consumer
         finally:
             # Whoever hangs up is cancelled at every wait: closing is a task of its own, which ends anyway.
-            closing = asyncio.create_task(self._close(consumer))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-            await asyncio.shield(closing)
+            await asyncio.shield(self._close_soon(consumer))
 
-    async def _close(self, consumer: AsyncConsumer) -> None:
+    def _close_soon(self, client: AsyncConsumer | AsyncProducer) -> asyncio.Task[None]:
+        closing = asyncio.create_task(self._close(client))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return closing
+
+    async def _close(self, client: AsyncConsumer | AsyncProducer) -> None:
         try:
-            await consumer.close(_LAST_WORDS_S)
+            await client.close(_LAST_WORDS_S)
         except (TidelogError, OSError) as error:
-            logger.debug("a consumer of cluster %s did not close cleanly: %s", self.name, error)
+            logger.debug("a client of cluster %s did not close cleanly: %s", self.name, error)
         finally:
-            self.open_consumers -= 1
+            if isinstance(client, AsyncConsumer):
+                self.open_consumers -= 1
 
     @property
     def producer(self) -> AsyncProducer:
-        """One producer for all that is written through the console; made when it is first needed."""
+        """One producer for all that is written through the console; made when it is first needed.
+
+        One that has failed for good, for want of a right or a login, is replaced: it may have both by now.
+        """
+        if self._producer is not None and self._producer.has_fatal_error:
+            self._close_soon(self._producer)
+            self._producer = None
         if self._producer is None:
             # The file that a cluster's options come from may hold options of other clients.
             known = {name: value for name, value in self._options.items() if name in PRODUCER.options}
