@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pytest
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.waiting import wait_until
 
-from tidelog import Consumer, Producer
+from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.people.person import Account, person_of
 from tidelog.console.people.sessions import Session
 from tidelog.console.settings import Grant, LoginSettings, MaskRule, Role
@@ -270,6 +271,66 @@ def test_nobody_hears_of_groups_of_topics_that_he_may_not_see(console: ConsoleTh
         assert some.http.get("/clusters/main/overview").json()["groups"] == 1
         for page in ("overview", "events?limit=200", "topology", "topics", "groups"):
             assert HIDDEN not in some.http.get(f"/clusters/main/{page}").text, page
+
+
+def test_of_a_group_that_reads_hidden_topics_too_only_the_others_are_told_and_moved(
+    console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    group = f"mixed-group-{console.settings.read_only}"
+    places = {TopicPartition(SEEN, 0): 0, TopicPartition(HIDDEN, 0): 0}
+    cluster.admin.alter_group_offsets(group, places)
+    everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+    with everything.http, some.http:
+
+        def row(somebody: Browser) -> dict[str, Any]:
+            rows = somebody.http.get("/clusters/main/groups").json()
+            return next((each for each in rows if each["group"] == group), {"partitions": 0})
+
+        wait_until(lambda: row(everything)["partitions"] == 2, "the group")
+        assert (row(some)["topics"], row(some)["partitions"]) == (1, 1)
+        path = f"/clusters/main/groups/{group}/reset"
+        headers = {"X-Console-Token": some.session.token}
+        refused = some.http.post(path, json={"to": "latest"}, headers=headers)
+        assert refused.status_code == 403
+        assert HIDDEN not in refused.text
+        assert "reads topics that some-viewer may not see" in refused.json()["error"]
+        plan = some.http.post(path, json={"to": "latest", "topic": SEEN}, headers=headers).json()
+        assert [(each["topic"], each["new"]) for each in plan["offsets"]] == [(SEEN, 1)]
+    cluster.admin.delete_groups([group])
+
+
+def test_who_names_a_cluster_that_is_not_there_is_told_of_those_only_that_he_may_see(
+    console: ConsoleThread,
+) -> None:
+    for clusters, told in ((("test-*",), "none that you may see"), (("test-*", "main"), "main")):
+        tester = person_of("tester", (Grant("tester", Role.VIEWER, clusters=clusters),), Role.ADMIN)
+        session = console.console.sessions.begin(tester)
+        cookies = {console.console.cookie: session.id}
+        answer = httpx.get(f"{console.url}/api/clusters/test-nope/topics", cookies=cookies, timeout=60.0)
+        assert (answer.status_code, answer.json()["error"]) == (
+            404,
+            f"there is no cluster test-nope: there are {told}",
+        )
+
+
+def test_transactional_ids_are_drawn_for_those_only_who_see_all_topics(tmp_path: Path) -> None:
+    with broker(topics=[SEEN]) as running:
+        with Producer(bootstrap_servers=running.bootstrap_servers, transactional_id="payroll") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(SEEN, b"x")
+            producer.commit_transaction()
+        settings = console_settings(
+            tmp_path, running.bootstrap_servers, login=LoginSettings("main"), grants=GRANTS
+        )
+        with ConsoleThread(settings) as console:
+            everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+            with everything.http, some.http:
+                path = "/clusters/main/topology"
+                wait_until(lambda: "payroll" in everything.http.get(path).text, "the producer's name")
+                part = some.http.get(path).json()
+    assert [each["target"] for each in part["edges"]] == [f"topic {SEEN}"]
+    assert "payroll" not in str(part)
 
 
 def test_clients_are_drawn_for_those_only_who_see_all_topics(console: ConsoleThread) -> None:

@@ -94,11 +94,12 @@ class Console:
         most = Role.VIEWER if read_only else self._most
         return person_of(account, self.settings.grants, most, shown=shown)
 
-    def cluster(self, name: str) -> WatchedCluster:
-        """A cluster by its name in the console."""
+    def cluster(self, name: str, person: Person) -> WatchedCluster:
+        """A cluster by its name in the console; who names another is told of those that he may see."""
         found = self.clusters.get(name)
         if found is None:
-            raise not_found(f"there is no cluster {name}: there are {', '.join(self.clusters)}")
+            others = ", ".join(each for each in self.clusters if person.role(each) >= Role.VIEWER)
+            raise not_found(f"there is no cluster {name}: there are {others or 'none that you may see'}")
         return found
 
     def mask(self, person: Person, cluster: str, topic: str, *, unmasked: bool) -> Mask:

@@ -39,7 +39,7 @@ def require_right(endpoint: Endpoint, call: Call) -> None:
     if "cluster" in call.path:
         if call.person.role(call.path["cluster"]) < Role.VIEWER:
             raise forbidden(f"{call.person.name} may see nothing of cluster {call.path['cluster']}")
-        call.watched = call.console.cluster(call.path["cluster"])
+        call.watched = call.console.cluster(call.path["cluster"], call.person)
         call.require(endpoint.role, call.path.get("topic"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -145,12 +146,13 @@ class GroupQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 @reads("/clusters/{cluster}/groups", "Groups with their lag in records and seconds.", GroupQuery)
 async def groups(call: Call, asked: GroupQuery) -> list[GroupRow]:
-    """From the last look; lag counts topics that the person may see."""
+    """From the last look; all figures are those of topics that the person may see."""
     watched = call.cluster
     seen = await watched.seen()
     committed: dict[str, float] = {}
-    for (group_, _), rate in watched.rates.committed.items():
-        committed[group_] = committed.get(group_, 0.0) + rate
+    for (group_, topic), rate in watched.rates.committed.items():
+        if call.sees(topic):
+            committed[group_] = committed.get(group_, 0.0) + rate
     rows = []
     for name, listing in sorted(seen.groups.items()):
         if is_internal_group(name) and not asked.internal:
@@ -166,7 +168,7 @@ async def groups(call: Call, asked: GroupQuery) -> list[GroupRow]:
                 listing.type.value,
                 listing.coordinator.id,
                 len(lags),
-                len(seen.committed.get(name, {})),
+                sum(call.sees(each.topic) for each in seen.committed.get(name, {})),
                 sum(each.records for each in lags) if lags else None,
                 None if longest is None else round(longest.seconds, 1),
                 longest is not None and longest.at_least,
@@ -280,6 +282,11 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
         call.require(needed, asked.topic)
     elif not sees_group(call, await call.cluster.seen(), name):
         raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
+    else:
+        # Before a plan is made, for what is wrong with a topic is said with its name.
+        committed = (await call.cluster.admin.list_group_offsets([name]))[name]
+        committed.raise_for_error()
+        _require_sight(call, {each.topic for each in committed.offsets})
     described = (await call.cluster.admin.describe_groups([name]))[name]
     described.raise_for_error()
     if described.is_active:
@@ -290,7 +297,9 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
             "GROUP_ACTIVE",
         )
     plan = await call.cluster.admin.plan_offset_reset(name, await _partitions(call, asked), _target(asked))
-    for topic in {each.partition.topic for each in plan.offsets}:
+    topics = {each.partition.topic for each in plan.offsets}
+    _require_sight(call, topics)
+    for topic in sorted(topics):
         call.require(needed, topic)
     if not plan.offsets:
         raise Refusal("the group has committed nothing that could be moved: name a topic")
@@ -340,6 +349,14 @@ async def _partitions(call: Call, asked: ResetRequest) -> list[TopicPartition] |
         return [TopicPartition(asked.topic, each) for each in asked.partitions]
     described = await described_topic(call, asked.topic)
     return [TopicPartition(asked.topic, each.partition) for each in described.partitions]
+
+
+def _require_sight(call: Call, topics: Iterable[str]) -> None:
+    """Raise a refusal where a group reads topics that the person may not see, without their names."""
+    if not all(map(call.sees, topics)):
+        raise forbidden(
+            f"group {call.path['group']} also reads topics that {call.person.name} may not see: name one topic"
+        )
 
 
 def _target(asked: ResetRequest) -> ResetTarget:

@@ -261,16 +261,9 @@ async def _draw_producers(
     watched = call.cluster
     try:
         found = await watched.admin.describe_producers(partitions) if partitions else {}
-        listed = await watched.admin.list_transactions()
+        clients, transactional = await _names_of_producers(call)
     except KafkaError:
         return 0  # an older broker, or no right to ask: the picture has topics and groups
-    clients = ProducerClients()
-    if call.person.sees_all_topics(watched.name):  # as the page of clients
-        clients = watched.producer_clients
-        if watched.telling is not None:
-            pages, _ = await watched.telling.page("/clients")
-            clients.note(pages)
-    transactional = {each.producer_id: each.transactional_id for each in listed.transactions}
     names = {sink.name: query.name for query in queries for sink in query.sinks}
     since_ms = time.time_ns() // 1_000_000 - _ACTIVE_MS
     writers: dict[str, set[_Writer]] = {}
@@ -293,6 +286,19 @@ async def _draw_producers(
         for edge in edges[node_id]:
             picture.add(edge)
     return len(edges) - len(shown)
+
+
+async def _names_of_producers(call: Call) -> tuple[ProducerClients, dict[int, str]]:
+    """Clients and transactional ids, by producer id: for those who see all topics, as the pages of both."""
+    watched = call.cluster
+    if not call.person.sees_all_topics(watched.name):
+        return ProducerClients(), {}
+    listed = await watched.admin.list_transactions()
+    if watched.telling is not None:
+        pages, _ = await watched.telling.page("/clients")
+        watched.producer_clients.note(pages)
+    transactional = {each.producer_id: each.transactional_id for each in listed.transactions}
+    return watched.producer_clients, transactional
 
 
 def _writer(

@@ -8,7 +8,7 @@ import msgspec
 
 
 class SchemaName(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The schema of a field, for people; ``subject`` is one of those that it was registered under."""
+    """The schema of a field, for people; ``subject`` is the topic's own, if it was registered under one."""
 
     type: str
     id: int | None = None

@@ -331,6 +331,40 @@ def test_a_wrong_choice_is_said(registry: SchemaRegistry) -> None:
     assert "no CBOR" in problem(b"text", "cbor")
 
 
+@pytest.mark.parametrize(
+    ("topic", "names", "shown"),
+    [
+        ("orders", ["payroll-value", "orders-value"], "orders-value"),
+        ("orders", ["payroll-value", "orders-key"], "orders-key"),
+        ("orders", ["payroll-shop.Paid", "orders-shop.Paid"], "orders-shop.Paid"),
+        ("orders", ["payroll-value"], ""),
+        ("orders", ["shop.Paid"], ""),
+        ("orders", ["orders-refunds-value", "orders-value-of-others", "ordersvalue"], ""),
+        ("orders", ["orders-refunds-shop.Paid", "orders-shop.Other"], ""),
+        ("orders-refunds", ["orders-refunds-shop.Paid"], "orders-refunds-shop.Paid"),
+    ],
+)
+def test_of_a_schemas_names_only_those_of_the_topic_are_shown(
+    registry: SchemaRegistry, topic: str, names: list[str], shown: str
+) -> None:
+    paid = '{"type": "record", "name": "shop.Paid", "fields": [{"name": "cents", "type": "long"}]}'
+    (number,) = {registry.register(each, paid) for each in names}
+    (found,) = decode_all([record(struct.pack(">xI", number) + b"\x02")], registry, topic=topic)
+    assert says(found.decoded_value) == {"cents": 1}
+    assert found.decoded_value is not None
+    assert found.decoded_value.schema is not None
+    assert found.decoded_value.schema.subject == shown
+
+
+def test_names_of_other_topics_are_not_shown_where_decoding_fails(registry: SchemaRegistry) -> None:
+    number = registry.register("payroll-value", '"string"')
+    for choice in (AUTOMATIC, Choice(value="protobuf")):
+        found = decode_value(struct.pack(">xI", number) + b"\xff", registry, choice)
+        assert found is not None
+        assert found.problem
+        assert "payroll" not in str(found)
+
+
 def test_numbers_are_not_taken_for_ids_of_schemas(registry: SchemaRegistry) -> None:
     (found,) = decode_all([record(struct.pack(">q", 42), struct.pack(">i", 42))], registry)
     assert found.decoded_key is found.decoded_value is None

@@ -245,7 +245,7 @@ class RecordDecoder:
         )
 
     def _schema_name(self, part: Part, schema: Schema, name: str) -> SchemaName:
-        subject = _subject_for(schema.subjects, self._topic, part)
+        subject = _subject_for(schema.subjects, self._topic, part, name)
         return SchemaName(
             schema.type,
             schema.ref.id,
@@ -256,13 +256,18 @@ class RecordDecoder:
         )
 
 
-def _subject_for(subjects: Sequence[Subject], topic: str, part: Part) -> Subject | None:
-    """The name that belongs to the topic, if there is one."""
-    for begin in (f"{topic}-{part}", topic):
-        for each in subjects:
-            if each.name.startswith(begin):
-                return each
-    return subjects[0] if subjects else None
+def _subject_for(subjects: Sequence[Subject], topic: str, part: Part, record: str) -> Subject | None:
+    """The name that is the topic's own by Confluent's strategies, if there is one.
+
+    Any other may be that of a topic which the person must not hear of: whoever may write could name schemas
+    one by one. ``orders-refunds-value`` is no name of ``orders``, so a record's name has to be the schema's
+    own, without a ``-``, which names of Avro and Protobuf cannot have.
+    """
+    own = [f"{topic}-{part}", f"{topic}-key", f"{topic}-value"]
+    if record and "-" not in record:
+        own.append(f"{topic}-{record}")
+    by_name = {each.name: each for each in subjects}
+    return next((by_name[each] for each in own if each in by_name), None)
 
 
 def _most_json(data: bytes) -> int:
