@@ -391,12 +391,51 @@ def test_a_groups_lag_is_told_in_records_and_seconds_kept_and_its_offsets_are_mo
     plan = api.change("POST", f"{CLUSTER}/groups/{group}/reset", to="shift", number=-3)
     assert [(each["current"], each["new"]) for each in plan["offsets"]] == [(5, 2)]
     assert api.get(f"{CLUSTER}/groups/{group}")["lag"] == 2
-    api.change("POST", f"{CLUSTER}/groups/{group}/reset", to="shift", number=-3, dry_run=False)
+    api.change("POST", f"{CLUSTER}/groups/{group}/reset", plan=plan["offsets"], dry_run=False)
     assert api.get(f"{CLUSTER}/groups/{group}")["lag"] == 5
     wait_until(lambda: api.get(f"{CLUSTER}/groups/{group}/lag").get(topic), "the lag in the history")
     assert group in {each["group"] for each in api.get(f"{CLUSTER}/groups")}
     api.change("DELETE", f"{CLUSTER}/groups/{group}", name=group)
     assert group not in {each["group"] for each in api.get(f"{CLUSTER}/groups")}
+
+
+def test_offsets_are_moved_once_and_by_the_plan_that_was_shown(api: ApiClient, cluster: LocalBroker) -> None:
+    topic, group = new_topic(api, "planned"), f"group-{uuid.uuid4().hex[:8]}"
+    place = TopicPartition(topic, 0)
+    write(api, topic, *"abcdefghij")
+    cluster.admin.alter_group_offsets(group, {place: 2})
+    path = f"{CLUSTER}/groups/{group}/reset"
+
+    def refused(**body: Any) -> tuple[int, str]:
+        answer = api.try_change("POST", path, **body)
+        return answer.status_code, answer.json()["code"]
+
+    def committed() -> int:
+        return cluster.admin.list_group_offsets([group])[group].offsets[place].offset
+
+    shift = api.change("POST", path, to="shift", number=3)
+    end = api.change("POST", path, to="latest")
+    write(api, topic, "k")  # a plan to the end is to the end as it was
+    assert api.change("POST", path, plan=shift["offsets"])["dry_run"]
+    assert committed() == 2
+    moved = api.change("POST", path, plan=shift["offsets"], dry_run=False)
+    assert (moved["dry_run"], committed()) == (False, 5)
+    for plan in (shift, end):  # the same again, as after a lost answer, or in another tab
+        said = api.try_change("POST", path, plan=plan["offsets"], dry_run=False)
+        assert (said.status_code, said.json()["code"]) == (409, "PLAN_OUTDATED")
+        assert f"{topic}-0 is at offset 5 now and was at offset 2" in said.json()["error"]
+    assert committed() == 5
+    new = api.change("POST", path, to="latest")["offsets"]
+    assert [(each["current"], each["new"]) for each in new] == [(5, 11)]
+    assert refused(to="shift", number=3, dry_run=False) == (400, "PLAN_NEEDED")
+    assert refused(to="latest", plan=new) == refused() == refused(plan=[]) == (400, "BAD_REQUEST")
+    assert refused(plan=new + new) == (400, "BAD_REQUEST")
+    cluster.admin.delete_records({place: 7})
+    gone = [{**new[0], "new": 6}]
+    assert refused(plan=gone, dry_run=False) == (409, "PLAN_OUTDATED")
+    assert committed() == 5
+    api.change("POST", path, plan=new, dry_run=False)
+    assert committed() == 11
 
 
 def test_a_group_may_have_any_name(api: ApiClient, cluster: LocalBroker) -> None:

@@ -216,6 +216,26 @@ def test_letters_are_counted_before_they_are_sent_back(console: ConsoleThread) -
     }
 
 
+def test_an_assistant_carries_out_the_plan_that_it_was_told(
+    console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    cluster.admin.alter_group_offsets("shifted", {TopicPartition("orders", 0): 5})
+
+    async def run() -> tuple[Any, str, str]:
+        async with connected(console) as client:
+            plan = await told(client, "reset_offsets", group="shifted", to="shift", number=3)
+            carried_out = {"group": "shifted", "plan": plan["offsets"], "dry_run": False}
+            moved = await told(client, "reset_offsets", **carried_out)
+            again = await refusal(client, "reset_offsets", **carried_out)
+            no_plan = {"to": "shift", "number": 3, "dry_run": False}
+            return moved, again, await refusal(client, "reset_offsets", group="shifted", **no_plan)
+
+    moved, again, no_plan = asyncio.run(run())
+    assert [(each["current"], each["new"]) for each in moved["offsets"]] == [(5, 8)]
+    assert "orders-0 is at offset 8 now and was at offset 5" in again
+    assert "offsets are shifted by a plan" in no_plan
+
+
 def test_masked_fields_cannot_be_asked_for(console: ConsoleThread) -> None:
     async def run() -> None:
         async with connected(console) as client:

@@ -9,7 +9,15 @@ from typing import Literal
 import msgspec
 
 from tidelog.client.admin.group_resources import MemberDescription
-from tidelog.client.admin.offset_reset import ResetTarget, ShiftBy, ToOffset, ToPlace, ToTime
+from tidelog.client.admin.offset_reset import (
+    ResetPlan,
+    ResetTarget,
+    ShiftBy,
+    ToOffset,
+    ToOffsets,
+    ToPlace,
+    ToTime,
+)
 from tidelog.client.resources import OffsetSpec
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads, sees_group
 from tidelog.console.api.overview_api import HistoryQuery, since_s
@@ -87,17 +95,6 @@ class GroupDetail(msgspec.Struct, frozen=True):
     """The last ones, the newest first, with what happened before them."""
 
 
-class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Where offsets go: of all that was committed, or of one topic; ``dry_run`` shows the plan only."""
-
-    to: Literal["earliest", "latest", "offset", "time", "shift"]
-    topic: str | None = None
-    partitions: list[int] | None = None
-    number: int = 0
-    """The offset, the time in ms since 1970, or by how many records."""
-    dry_run: bool = True
-
-
 class PlannedReset(msgspec.Struct, frozen=True):
     """What happens to one partition."""
 
@@ -105,7 +102,24 @@ class PlannedReset(msgspec.Struct, frozen=True):
     partition: int
     current: int | None
     new: int
-    remark: str
+    remark: str = ""
+
+
+class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Where offsets go: of all that was committed, or of one topic; ``dry_run`` shows the plan only.
+
+    A plan that was shown is carried out by sending it back. By how many records to ``shift`` is carried out
+    in no other way: sent twice, it would move offsets twice.
+    """
+
+    to: Literal["earliest", "latest", "offset", "time", "shift"] | None = None
+    topic: str | None = None
+    partitions: list[int] | None = None
+    number: int = 0
+    """The offset, the time in ms since 1970, or by how many records."""
+    plan: list[PlannedReset] | None = None
+    """The ``offsets`` of a dry run, instead of ``to``; if one is not ``current`` any more nothing is done."""
+    dry_run: bool = True
 
 
 class ResetAnswer(msgspec.Struct, frozen=True):
@@ -274,11 +288,19 @@ async def group_partition_lag(call: Call, asked: PartitionLagQuery) -> Partition
     role=Role.VIEWER,
 )
 async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
-    """Needs the role operator on each topic; the group must have no members."""
+    """Needs the role operator on each topic; the group must have no members.
+
+    A plan that is sent back is carried out as it is, or, where offsets have moved since, not at all.
+    """
     name = call.path["group"]
     call.details |= {"to": asked.to, "number": asked.number, "topic": asked.topic, "dry_run": asked.dry_run}
     needed = Role.VIEWER if asked.dry_run else Role.OPERATOR
-    if asked.topic is not None:
+    target = _target(asked)
+    if asked.plan is not None:
+        for topic in sorted({each.topic for each in asked.plan}):
+            call.require(needed, topic)
+        call.details["plan"] = {str(_place(each)): each.new for each in asked.plan}
+    elif asked.topic is not None:
         call.require(needed, asked.topic)
     elif not sees_group(call, await call.cluster.seen(), name):
         raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
@@ -296,13 +318,14 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
             409,
             "GROUP_ACTIVE",
         )
-    plan = await call.cluster.admin.plan_offset_reset(name, await _partitions(call, asked), _target(asked))
+    plan = await call.cluster.admin.plan_offset_reset(name, await _partitions(call, asked), target)
     topics = {each.partition.topic for each in plan.offsets}
     _require_sight(call, topics)
     for topic in sorted(topics):
         call.require(needed, topic)
     if not plan.offsets:
         raise Refusal("the group has committed nothing that could be moved: name a topic")
+    _require_as_shown(asked.plan or (), plan)
     if not asked.dry_run:
         new = {each.partition: each.new for each in plan.offsets}
         raise_errors(await call.cluster.admin.alter_group_offsets(name, new))
@@ -354,13 +377,53 @@ async def _partitions(call: Call, asked: ResetRequest) -> list[TopicPartition] |
 def _require_sight(call: Call, topics: Iterable[str]) -> None:
     """Raise a refusal where a group reads topics that the person may not see, without their names."""
     if not all(map(call.sees, topics)):
-        raise forbidden(
-            f"group {call.path['group']} also reads topics that {call.person.name} may not see: name one topic"
-        )
+        name, person = call.path["group"], call.person.name
+        raise forbidden(f"group {name} also reads topics that {person} may not see: name one topic")
+
+
+def _require_as_shown(shown: Iterable[PlannedReset], plan: ResetPlan) -> None:
+    """Raise a refusal where a plan that was shown is not what would happen now."""
+    planned = {each.partition: each for each in plan.offsets}
+    for each in shown:
+        found = planned[_place(each)]
+        if found.current != each.current:
+            now, then = _committed(found.current), _committed(each.current)
+            raise _outdated(
+                f"{found.partition} is at {now} now and was at {then} when the plan was made, which may have "
+                "been carried out already"
+            )
+        if found.new != each.new:
+            raise _outdated(f"offset {each.new} of {found.partition} is not in the log any more")
+
+
+def _outdated(text: str) -> Refusal:
+    return Refusal(f"{text}: look at the group, and make the plan anew", 409, "PLAN_OUTDATED")
+
+
+def _committed(offset: int | None) -> str:
+    return "no offset" if offset is None else f"offset {offset}"
+
+
+def _place(planned: PlannedReset) -> TopicPartition:
+    return TopicPartition(planned.topic, planned.partition)
 
 
 def _target(asked: ResetRequest) -> ResetTarget:
+    if (asked.to is None) == (asked.plan is None):
+        raise Refusal("say where offsets go (to), or send a plan, and not both")
+    if asked.to == "shift" and not asked.dry_run:
+        raise Refusal(
+            "offsets are shifted by a plan, or asking again would shift them again: send the offsets of a "
+            "dry run as plan",
+            400,
+            "PLAN_NEEDED",
+        )
     match asked.to:
+        case None:
+            offsets = {_place(each): each.new for each in asked.plan or ()}
+            if not offsets or len(offsets) < len(asked.plan or ()):
+                raise Refusal("a plan has one partition at least, and none of them twice")
+            return ToOffsets(offsets)
         case "earliest":
             return ToPlace(OffsetSpec.EARLIEST)
         case "latest":

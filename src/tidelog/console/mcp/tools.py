@@ -261,13 +261,14 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "reset_offsets",
         "Move the committed offsets of a consumer group that has no members. A dry run, the default, shows "
-        "the plan; show it to the person before you carry it out with dry_run false.",
+        "the plan; show it to the person, and then carry it out: its offsets as plan, and dry_run false.",
         groups_api.reset,
         {
             "to": Argument("Where offsets go."),
             "topic": Argument("One topic; all that the group has committed without it."),
             "partitions": Argument("Some partitions of the topic."),
             "number": Argument("The offset, the time in ms since 1970, or by how many records."),
+            "plan": Argument("The offsets that a dry run has told, to carry out as they are; instead of to."),
             "dry_run": Argument("Show the plan only."),
         },
     ),

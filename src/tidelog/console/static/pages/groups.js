@@ -131,13 +131,13 @@ async function reset(view, name) {
   const arrange = () => { number.hidden = !["offset", "shift"].includes(to.value); time.hidden = to.value !== "time"; };
   to.addEventListener("change", arrange);
   arrange();
-  const request = (dry) => ({ to: to.value, topic: topic.value.trim() || null, number: to.value === "time" ? new Date(time.value).getTime() : Number(number.value), dry_run: dry });
+  const request = () => ({ to: to.value, topic: topic.value.trim() || null, number: to.value === "time" ? new Date(time.value).getTime() : Number(number.value) });
   let plan = null;
   await ask({
     title: t("Reset offsets"), action: t("Make a plan"),
     content: [h("p", { class: "muted" }, t("First a plan is shown; nothing changes yet.")), h("div", { class: "row" }, field(t("To"), to), number, time), field(t("Topic"), topic)],
     ready: () => to.value !== "time" || time.value !== "",
-    act: async () => { plan = await change("POST", path, request(true)); return null; },
+    act: async () => { plan = await change("POST", path, request()); return null; },
   });
   if (!plan) return;
   const done = await ask({
@@ -147,7 +147,7 @@ async function reset(view, name) {
       { name: "Committed", number: true, cell: (row) => whole(row.current) }, { name: "New", number: true, cell: (row) => whole(row.new) },
       { name: "Change", number: true, cell: (row) => (row.current === null ? "–" : whole(row.new - row.current)) }, { name: "", cell: (row) => h("span", { class: "muted small" }, t(row.remark)) },
     ], plan.offsets),
-    act: async () => { await change("POST", path, request(false)); return null; },
+    act: async () => { await change("POST", path, { plan: plan.offsets, dry_run: false }); return null; },
   });
   if (done) await view.look();
 }
