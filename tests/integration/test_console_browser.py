@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.integration.sasl_setup import ADMIN, closed_broker
 from tests.rigs.console_browser import go, heading, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
@@ -236,6 +236,30 @@ def test_offsets_are_moved_after_a_plan(page: Page, console: ConsoleThread, clus
         plan.get_by_role("button", name="Move the offsets").click()
         expect(page.get_by_text("100 records behind")).to_be_visible()
         assert admin.describe_group_lag([group])[group].total == 100
+
+
+def test_a_dialog_does_nothing_twice_whatever_is_typed_meanwhile(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    group = name("slow")
+    cluster.admin.alter_group_offsets(group, {TopicPartition("orders", 0): 1})
+    held: list[Route] = []
+    page.route("**/reset", lambda route: held.append(route))
+    go(page, console, "groups", group)
+    page.get_by_role("button", name="Reset offsets").click()
+    dialog = page.get_by_role("dialog")
+    button, topic = dialog.get_by_role("button", name="Make a plan"), dialog.get_by_label("Topic")
+    with page.expect_request("**/reset"):
+        button.click()
+    topic.fill("another")
+    expect(button).to_be_disabled()
+    topic.press("Enter")
+    dialog.locator("form").evaluate("form => form.requestSubmit()")
+    for each in held:
+        each.continue_()
+    plan = page.get_by_role("dialog", name="Reset offsets: the plan")
+    expect(plan.locator("tbody tr")).to_have_count(1)
+    assert len(held) == 1
 
 
 def test_dead_letters_are_redriven_from_the_page(

@@ -10,20 +10,24 @@ import { t } from "./words.js";
 export function ask({ title, content, action, act, danger = false, large = false, only = false, stays = false, ready = () => true }) {
   return new Promise((resolve) => {
     let isDone = false;
+    let isBusy = false; // and stays so when it was done, unless it may be done again
     const said = h("div", { "aria-live": "polite" });
     const go = h("button", { class: `main-action ${danger ? "danger" : ""}` }, action);
     const close = h("button", { type: "button", hidden: only, onclick: () => dialog.close() }, stays ? t("Close") : t("Cancel"));
-    const check = () => { go.disabled = !ready(); };
+    const check = () => { go.disabled = isBusy || !ready(); };
     const form = h("form", {
       oninput: check,
       onsubmit: async (event) => {
         event.preventDefault();
-        go.disabled = true;
+        if (isBusy) return;
+        isBusy = true;
+        check();
         replace(said);
         try {
           const remark = await act();
           isDone = true;
           if (stays) {
+            isBusy = false;
             check();
             return;
           }
@@ -36,6 +40,7 @@ export function ask({ title, content, action, act, danger = false, large = false
           dialog.close();
         } catch (error) {
           replace(said, refusal(error));
+          isBusy = false;
           check();
         }
       },
