@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.rigs.oidc_provider import CLIENT_ID, OidcProvider
 from tests.waiting import wait_until
 
 from tidelog import Producer, TopicPartition
+from tidelog.client.resources import OffsetSpec
 from tidelog.console.mcp import serving, tools
 from tidelog.console.people import oidc_provider
 from tidelog.console.records import filter_process
@@ -307,6 +309,39 @@ def test_answers_and_times_are_bounded(console: ConsoleThread, monkeypatch: pyte
         assert "100 are the most: ask for less" in asyncio.run(run("list_topics"))
     monkeypatch.setattr(serving, "CALL_S", 0.0)
     assert "took longer than 0 s and was ended" in asyncio.run(run("describe_topic", topic="orders"))
+
+
+def test_a_change_that_takes_longer_is_not_cut_off_and_the_assistant_is_told_to_look(
+    console: ConsoleThread, cluster: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = TopicPartition(cluster.create_topic("patient"), 0)
+    go_on = threading.Event()
+    call = tools.Tool.call
+
+    async def held_call(*arguments: Any) -> str:
+        await asyncio.to_thread(go_on.wait, 60.0)
+        return await call(*arguments)
+
+    async def run() -> str:
+        async with connected(console) as client:
+            return await refusal(client, "produce_message", topic=place.topic, value="late")
+
+    def noted() -> list[tuple[str, str]]:
+        lines = console.settings.data_dir.joinpath("audit.jsonl").read_text().splitlines()
+        entries = [json.loads(line) for line in lines]
+        return [(each["action"], each["outcome"]) for each in entries if each["target"] == place.topic]
+
+    monkeypatch.setattr(tools.Tool, "call", held_call)
+    monkeypatch.setattr(serving, "CALL_S", 0.0)
+    monkeypatch.setattr(serving, "AT_ONCE", 1)
+    said = asyncio.run(run())
+    assert "produce_message has taken longer than 0 s and goes on: it may have been done" in said
+    assert "before you try again" in said
+    assert post(console, PING).status_code == 429  # it counts among the calls that run
+    go_on.set()
+    wait_until(lambda: noted() == [("produce", "done")], "the record")
+    assert cluster.admin.list_offsets({place: OffsetSpec.LATEST})[place].offset == 1
+    wait_until(lambda: post(console, PING).status_code == 200, "that it counts no more")
 
 
 def test_whoever_hangs_up_ends_the_reading(

@@ -51,6 +51,7 @@ class Console:
         self.login_cookie = f"{LOGIN_COOKIE}-{settings.listen.port}"
         self.stopping = asyncio.Event()
         """Set when streams to browsers shall end."""
+        self._unfinished: set[asyncio.Future[str]] = set()
         self._most = Role.VIEWER if settings.read_only else Role.ADMIN
         self.login: ScramLogin | None = None
         self.oidc: OidcLogin | None = None
@@ -71,12 +72,25 @@ class Console:
     async def close(self) -> None:
         """Stop; everything that was seen is on disk."""
         self.stopping.set()
+        for work in self._unfinished:
+            work.cancel()
+        await asyncio.gather(*self._unfinished, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in self.clusters.values()))
         if self.oidc is not None:
             self.oidc.close()
         await asyncio.gather(*(each.close() for each in self.registries.values()))
         await self.history.close()
         self.audit.close()
+
+    def finish(self, work: asyncio.Future[str]) -> None:
+        """Let a change go on for which nobody waits any more, until the console ends."""
+        self._unfinished.add(work)
+        work.add_done_callback(self._finished)
+
+    def _finished(self, work: asyncio.Future[str]) -> None:
+        self._unfinished.discard(work)
+        if not work.cancelled():
+            work.exception()  # a refusal, which is in the audit log
 
     def person(self, session: Session) -> Person | None:
         """Who a session belongs to; None where somebody has to log in first."""

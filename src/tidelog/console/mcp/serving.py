@@ -4,13 +4,15 @@ Where people log in, a call brings a bearer token in its header: a personal one,
 access token of the login provider for this audience. Cookies count for nothing, so that no page can call in
 somebody's name; requests that a browser sends for another site are refused, as for the rest of the
 console is the name that they were sent to (``web``). No session is kept; so many calls run at once.
+A call that only reads is ended when it takes too long or nobody waits for it; one that changes something
+goes on, and its answer says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -21,7 +23,7 @@ from starlette.routing import Route
 
 from tidelog.console.mcp import protocol
 from tidelog.console.mcp.protocol import McpError, Message
-from tidelog.console.mcp.tools import tools_for
+from tidelog.console.mcp.tools import Tool, tools_for
 from tidelog.console.people.person import STRANGER, Account, Person
 from tidelog.console.people.sessions import Session
 from tidelog.console.people.tokens import PREFIX
@@ -68,9 +70,17 @@ class _Calls:
         try:
             yield
         finally:
-            self._by_name[name] -= 1
-            if not self._by_name[name]:
-                del self._by_name[name]
+            self._ended(name)
+
+    def count_until_done(self, name: str, work: asyncio.Future[str]) -> None:
+        """What goes on when its call was answered runs, too."""
+        self._by_name[name] += 1
+        work.add_done_callback(lambda _: self._ended(name))
+
+    def _ended(self, name: str) -> None:
+        self._by_name[name] -= 1
+        if not self._by_name[name]:
+            del self._by_name[name]
 
 
 def mcp_routes(console: Console) -> list[Route]:
@@ -154,15 +164,37 @@ class _McpEndpoint:
         address = request.client.host if request.client else ""
         working = tool.call(self._console, caller.person, address, given or {}, caller.through)
         try:
-            async with asyncio.timeout(CALL_S):
-                # What changes something is not left half done because somebody hangs up.
-                text = await (working if tool.changes else unless_hung_up(request, working))
+            if tool.changes:
+                text = await self._not_cut_off(tool, caller, working)
+            else:
+                async with asyncio.timeout(CALL_S):
+                    text = await unless_hung_up(request, working)
         except TimeoutError:
             return _content(f"{tool.name} took longer than {CALL_S:.0f} s and was ended: ask for less", True)
         except Refusal as refusal:
             # For the assistant to read: it may ask again, and better.
             return _content(str(refusal), True)
         return _content(text, False)
+
+    async def _not_cut_off(self, tool: Tool, caller: _Caller, working: Coroutine[object, object, str]) -> str:
+        """What comes of a change in time; it goes on otherwise, and when somebody hangs up.
+
+        Half of it may be done by then, by threads and brokers that nobody can call back; what it came to is
+        in the audit log.
+        """
+        work = asyncio.ensure_future(working)
+        try:
+            await asyncio.wait({work}, timeout=CALL_S)
+        finally:
+            if not work.done():
+                self._calls.count_until_done(caller.person.name, work)
+                self._console.finish(work)
+        if not work.done():
+            raise Refusal(
+                f"{tool.name} has taken longer than {CALL_S:.0f} s and goes on: it may have been done, or be "
+                "done yet. Look whether it was before you try again, or it may be done twice"
+            )
+        return work.result()
 
     async def _caller(self, request: Request) -> _Caller:
         console = self._console
