@@ -5,8 +5,8 @@ most ``MAX_IN_FLIGHT`` of them under way and takes no further rows meanwhile, wh
 slows Spark down when Cassandra is slow. A request that failed for want of replicas or time is sent again
 with growing pauses: an upsert may be sent any number of times. Of rows with ``newest_by`` that time is the
 write's own timestamp, by which Cassandra itself lets the newest win; of two of one millisecond it is nearly
-always one, and the same. The keyspace and tables are created
-when they are missing (``cassandra_schema``). Called by the pipelines through ``sinks.opening``.
+always one, and the same. The keyspace and tables are created when they are missing (``cassandra_schema``).
+Called by the pipelines through ``sinks.opening``.
 """
 
 from __future__ import annotations
