@@ -24,7 +24,7 @@ from tests.pipelines_session import pipelines_session
 
 from tidelog.pipelines.framework.sinks import iceberg
 from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
-from tidelog.pipelines.framework.sinks.lake import each_once
+from tidelog.pipelines.framework.sinks.lake import each_once, written
 from tidelog.pipelines.framework.sinks.lake_files import LakeDirectory, StagedFile
 from tidelog.pipelines.framework.sinks.parquet import ParquetLake
 from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
@@ -33,6 +33,7 @@ from tidelog.pipelines.lake import compaction
 from tidelog.pipelines.lake.catalog import LakeCatalog
 from tidelog.pipelines.lake.form import LakeSettings
 from tidelog.pipelines.lake.replacing import replace_files
+from tidelog.pipelines.lake.snapshots import KEPT_SNAPSHOTS_PROPERTY, Change, commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,12 +124,12 @@ class TestIcebergLake(AppendedTables):
         other_day = set(tmp_path.glob("appended/data/event_time_day=2026-10-31/*"))
         calls: list[object] = []
 
-        def compacted_meanwhile(*arguments: Any) -> None:
+        def compacted_meanwhile(*arguments: Any, **options: Any) -> None:
             calls.append(arguments)
             if len(calls) == 1:
                 table = LakeCatalog(LakeSettings(tmp_path)).table("appended")
                 compaction.compact(table, compaction.plan(table), lambda group: None)
-            replace_files(*arguments)
+            replace_files(*arguments, **options)
 
         monkeypatch.setattr(iceberg, "replace_files", compacted_meanwhile)
         for attempt in range(2):
@@ -136,6 +137,28 @@ class TestIcebergLake(AppendedTables):
             assert lake.read(spark, APPENDED, once=False).count() == 3
         assert len(calls) == 3
         assert other_day == set(tmp_path.glob("appended/data/event_time_day=2026-10-31/*"))
+        assert kept(lake, APPENDED) == sorted([FULL, SPARSE, FALSE])
+
+    def test_a_merge_outlives_the_snapshot_that_it_was_planned_on(
+        self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = IcebergLake(LakeSettings(tmp_path))
+        lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
+        table = LakeCatalog(LakeSettings(tmp_path)).table("appended")
+        with table.transaction() as transaction:
+            transaction.set_properties({KEPT_SNAPSHOTS_PROPERTY: "3"})
+        planned_on = table.current_snapshot()
+        assert planned_on is not None
+
+        def stream_goes_on(*arguments: Any) -> list[str]:
+            answers = written(*arguments)
+            for _ in range(9):
+                commit(table, lambda table: Change("append"))
+            return answers
+
+        monkeypatch.setattr(iceberg, "written", stream_goes_on)
+        assert lake.merge(APPENDED, frame(spark, [SPARSE, FALSE]), Batch("backfill", 0)) == 2
+        assert table.snapshot_by_id(planned_on.snapshot_id) is None
         assert kept(lake, APPENDED) == sorted([FULL, SPARSE, FALSE])
 
     def test_tables_that_it_cannot_keep_are_refused(self, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import EVENT_TIME, TaskDataFiles, WrittenFile
 from tidelog.pipelines.lake.form import LakeError, LakeSettings, iceberg_note, lake_note, write_note
 from tidelog.pipelines.lake.replacing import replace_files
-from tidelog.pipelines.lake.snapshots import live_entries
+from tidelog.pipelines.lake.snapshots import delete_manifests, live_entries
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -78,6 +78,7 @@ def _table(root: Path, name: str, catalog: LakeCatalog, on_file: Callable[[Path]
     earlier = (
         [entry.data_file.file_path for entry in live_entries(table)] if CONVERTED in table.properties else []
     )
+    known_deletes = delete_manifests(table)
     written = [file for day in _by_day(files) for file in _rewritten(table, day, on_file)]
     properties = {f"{BATCH_PROPERTY}{application}": str(version) for application, version in last.items()}
     replace_files(
@@ -86,6 +87,7 @@ def _table(root: Path, name: str, catalog: LakeCatalog, on_file: Callable[[Path]
         written,
         "overwrite",
         {CONVERTED: "true"},
+        known_deletes=known_deletes,
         properties={**properties, CONVERTED: fingerprint},
     )
     return Converted(name, sum(file.rows for file in written), len(files), len(written))

@@ -11,7 +11,7 @@ in object stores snapshots expire, and files stay.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import local_path
 from tidelog.pipelines.lake.form import LakeError
-from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots
+from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots, look_again
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -66,8 +66,7 @@ def expire(
             raise LakeError(f"table {table.name()[-1]} is changed by others all the time: try again")
     found = [(path, size) for path, size, touched_s in _files(table) if touched_s <= now_s - rule.grace_s]
     table.refresh()
-    gone = {each.snapshot_id for each in dropped} if dry_run else set()
-    needed = _needed(table, [each for each in table.snapshots() if each.snapshot_id not in gone])
+    needed = _needed(table, {each.snapshot_id for each in dropped} if dry_run else set())
     unneeded = [(path, size) for path, size in found if path not in needed]
     for path, _ in unneeded:
         if not dry_run:
@@ -101,8 +100,18 @@ def _files(table: Table) -> Iterator[tuple[Path, int, float]]:
             yield path, status.st_size, status.st_mtime
 
 
-def _needed(table: Table, snapshots: Iterable[Snapshot]) -> set[Path]:
-    """All files that some snapshots name, and the table's metadata."""
+def _needed(table: Table, gone: Collection[int]) -> set[Path]:
+    """All files that snapshots but those name, and the table's metadata."""
+    for _ in range(ATTEMPTS):
+        try:
+            return _named(table, [each for each in table.snapshots() if each.snapshot_id not in gone])
+        except FileNotFoundError as failure:
+            # A commit has dropped a snapshot with its manifests: what the others name is what counts.
+            look_again(table, failure)
+    raise LakeError(f"table {table.name()[-1]} is changed by others all the time: try again")
+
+
+def _named(table: Table, snapshots: Iterable[Snapshot]) -> set[Path]:
     metadata = table.metadata
     locations = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     locations |= {each.statistics_path for each in metadata.statistics}

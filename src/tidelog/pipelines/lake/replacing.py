@@ -56,24 +56,23 @@ def replace_files(
     operation: Literal["overwrite", "replace"],
     summary: Mapping[str, str],
     *,
+    known_deletes: frozenset[str],
     properties: Mapping[str, str] | None = None,
-    known_deletes: frozenset[str] | None = None,
 ) -> None:
     """Put ``new`` in the place of ``old``; ``properties`` of the table are set with it.
 
-    ``known_deletes`` are the table's :func:`delete_manifests` when ``old`` were looked for; without, they are
-    those of ``table``, which was not refreshed since.
+    ``known_deletes`` are the table's :func:`delete_manifests` when ``old`` were looked for: the snapshot of
+    then may be gone by now, with its manifests.
 
     :raises FilesGoneError: some of ``old``, or of their rows, are not there any more; ``new`` were removed.
     """
     if not old and not new and not properties:
         return
     gone = frozenset(old)
-    known = delete_manifests(table) if known_deletes is None else known_deletes
 
     def decide(table: Table) -> Change:
         # Rows that somebody has deleted in the old files would be back in the new ones.
-        if gone and not delete_manifests(table) <= known:
+        if gone and not delete_manifests(table) <= known_deletes:
             raise FilesGoneError(
                 f"another engine has deleted rows of table {table.name()[-1]} meanwhile: try again"
             )

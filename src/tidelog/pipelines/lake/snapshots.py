@@ -8,7 +8,8 @@ at the table anew for each attempt and has its caller decide again.
 Manifests are merged in levels, as a log-structured tree: sixteen with about as many files become one. So a
 commit rewrites few entries however many files there are, and a snapshot has some dozens of manifests. The
 newest ``history.expire.min-snapshots-to-keep`` snapshots are kept by commits, once there are twice as many;
-what is dropped takes its manifests with it, never a data file. A crash before the catalog's step leaves files
+what is dropped takes its manifests with it, never a data file. So who has looked at a table some minutes ago
+may not find the manifests of then: :func:`commit` looks again. A crash before the catalog's step leaves files
 that belong to nothing; ``lake.expiry`` removes them.
 """
 
@@ -112,6 +113,8 @@ def commit(table: Table, decide: Callable[[Table], Change | None]) -> bool:
 
     ``decide`` is asked again whenever somebody was quicker, or when it is not known whether a commit took
     place; None ends it. Returns whether there was a change.
+
+    :raises LakeError: others were quicker all the time, or the table names a manifest that is not there.
     """
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServerError
     from sqlalchemy.exc import OperationalError
@@ -123,17 +126,21 @@ def commit(table: Table, decide: Callable[[Table], Change | None]) -> bool:
         if last is not None:
             time.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-            table.refresh()
+            look_again(table, last)
             if any(table.snapshot_by_id(each) is not None for each in tried):
                 return True  # of which we were not told
-        change = decide(table)
+        try:
+            change = decide(table)
+        except FileNotFoundError as error:
+            last = error
+            continue
         if change is None:
             return False
         attempt = _Attempt(table, change)
         tried.append(attempt.snapshot_id)
         try:
             attempt.commit()
-        except CommitFailedException as error:
+        except (CommitFailedException, FileNotFoundError) as error:
             attempt.undo()
             last = error
         except (CommitStateUnknownException, ServerError, OperationalError, ConnectionError) as error:
@@ -143,6 +150,20 @@ def commit(table: Table, decide: Callable[[Table], Change | None]) -> bool:
     raise LakeError(
         f"table {table.name()[-1]} of the lake could not be changed in {ATTEMPTS} attempts: {last}"
     ) from last
+
+
+def look_again(table: Table, why: Exception) -> None:
+    """Look at a table anew, since somebody has changed it meanwhile.
+
+    :raises LakeError: nobody has, and a file was not found that it names.
+    """
+    before = table.metadata_location
+    table.refresh()
+    if isinstance(why, FileNotFoundError) and table.metadata_location == before:
+        raise LakeError(
+            f"table {table.name()[-1]} of the lake names a file that is not there: {why}; restore it from a "
+            "copy"
+        ) from why
 
 
 def drop_snapshots(table: Table, snapshot_ids: Iterable[int]) -> bool:
@@ -225,7 +246,16 @@ class _Attempt:
             updates.append(RemoveSnapshotsUpdate(snapshot_ids=[each.snapshot_id for each in dropped]))
         after = _commit_updates(self._table, tuple(updates))
         if dropped:
-            delete(self._table, _metadata_files(self._table, dropped, after.snapshots))
+            self._forget(dropped, after.snapshots)
+
+    def _forget(self, dropped: Iterable[Snapshot], kept: Iterable[Snapshot]) -> None:
+        """Remove the manifests of snapshots that are dropped; the commit has taken place, whatever fails."""
+        try:
+            unneeded = _metadata_files(self._table, dropped, kept)
+        except OSError as failure:
+            logger.info("manifests were not removed, which `tidelog lake expire` will do: %s", failure)
+        else:
+            delete(self._table, unneeded)
 
     def undo(self) -> None:
         """Remove what an attempt that has certainly failed has written."""

@@ -216,6 +216,31 @@ def test_a_tagged_snapshot_is_never_dropped(tmp_path: Path) -> None:
     assert table.scan(snapshot_id=head.snapshot_id).to_arrow()["event_id"].to_pylist() == ["e-0"]
 
 
+def test_a_manifest_that_is_lost_is_told_in_a_sentence(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    collect(table, 0, 1)
+    head = table.current_snapshot()
+    assert head is not None
+    Path(head.manifest_list).unlink()
+    with pytest.raises(LakeError, match=r"credit of the lake names a file that is not there: .*restore"):
+        collect(table, 1, 2)
+
+
+def test_manifests_that_somebody_else_has_removed_do_not_undo_a_commit(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with table.transaction() as transaction:
+        transaction.set_properties({"history.expire.min-snapshots-to-keep": "2"})
+    collect(table, 0, 0)
+    oldest = table.current_snapshot()
+    assert oldest is not None
+    collect(table, 1, 1)
+    Path(oldest.manifest_list).unlink()
+    for version in range(2, 6):
+        assert collect(table, version, version)
+    assert table.snapshot_by_id(oldest.snapshot_id) is None
+    assert ids(tmp_path) == expected(*range(6))
+
+
 def _all_at_once(works: list[Callable[[], None]]) -> None:
     failures: list[BaseException] = []
 

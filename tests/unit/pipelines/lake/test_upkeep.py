@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,13 +25,13 @@ from tests.unit.pipelines.lake.rig import (
     written,
 )
 
-from tidelog.pipelines.lake import compaction
+from tidelog.pipelines.lake import compaction, expiry
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.expiry import Expired, ExpiryRule, expire
 from tidelog.pipelines.lake.figures import data_files, figures
 from tidelog.pipelines.lake.form import LakeError
 from tidelog.pipelines.lake.replacing import files_of_days, replace_files
-from tidelog.pipelines.lake.snapshots import FilesGoneError
+from tidelog.pipelines.lake.snapshots import KEPT_SNAPSHOTS_PROPERTY, FilesGoneError, delete_manifests
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -118,28 +119,59 @@ def test_a_file_with_other_rows_than_the_manifests_say_is_not_rewritten(tmp_path
 
 def test_replacing_files_that_are_gone_changes_nothing(tmp_path: Path) -> None:
     table = two_days_of_batches(tmp_path)
-    old = files_of_days(table, [NOON.date()])
+    old, known = files_of_days(table, [NOON.date()]), delete_manifests(table)
     compact(table)
     new = written(table, [event(number) for number in range(4)])
     with pytest.raises(FilesGoneError, match="were replaced by somebody else"):
-        replace_files(table, old, new, "overwrite", {})
+        replace_files(table, old, new, "overwrite", {}, known_deletes=known)
     assert not any(Path(file.path).exists() for file in new)
     assert ids(tmp_path) == expected(0, 1, 2, 3, 10, 11, 12, 13)
 
 
 def test_files_of_which_rows_were_deleted_meanwhile_are_not_replaced(tmp_path: Path) -> None:
     table = two_days_of_batches(tmp_path)
-    old = files_of_days(table, [NOON.date()])
+    old, known = files_of_days(table, [NOON.date()]), delete_manifests(table)
     new = written(table, [event(number) for number in range(4)])
     delete_rows(tmp_path, old[0], 0)
     left = ids(tmp_path)
     assert left.total() == 7
     with pytest.raises(FilesGoneError, match="another engine has deleted rows of table credit meanwhile"):
-        replace_files(table, old, new, "overwrite", {})
+        replace_files(table, old, new, "overwrite", {}, known_deletes=known)
     assert not any(Path(file.path).exists() for file in new)
     assert ids(tmp_path) == left
     with pytest.raises(LakeError, match="has files with deletions of another engine"):
         files_of_days(table, [NOON.date()])
+
+
+def stream_drops_snapshots(root: Path) -> Counter[str]:
+    """Nine batches on a table that keeps three snapshots: whatever it had before is dropped. What it has."""
+    table = catalog(root).table(TABLE)
+    before = {each.snapshot_id for each in table.snapshots()}
+    with table.transaction() as transaction:
+        transaction.set_properties({KEPT_SNAPSHOTS_PROPERTY: "3"})
+    for version in range(8, 17):
+        collect(table, version, version + 20, when=NOON + DAY)
+    assert not before & {each.snapshot_id for each in table.snapshots()}
+    return expected(0, 1, 2, 3, 10, 11, 12, 13, *range(28, 37))
+
+
+def test_files_are_replaced_though_the_snapshot_that_they_were_planned_on_is_dropped(tmp_path: Path) -> None:
+    table = two_days_of_batches(tmp_path)
+    old, known = files_of_days(table, [NOON.date()]), delete_manifests(table)
+    new = written(table, [event(number) for number in range(4)])
+    left = stream_drops_snapshots(tmp_path)
+    replace_files(table, old, new, "overwrite", {}, known_deletes=known)
+    assert ids(tmp_path) == left
+    assert files_of_days(table, [NOON.date()]) == [file.path for file in new]
+
+
+def test_a_table_is_compacted_though_the_snapshot_of_the_plan_is_dropped(tmp_path: Path) -> None:
+    table = two_days_of_batches(tmp_path)
+    groups = compaction.plan(table)
+    left = stream_drops_snapshots(tmp_path)
+    done = compaction.compact(table, groups, lambda group: None)
+    assert (done.groups, done.skipped) == (2, 0)
+    assert ids(tmp_path) == left
 
 
 def test_rows_that_are_deleted_while_a_table_is_compacted_stay_deleted(tmp_path: Path) -> None:
@@ -217,6 +249,34 @@ def test_expiry_keeps_so_many_snapshots_as_it_is_told(tmp_path: Path) -> None:
     assert len(table.snapshots()) == 3
     for snapshot in table.snapshots():
         assert table.scan(snapshot_id=snapshot.snapshot_id).count() > 0
+
+
+def test_snapshots_that_a_stream_drops_meanwhile_do_not_end_expiry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = two_days_of_batches(tmp_path)
+    found_named, calls = expiry._named, []
+
+    def stream_goes_on(*arguments: Any) -> set[Path]:
+        calls.append(1)
+        if len(calls) == 1:
+            stream_drops_snapshots(tmp_path)
+        return found_named(*arguments)
+
+    monkeypatch.setattr(expiry, "_named", stream_goes_on)
+    assert expire(table, ExpiryRule(3600, 1, 0), dry_run=False).snapshots == 0
+    assert len(calls) == 2
+    assert ids(tmp_path) == expected(0, 1, 2, 3, 10, 11, 12, 13, *range(28, 37))
+
+
+def test_a_manifest_that_is_lost_is_told_and_nothing_expires(tmp_path: Path) -> None:
+    table = two_days_of_batches(tmp_path)
+    head = table.current_snapshot()
+    assert head is not None
+    Path(head.manifest_list).unlink()
+    with pytest.raises(LakeError, match=r"credit of the lake names a file that is not there: .*restore"):
+        expire(table, ExpiryRule(3600, 1, 0), dry_run=False)
+    assert len(data_paths(tmp_path)) == 8
 
 
 def test_figures_tell_rows_files_days_and_batches(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import EVENT_TIME, TableFiles, TaskDataFiles, WrittenFile, local_path
 from tidelog.pipelines.lake.form import LakeSettings
 from tidelog.pipelines.lake.replacing import files_of_days, replace_files
-from tidelog.pipelines.lake.snapshots import FilesGoneError
+from tidelog.pipelines.lake.snapshots import FilesGoneError, delete_manifests
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,11 +108,20 @@ class IcebergLake(Lake):
         for attempt in range(MERGE_ATTEMPTS):
             stored = self._catalog.table(table.name)
             present = files_of_days(stored, found)
+            # Now: what this snapshot names may be gone when the files are written.
+            known = delete_manifests(stored)
             old = read_files(rows.sparkSession, table, _paths(present)) if present else None
             write = self.begin([table])
             files = _decoded(written(write, each_once(table, rows, sum(found.values()), old)))
             try:
-                replace_files(stored, present, files, "overwrite", {APPLICATION: batch.application})
+                replace_files(
+                    stored,
+                    present,
+                    files,
+                    "overwrite",
+                    {APPLICATION: batch.application},
+                    known_deletes=known,
+                )
             except FilesGoneError:
                 # Somebody has compacted these days meanwhile, or deleted rows.
                 if attempt + 1 == MERGE_ATTEMPTS:
