@@ -72,6 +72,8 @@ class PipelineSettings:
     phones: PhoneSettings = PhoneSettings()
     rules: Path | None = None
     """A file of rules for the detecting pipelines; None: those of the package."""
+    allow_cut_log: bool = False
+    """A backfill of a detecting pipeline judges by what is there, though retention has deleted some of it."""
     topics_exist: bool = False
     """Who runs the pipelines has seen to their topics: none of them needs to look."""
 

@@ -127,6 +127,13 @@ PhoneKeysFile = Annotated[
         show_default=False,
     ),
 ]
+AllowCutLog = Annotated[
+    bool,
+    typer.Option(
+        "--allow-cut-log",
+        help="Of detecting pipelines: judge by what is there, though older records that count are deleted.",
+    ),
+]
 ClearPhones = Annotated[
     bool, typer.Option("--clear-phones", help="Write phone numbers themselves instead of tokens.")
 ]
@@ -333,6 +340,7 @@ def backfill(
     min_partitions: MinPartitions = None,
     state_partitions: StatePartitions = None,
     rules: RulesFile = None,
+    allow_cut_log: AllowCutLog = False,
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = "local[*]",
     format: Format = "tidelog",
@@ -354,6 +362,7 @@ def backfill(
         min_partitions=min_partitions,
         state_partitions=state_partitions,
         rules=rules,
+        allow_cut_log=allow_cut_log,
         format=format,
         lake_form=lake_form(lake),
         lake_catalog=catalog.lake_catalog,
@@ -390,6 +399,7 @@ def dry_run(
             "--against", metavar="FILE", help="The rules to compare with.", show_default="the package's"
         ),
     ] = None,
+    allow_cut_log: AllowCutLog = False,
     directory: Directory = DEFAULT_DIRECTORY,
     clear_phones: ClearPhones = False,
     json: JsonOutput = False,
@@ -405,7 +415,8 @@ def dry_run(
     require_spark()
     phones = dry_run.phones_of(directory, clear=clear_phones)
     chosen = [each.name for each in _chosen(names)]
-    dry_run.show(chosen, rules, against, time_range, connection, phones, json=json)
+    reading = dry_run.Reading(time_range, client_options(connection), allow_cut_log)
+    dry_run.show(chosen, rules, against, reading, phones, json=json)
 
 
 @app.command(epilog=examples(*_STATUS_EXAMPLES))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tidelog.cli.connect import client_options
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import counted, print_json, print_table, remark
-from tidelog.cli.shared_options import Connection
 from tidelog.client import Consumer, TopicPartition
 from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, load_rules
+from tidelog.pipelines.framework.log_reach import is_cut, needed_us
 from tidelog.pipelines.framework.offline import LogRecord, detect_offline
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, random_keys, read_keys
 from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
-from tidelog.pipelines.framework.source import EARLY_SLACK
 from tidelog.pipelines.jobs.account_switch import schema as switch_schema
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud import schema as invite_schema
@@ -28,12 +27,22 @@ from tidelog.pipelines.pipeline import PhoneSettings, TimeRange
 _POLL_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read."""
+
+    time_range: TimeRange
+    client: dict[str, Any]
+    """Options of the client that reads."""
+    allow_cut_log: bool
+    """Though retention has deleted some of what the range is judged by."""
+
+
 def show(
     names: Sequence[str],
     rules: Path,
     against: Path | None,
-    time_range: TimeRange,
-    connection: Connection,
+    reading: Reading,
     phones: PhonesWritten,
     *,
     json: bool,
@@ -41,9 +50,7 @@ def show(
     """Print which incidents of a range only one of two sets of rules raises, and whose score differs."""
     rows = []
     for name in names:
-        before, after = (
-            _raised(name, path, time_range, client_options(connection), phones) for path in (against, rules)
-        )
+        before, after = (_raised(name, path, reading, phones) for path in (against, rules))
         for key in sorted({*before, *after}):
             old, new = before.get(key), after.get(key)
             if old is None or new is None or old["peak"] != new["peak"]:
@@ -75,13 +82,14 @@ def phones_of(directory: Path, *, clear: bool) -> PhonesWritten:
 
 
 def _raised(
-    name: str, path: Path | None, time_range: TimeRange, options: dict[str, Any], phones: PhonesWritten
+    name: str, path: Path | None, reading: Reading, phones: PhonesWritten
 ) -> dict[tuple[str, str], dict[str, Any]]:
     detector, rules = _detector(name, path)
+    time_range, topic = reading.time_range, detector.kind.topic
     start, end = (round(moment.timestamp() * 1_000_000) for moment in (time_range.start, time_range.end))
     within = Window(start, end)
-    oldest_us = within.with_context(detector.memory_us).start_us - EARLY_SLACK // timedelta(microseconds=1)
-    records = _records(options, detector.kind.topic, max(0, oldest_us // 1000))
+    is_cut(reading.client, [topic], within, detector.memory_us, allowed=reading.allow_cut_log)
+    records = _records(reading.client, topic, max(0, needed_us(within, detector.memory_us) // 1000))
     found = detect_offline(detector, rules, records, within, phones)
     return {(told["subject_kind"], told["subject"]): told for told in found}
 

@@ -8,14 +8,17 @@ A backfill computes the incidents of a range of time anew. It writes those whose
 hold yet, or which are over meanwhile, in one transaction, so that running it twice leaves what running it
 once leaves, and an incident that late events have changed replaces the old one. Nobody but a later backfill
 closes what only a backfill has found. A later episode of the same subject is never replaced by an earlier
-one: the range knows nothing of it. Called by ``account_switch.job`` and ``invite_fraud.job``.
+one: the range knows nothing of it. Nor is what came into the topics since the backfill began: a stream may
+have made it of events that the backfill has not read. Where retention has deleted some of what the range is
+judged by, a backfill refuses, or adds incidents of new subjects alone (``allow_cut_log``).
+Called by ``account_switch.job`` and ``invite_fraud.job``.
 """
 
 from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,12 +50,13 @@ from tidelog.pipelines.framework.events import (
 from tidelog.pipelines.framework.figures import count_detections, count_quality
 from tidelog.pipelines.framework.incident_table import TABLE
 from tidelog.pipelines.framework.incidents import IncidentRow
+from tidelog.pipelines.framework.log_reach import ends, is_cut
 from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
 from tidelog.pipelines.framework.quality import NOTHING
 from tidelog.pipelines.framework.query import start_query
 from tidelog.pipelines.framework.record_sink import RECORD
 from tidelog.pipelines.framework.sinks import open_tables
-from tidelog.pipelines.framework.source import connector_options, read_range, read_stream
+from tidelog.pipelines.framework.source import client_options, connector_options, read_range, read_stream
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 from tidelog.spark.active_session import make_active
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelog.ids import TopicPartition
     from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 
 ALERT_TOPICS = {"account-switch": ACCOUNT_SWITCH_ALERTS, "invite-fraud": INVITE_FRAUD_ALERTS}
@@ -211,6 +216,10 @@ def backfill_range(
         ruled = detector.ruled(terms.rules)
         window = window_of(time_range)
         context = window.with_context(ruled.memory_us)
+        client = client_options(settings)
+        cut = is_cut(client, pipeline.inputs, window, ruled.memory_us, allowed=settings.allow_cut_log)
+        # Before it is settled how far the inputs are read: what is held until here knows no more than these.
+        known = {} if cut else ends(client, _outputs(detector.name))
         raw = read_range(session, settings, pipeline.inputs, time_range_of(context))
         batch = Batch(0, _NOTHING_IS_LATE, window.start_us - ruled.memory_us)
         state = Path(directory).absolute()
@@ -232,8 +241,9 @@ def backfill_range(
                 found, rows = results.unionByName(judged), answers_of(judged)[0].incidents
             records = found.where(F.col("topic").isNotNull()).select(*RECORD)
             read = sum(answer.events for answer in answers)
-            known_until = time_text(context.end_us)
-            return backfill_records(session, settings, detector.name, records, rows, read, known_until)
+            held = _held(session, settings, detector.name, known)
+            fresh = lacking(records, held, time_text(context.end_us))
+            return backfill_records(settings, detector.name, fresh, rows, read)
         finally:
             results.unpersist()
             if judged is not None:
@@ -267,16 +277,10 @@ def _sink_options(settings: PipelineSettings, app_id: str, version: int) -> dict
 
 
 def backfill_records(
-    session: SparkSession,
-    settings: PipelineSettings,
-    name: str,
-    records: DataFrame,
-    rows: Sequence[IncidentRow],
-    read: int,
-    known_until: str,
+    settings: PipelineSettings, name: str, fresh: DataFrame, rows: Sequence[IncidentRow], read: int
 ) -> BackfillReport:
-    """Write the records that their topics lack, with the rows that go with them, and count them by topic."""
-    fresh = lacking(records, _held(session, settings, name), known_until).persist()
+    """Write records that their topics lack, with the rows that go with them, and count them by topic."""
+    fresh = fresh.persist()
     try:
         written = {row["topic"]: row["count"] for row in fresh.groupBy("topic").count().collect()}
         if INCIDENTS in written:
@@ -294,35 +298,61 @@ def backfill_records(
     return BackfillReport(read, {f"topic {topic}": count for topic, count in written.items()}, dead)
 
 
-def _held(session: SparkSession, settings: PipelineSettings, name: str) -> DataFrame:
-    """What is in the topics that a backfill writes to."""
+def _outputs(name: str) -> tuple[str, ...]:
+    return ALERT_TOPICS[name], INCIDENTS, DEAD_LETTERS
+
+
+def _held(
+    session: SparkSession, settings: PipelineSettings, name: str, known: Mapping[TopicPartition, int]
+) -> DataFrame:
+    """What is in the topics that a backfill writes to; ``knows_more`` is what is not before ``known``."""
     options = {
         **connector_options(settings),
-        "subscribe": f"{ALERT_TOPICS[name]},{INCIDENTS},{DEAD_LETTERS}",
+        "subscribe": ",".join(_outputs(name)),
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
-    return session.read.format(settings.format).options(**options).load()
+    held = session.read.format(settings.format).options(**options).load()
+    return held.withColumn("knows_more", ~_is_before(known))
+
+
+def _is_before(known: Mapping[TopicPartition, int]) -> Column:
+    """Whether a record has an offset before that of its partition."""
+    if not known:
+        return F.lit(False)
+    pairs = [
+        column
+        for (topic, partition), end in known.items()
+        for column in (F.lit(f"{topic}-{partition}"), F.lit(end).cast("long"))
+    ]
+    end_of = F.create_map(*pairs)
+    end = end_of[F.concat_ws("-", "topic", F.col("partition").cast("string"))]
+    return F.coalesce(F.col("offset") < end, F.lit(False))
 
 
 def lacking(records: DataFrame, held: DataFrame, known_until: str) -> DataFrame:
     """Of records those that topics do not hold: as the newest of its key, or as any of the dead letters.
 
     An incident that is held as open, and is closed by now, counts as lacking. One is left out, too, where the
-    newest of its key has evidence from ``known_until`` on, of which these records know nothing. Earlier
-    evidence that they lack is evidence no more.
+    newest of its key has evidence from ``known_until`` on, of which these records know nothing, or may have
+    (``knows_more``). Other evidence that they lack is evidence no more.
     """
     dead = F.col("topic") == DEAD_LETTERS
     newest = (
         held.where(~dead)
         .groupBy("topic", "key")
-        .agg(F.max_by("value", "offset").alias("value"), F.max_by("headers", "offset").alias("headers"))
+        .agg(
+            F.max_by("value", "offset").alias("value"),
+            F.max_by("headers", "offset").alias("headers"),
+            F.max("knows_more").alias("held_knows_more"),
+        )
         .select(
             F.col("topic").alias("held_topic"),
             F.col("key").alias("held_key"),
             _identity().alias("held_identity"),
             _field("updated").alias("held_updated"),
             _field("state").alias("held_state"),
+            "held_knows_more",
         )
     )
     # A text: comparisons with null, of which records without a value have some, are no answer.
@@ -333,6 +363,7 @@ def lacking(records: DataFrame, held: DataFrame, known_until: str) -> DataFrame:
         & (
             ((F.col("identity") == F.col("held_identity")) & ~is_over)
             | (F.col("held_updated") >= F.lit(known_until))
+            | F.col("held_knows_more")
         )
     )
     identified = records.select(*RECORD, _identity().alias("identity"), _field("state").alias("state"))

@@ -20,6 +20,11 @@ EARLY_SLACK = timedelta(days=1)
 """A record is written at most so long before the time its event tells: ``parsing`` refuses the others."""
 
 
+def client_options(settings: PipelineSettings) -> dict[str, str]:
+    """The options of a client that asks the cluster something beside Spark."""
+    return {**settings.client_options, "bootstrap.servers": settings.bootstrap_servers}
+
+
 def connector_options(settings: PipelineSettings) -> dict[str, str]:
     """The options that sources and sinks share."""
     passed = {f"kafka.{name}": value for name, value in settings.client_options.items()}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pipelines.framework.events import COMPACTED, KEPT, KINDS, OUTPUTS
+from tidelog.pipelines.framework.source import client_options
 from tidelog.pipelines.pipeline import PipelineSettings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def ensure_topics(
     from tidelog.client import Admin, NewTopic
 
     wanted = list(dict.fromkeys(topics))
-    with Admin({**settings.client_options, "bootstrap.servers": settings.bootstrap_servers}) as admin:
+    with Admin(client_options(settings)) as admin:
         there = {topic.name for topic in admin.list_topics()}
         missing = [
             NewTopic(name, partitions, replication_factor, configs=_configs(name))

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from tidelog.pipelines.framework.alert_job import lacking
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INCIDENTS
@@ -39,8 +40,10 @@ def frame(spark: SparkSession, made: list[Row]) -> DataFrame:
     return spark.createDataFrame(made, RECORD)
 
 
-def written(spark: SparkSession, made: list[Row], held: list[Row]) -> list[tuple[Any, ...]]:
-    found = lacking(frame(spark, made), frame(spark, held), KNOWN_UNTIL).collect()
+def written(spark: SparkSession, made: list[Row], held: list[Row], known: int = 100) -> list[tuple[Any, ...]]:
+    """Of what is held, offsets before ``known`` were there before the backfill began to read."""
+    there = frame(spark, held).withColumn("knows_more", F.col("offset") >= known)
+    found = lacking(frame(spark, made), there, KNOWN_UNTIL).collect()
     return sorted((row["topic"], bytes(row["key"]).decode()) for row in found)
 
 
@@ -85,6 +88,22 @@ def test_a_backfill_closes_what_is_held_as_open_and_over_by_now(spark: SparkSess
     topics = sorted([ACCOUNT_SWITCH_ALERTS, INCIDENTS])
     assert written(spark, made, held) == [(topic, key) for topic in topics for key in ("open", "updated")]
     assert written(spark, made, [*held, *((*row[:4], row[4] + 9) for row in made)]) == []
+
+
+def test_what_came_since_a_backfill_began_is_not_replaced(spark: SparkSession) -> None:
+    held = rows(
+        incident("touched", FEBRUARY, "1"),
+        incident("as it was", FEBRUARY, "2"),
+        incident("touched", FEBRUARY, "3"),
+        ("taken back", None),
+    )
+    made = rows(*(incident(name, FEBRUARY, "9") for name in ("touched", "as it was", "taken back", "new")))
+    topics = sorted([ACCOUNT_SWITCH_ALERTS, INCIDENTS])
+    assert written(spark, made, held, known=2) == [
+        (topic, key) for topic in topics for key in ("as it was", "new")
+    ]
+    # With a log that is cut, nothing that is held is known for certain.
+    assert written(spark, made, held, known=0) == [(topic, "new") for topic in topics]
 
 
 def test_all_dead_letters_that_are_held_are_known(spark: SparkSession) -> None:
