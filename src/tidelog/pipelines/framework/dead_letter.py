@@ -25,6 +25,7 @@ from tidelog.pipelines.framework.letter import (
     SEALED,
     WHOLE,
     Place,
+    carried_bytes,
     letter_key,
     seal_of,
 )
@@ -106,8 +107,7 @@ class _Carried(NamedTuple):
 
     @property
     def size(self) -> int:
-        own = sum(len(each["key"]) + len(each["value"] or b"") for each in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + own
+        return carried_bytes(self.key, self.value, ((each["key"], each["value"]) for each in self.headers))
 
 
 def _carried(record: _Carried, place: Place, phones: PhonesWritten, time_us: int) -> _Carried:

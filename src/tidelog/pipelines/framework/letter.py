@@ -29,7 +29,7 @@ Written by ``dead_letter``, read by ``letter_reader``. Imports neither Spark nor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,7 +53,10 @@ SEAL = "sealed"
 """The header behind all others of a letter whose record is sealed."""
 CARRIED_BYTES = 900_000
 """Key, value and headers of a record that a letter carries. Brokers take a megabyte unless they are told
-otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good."""
+otherwise: a record that just fits would be a letter that does not, and stop its pipeline for good. What is
+left of it is for what the letter itself says, which is bounded: some kilobytes."""
+_HEADER_BYTES = 10
+"""What a header takes beside its name and its value, at most: their lengths."""
 REDRIVEN = "tidelog-redriven"
 """The header of a record that was sent again: how often, as decimal digits."""
 Content = tuple[bytes | None, bytes | None, Sequence[RecordHeader]]
@@ -124,6 +127,12 @@ class Letter:
 def letter_key(pipeline: str, place: Sequence[object], code: str) -> bytes:
     """The key of a pipeline's letter about the record at ``place`` (topic, partition, offset)."""
     return "/".join(map(str, (pipeline, *place, code))).encode()
+
+
+def carried_bytes(key: bytes | None, value: bytes | None, headers: Iterable[RecordHeader]) -> int:
+    """How much of a batch a record takes, at most, beside the few bytes that every record takes."""
+    own = sum(_HEADER_BYTES + len(name.encode()) + len(told or b"") for name, told in headers)
+    return len(key or b"") + len(value or b"") + own
 
 
 def seal_of(record: Content, place: Place, phones: PhonesWritten, time_us: int) -> bytes:

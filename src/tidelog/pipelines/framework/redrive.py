@@ -26,7 +26,15 @@ import msgspec
 from tidelog.client.options import ADMIN, PRODUCER
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.pipelines.framework.letter import REDRIVEN, Letter, Place, opened, place_of, redrives_of
+from tidelog.pipelines.framework.letter import (
+    REDRIVEN,
+    Letter,
+    Place,
+    carried_bytes,
+    opened,
+    place_of,
+    redrives_of,
+)
 from tidelog.pipelines.framework.letter_reader import (
     open_consumer,
     options_for,
@@ -88,7 +96,7 @@ class Sending(NamedTuple):
     @property
     def size(self) -> int:
         """About how many bytes."""
-        return len(self.letter.key or b"") + len(self.letter.value or b"")
+        return carried_bytes(self.letter.key, self.letter.value, self.headers)
 
 
 @dataclass(slots=True)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidelog.client.consumer.failure_policy import dead_letter_headers
-from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework import dead_letter, events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.letter import CARRIED_BYTES, HEADERS, Letter, Place, opened, read_letter
+from tidelog.pipelines.framework.letter import (
+    CARRIED_BYTES,
+    HEADERS,
+    Letter,
+    Place,
+    carried_bytes,
+    opened,
+    read_letter,
+)
 from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, PhoneKeysError
 from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
+from tidelog.pipelines.framework.redrive import Sending
 from tidelog.records.record_codec import ConsumerRecord
+from tidelog.records.record_writer import BatchBuilder
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -89,16 +103,72 @@ def test_a_letter_has_the_whole_record_and_says_where_and_why() -> None:
 
 def test_a_record_that_is_too_large_is_left_out_so_that_its_letter_can_be_written() -> None:
     headers = [("trace", bytes(CARRIED_BYTES // 2))]
+    room = CARRIED_BYTES - carried_bytes(b"k", None, headers)
     fits, large = letters(
-        ("t", 2, 7, TIME_US, b"k", bytes(CARRIED_BYTES // 2 - 6), headers),
-        ("t", 2, 8, TIME_US, b"k", bytes(CARRIED_BYTES // 2 - 5), headers),
+        ("t", 2, 7, TIME_US, b"k", bytes(room), headers),
+        ("t", 2, 8, TIME_US, b"k", bytes(room + 1), headers),
         why=["not-json", "not-json"],
     )
     assert fits is not None
     assert large is not None
-    assert (fits.left_out, len(fits.value or b""), len(fits.headers)) == (False, CARRIED_BYTES // 2 - 6, 1)
+    assert (fits.left_out, len(fits.value or b""), len(fits.headers)) == (False, room, 1)
     assert (large.left_out, large.key, large.value, large.headers) == (True, None, None, ())
     assert (large.place, large.code) == (Place("t", 2, 8), "not-json")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("\N{GRINNING FACE}" * 250_000, b"")],
+        [("\N{REPLACEMENT CHARACTER}" * 400_000, None)],
+        [("", None)] * 100_000,
+    ],
+    ids=["long in UTF-8", "not UTF-8", "very many"],
+)
+def test_what_headers_take_of_a_letter_is_counted_in_bytes(headers: Headers) -> None:
+    [letter] = letters(("t", 2, 8, TIME_US, b"k", b"{", headers), why=["not-json"])
+    assert letter is not None
+    assert letter.left_out
+
+
+EVERY_RECORD_BYTES = 20
+
+
+def written_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """What a record takes of a batch."""
+    builder = BatchBuilder(1 << 30)
+    builder.append(0, key, value, headers)
+    return builder.record_bytes
+
+
+SMALL_CARRIED_BYTES = 9_000
+SIZES = st.sampled_from([0, 1, 100, 2_200, 2_990, 3_000, 4_500, 8_990])
+NAMES = st.builds(operator.mul, st.sampled_from(["", "a", "1", "é", "\ufffd", "\U0001f600"]), SIZES)
+SOME_HEADERS = st.lists(st.tuples(NAMES, st.none() | st.builds(bytes, SIZES)), max_size=3) | st.builds(
+    lambda many: [("", None)] * many, st.sampled_from([800, 899, 901, 5_000])
+)
+
+
+@given(
+    key=st.none() | st.builds(bytes, SIZES),
+    value=st.none() | st.builds(operator.mul, st.sampled_from([b"x", b"\xff"]), SIZES),
+    headers=SOME_HEADERS,
+    phones=st.sampled_from([CLEAR, TOKENS]),
+)
+@settings(max_examples=100, deadline=None)
+def test_whatever_a_record_is_its_letter_takes_no_more_than_is_carried_and_what_it_says_itself(
+    key: bytes | None, value: bytes | None, headers: Headers, phones: PhonesWritten
+) -> None:
+    def letter_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        fields = ("t" * 249, 2**31 - 1, 2**63 - 1, TIME_US, key, value, msgspec.msgpack.encode(headers))
+        batch = pa.RecordBatch.from_pylist([dict(zip(RECORDS.names, fields, strict=True))], schema=RECORDS)
+        [row] = letter_batch(batch, pa.array(["not-json"]), pa.array(["why"]), "earnings", phones).to_pylist()
+        told = [(each["key"], each["value"]) for each in row["headers"]]
+        return written_bytes(row["key"], row["value"], told)
+
+    with patch.object(dead_letter, "CARRIED_BYTES", SMALL_CARRIED_BYTES):
+        said = letter_bytes(None, None, [])
+        assert letter_bytes(key, value, headers) <= SMALL_CARRIED_BYTES + said + EVERY_RECORD_BYTES
 
 
 def test_the_key_is_the_same_for_the_same_pipeline_record_and_reason_alone() -> None:
@@ -163,6 +233,12 @@ def test_how_often_a_record_was_sent_again_is_what_our_header_says() -> None:
     letter = Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", None, None, headers)
     assert letter.redrives == 2
     assert Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", None, None).redrives == 0
+
+
+def test_headers_count_for_the_size_of_a_redrives_transaction() -> None:
+    letter = Letter(0, 0, 0, "p", Place("t", 0, 0), 0, "", "", b"k", b"v", [("é" * 100, bytes(1000))])
+    sending = Sending(letter, "t", 1)
+    assert sending.size + EVERY_RECORD_BYTES >= written_bytes(b"k", b"v", sending.headers) > 1200
 
 
 def test_a_record_that_may_hold_phone_numbers_is_sealed_and_only_the_keys_open_it() -> None:
