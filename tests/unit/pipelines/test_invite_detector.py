@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +18,9 @@ from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import StateReader
 from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
 from tidelog.pipelines.framework.letter import CARRIED_BYTES
+from tidelog.pipelines.jobs.invite_fraud import detector
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
+from tidelog.pipelines.jobs.invite_fraud.rings import judge_chain
 from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, USUAL
 from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation, judge_block, judge_device, judge_inviter
 
@@ -187,6 +189,39 @@ def test_a_search_that_becomes_too_large_is_given_up_and_counted(tmp_path: Path)
     stream.feed(invite("v29", 31 * 60, invitee="w"), invite("w", 32 * 60, invitee="hub"))
     assert stream.total("dropped") > 0
     assert not [told for told in stream.incidents.values() if told["subject_kind"] == "ring"]
+
+
+def test_a_network_that_is_called_ring_hides_no_ring(tmp_path: Path) -> None:
+    stream = Detecting(tmp_path, InviteDetector())
+    pairs = [("0", "A"), ("A", "a"), ("a", "b"), ("b", "c"), ("c", "a")]
+    stream.feed(*[invite(one, at, invitee=other, ip="ring") for at, (one, other) in enumerate(pairs)])
+    assert [told["subject"] for told in stream.incidents.values() if told["subject_kind"] == "ring"] == ["a"]
+
+
+def test_chains_on_two_devices_of_which_one_has_a_long_chain_are_one_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[int] = []
+
+    def counted(devices: frozenset[str], edges: list[Invitation], rules: Any) -> Any:
+        judged.append(len(edges))
+        return judge_chain(devices, edges, rules)
+
+    monkeypatch.setattr(detector, "judge_chain", counted)
+    rules = msgspec.structs.replace(RULES, max_visits=200)
+    stream = Detecting(tmp_path, InviteDetector(rules))
+    row = [f"u{at:02d}" for at in range(60)]
+    told = stream.feed(
+        *(
+            invite(one, at, invitee=other, own="d", device="d")
+            for at, (one, other) in enumerate(pairwise(row))
+        ),
+        *(invite(name, 70 + at, own="d", device=f"x{at:02d}") for at, name in enumerate(row)),
+    )
+    assert "d u00" in told
+    assert max(judged) == 60
+    assert sum(judged) < 59 + 200 + 2 * 60
+    assert stream.total("dropped") > 0
 
 
 STEPS = [name for name in RULES.__struct_fields__ if isinstance(getattr(RULES, name), tuple)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from random import Random
 
 import msgspec
 import pytest
@@ -124,3 +125,80 @@ def test_the_longest_row_is_found_and_passes_nobody_twice() -> None:
     found = longest_path(known, 1000)
     assert [each.inviter for each in found] == ["a", "b", "c"]
     assert members_of(found) == {"a", "b", "c", "d"}
+
+
+def test_the_longest_row_is_the_one_that_looking_at_all_of_them_finds() -> None:
+    draw = Random(3)
+    names = "abcdefg"
+    for _ in range(150):
+        drawn = {(draw.choice(names), draw.choice(names)) for _ in range(draw.randrange(1, 11))}
+        known = edges(*sorted((one, other) for one, other in drawn if one != other))
+        draw.shuffle(known)
+        assert longest_path(known, 10_000) == first_of_the_longest(known)
+
+
+def first_of_the_longest(known: Iterable[Invitation]) -> list[Invitation]:
+    every = sorted(known)
+    best: list[Invitation] = []
+    for first in every:
+        waiting = [[first]]
+        while waiting:
+            path = waiting.pop()
+            if len(path) > len(best):
+                best = path
+            met = {path[0].inviter, *(each.invitee for each in path)}
+            waiting += [
+                [*path, each]
+                for each in every
+                if each.inviter == path[-1].invitee and each.invitee not in met
+            ]
+    return best
+
+
+class Looked(Invitation):
+    """Counts the looks at who is invited, and at devices."""
+
+    looks = 0
+
+    @property
+    def invitee(self) -> str:
+        Looked.looks += 1
+        return str(self[5])
+
+    @property
+    def device(self) -> str:
+        Looked.looks += 1
+        return str(self[7])
+
+
+def looked(known: Iterable[Invitation]) -> list[Invitation]:
+    Looked.looks = 0
+    return [Looked(*each) for each in known]
+
+
+def test_the_longest_row_takes_some_looks_at_each_invitation_however_long_it_is() -> None:
+    row = looked(edges(*((f"u{at:04d}", f"u{at + 1:04d}") for at in range(1000))))
+    assert len(longest_path(row, 10)) == 1000
+    assert Looked.looks < 10_000
+
+
+def test_rows_with_circles_are_looked_at_as_often_as_is_allowed() -> None:
+    names = [f"u{at:02d}" for at in range(30)]
+    everybody = looked(edges(*((one, other) for one in names for other in names if one != other)))
+    assert len(longest_path(everybody, 500)) == 29
+    assert Looked.looks < 4 * 500 + 4 * len(everybody)
+
+
+def test_a_chain_is_found_without_a_look_at_the_invitations_on_other_devices() -> None:
+    known = looked(
+        [
+            edge(0, "a", "hub", own="d", device="d"),
+            *(edge(at, "hub", f"v{at:04d}", own="d", device=f"x{at:04d}") for at in range(1, 2001)),
+        ]
+    )
+    graph = around(known)
+    graph.chain("hub", frozenset("d"))
+    graph.load(["v0007"])
+    Looked.looks = 0
+    assert len(graph.chain("hub", frozenset(("d", "x0007")))) == 2
+    assert Looked.looks < 50

@@ -18,6 +18,7 @@ Called by ``alert_tasks`` in Spark's Python workers; plain Python and Arrow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,12 @@ from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, k
 from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Found, Judgement, RowsOf
 from tidelog.pipelines.framework.events import INVITE, INVITE_FRAUD_ALERTS, EventKind
 from tidelog.pipelines.framework.incidents import DAY_US, MONTH_US, US_PER_S, IncidentBook, Judged
-from tidelog.pipelines.jobs.invite_fraud.graph import Neighbourhood, SearchGivenUp, members_of
+from tidelog.pipelines.jobs.invite_fraud.graph import (
+    Neighbourhood,
+    SearchGivenUp,
+    devices_of,
+    members_of,
+)
 from tidelog.pipelines.jobs.invite_fraud.invitations import invitations
 from tidelog.pipelines.jobs.invite_fraud.rings import judge_chain, judge_ring, judge_tree
 from tidelog.pipelines.jobs.invite_fraud.schema import NAME, USUAL, Rules
@@ -47,6 +53,7 @@ _MEMBER = 4
 _NAMES = {INVITER: "inviter", INVITED: "invitee", DEVICE: "device", BLOCK: "block"}
 """The column that names a row's subject."""
 _TEXT = ("event_id", "inviter", "invitee", "inviter_device", "device", "network", "block")
+_RING = ("ring",)
 _SCHEMA = pa.schema(
     [
         *STATE_COLUMNS,
@@ -195,8 +202,10 @@ class _Searches:
 
     def __init__(self, rows_of: RowsOf, rules: Rules, linked_us: int) -> None:
         self._rules = rules
-        self._done: set[tuple[str, str]] = set()
+        self._done: set[tuple[tuple[str, ...], str]] = set()
         """What was found already, by kind and place and by member."""
+        self._followed: Counter[str] = Counter()
+        """How many invitations chains on two devices had, by either of them."""
         self.given_up = 0
 
         def load(people: set[str]) -> Iterator[Invitation]:
@@ -223,51 +232,75 @@ class _Searches:
         for person in sorted(people):
             for search in (self._ring, self._trees, self._chains):
                 try:
-                    found |= {(each.subject_kind, each.subject): each for each in search(person)}
+                    for each in search(person):
+                        # Devices may be called so that two have one name: what has no points hides nothing.
+                        if each.points or (each.subject_kind, each.subject) not in found:
+                            found[each.subject_kind, each.subject] = each
                 except SearchGivenUp:
                     self.given_up += 1
         return list(found.values())
 
     def _ring(self, person: str) -> Iterator[Judged]:
-        if self._is_new("ring", person):
+        if self._is_new(_RING, person):
             edges = self._graph.circle(person)
             if edges:
-                self._finish("ring", edges)
+                self._finish(_RING, edges)
                 yield judge_ring(edges, self._rules)
 
     def _trees(self, person: str) -> Iterator[Judged]:
         came = {edge.network for edge in self._graph.of(person)}
         for network in sorted({edge.network for edge in self._graph.by(person)} & came):
-            if self._is_new(network, person):
+            place = ("tree", network)
+            if self._is_new(place, person):
                 edges = self._graph.tree(person, network)
-                self._finish(network, edges)
+                self._finish(place, edges)
                 yield judge_tree(network, edges, self._rules)
 
     def _chains(self, person: str) -> Iterator[Judged]:
-        sets: set[frozenset[str]] = set()
-        for came in self._graph.of(person):
-            for edge in self._graph.by(person):
-                devices = frozenset((came.device, came.inviter_device, edge.device, edge.inviter_device))
-                if len(devices) <= 2:
-                    sets.add(devices)
-        for devices in [each for each in sets if len(each) == 1]:
-            members = members_of(self._graph.chain(person, devices))
-            for edge in self._graph.touching(members):
-                wider = devices | {edge.device, edge.inviter_device}
-                if len(wider) == 2:
-                    sets.add(wider)
-        for devices in sorted(sets, key=sorted):
-            place = f"chain {','.join(sorted(devices))}"
+        came = Counter(map(devices_of, self._graph.of(person)))
+        gone = Counter(map(devices_of, self._graph.by(person)))
+        both = {one | other for one in came for other in gone if len(one | other) <= 2}
+        alone = sorted((each for each in both if len(each) == 1), key=sorted)
+        for devices in alone:
+            if self._is_new(("chain", *devices), person):
+                yield from self._chain(person, devices)[0]
+        pairs = Counter({each: came[each] + gone[each] for each in both if len(each) == 2})
+        for devices in alone:
+            place = ("pairs with", *devices)
             if self._is_new(place, person):
                 edges = self._graph.chain(person, devices)
+                # Of all members of a chain on one device the chains on two are the same.
                 self._finish(place, edges)
-                if edges:
-                    yield judge_chain(devices, edges, self._rules)
+                around = (devices_of(edge) | devices for edge in self._graph.touching(members_of(edges)))
+                pairs.update(each for each in around if len(each) == 2)
+        yield from self._chains_of_two(person, pairs)
 
-    def _is_new(self, place: str, person: str) -> bool:
+    def _chains_of_two(self, person: str, pairs: Counter[frozenset[str]]) -> Iterator[Judged]:
+        """The chains on two devices, the busiest first.
+
+        A chain on one device is part of the chains on this and any other, and there may be as many of these
+        as it has members: all that share a device follow together as many invitations as one search.
+        """
+        for devices in sorted(pairs, key=lambda each: (-pairs[each], sorted(each))):
+            if not self._is_new(("chain", *sorted(devices)), person):
+                continue
+            if any(self._followed[device] > self._rules.max_visits for device in devices):
+                self.given_up += 1
+                continue
+            judged, size = self._chain(person, devices)
+            self._followed.update(dict.fromkeys(devices, size))
+            yield from judged
+
+    def _chain(self, person: str, devices: frozenset[str]) -> tuple[list[Judged], int]:
+        """What a chain comes to, and how many invitations it has."""
+        edges = self._graph.chain(person, devices)
+        self._finish(("chain", *sorted(devices)), edges)
+        return [judge_chain(devices, edges, self._rules)] if edges else [], len(edges)
+
+    def _is_new(self, place: tuple[str, ...], person: str) -> bool:
         return (place, person) not in self._done
 
-    def _finish(self, place: str, edges: list[Invitation]) -> None:
+    def _finish(self, place: tuple[str, ...], edges: list[Invitation]) -> None:
         self._done |= {(place, name) for name in members_of(edges)}
 
 

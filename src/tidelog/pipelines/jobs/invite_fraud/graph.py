@@ -9,7 +9,10 @@ Plain Python without Spark. Called by ``detector`` in a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
 
 from tidelog.pipelines.jobs.invite_fraud.schema import Rules
 from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation
@@ -22,6 +25,13 @@ class SearchGivenUp(Exception):
     """A search that has become too large."""
 
 
+class _OnDevices(NamedTuple):
+    """The invitations of one person, and those by one person, by the devices that they touch."""
+
+    came: dict[frozenset[str], list[Invitation]]
+    gone: dict[frozenset[str], list[Invitation]]
+
+
 class Neighbourhood:
     """The invitations around some people."""
 
@@ -32,6 +42,7 @@ class Neighbourhood:
         self._size = 0
         self._out: dict[str, dict[str, Invitation]] = {}
         self._in: dict[str, dict[str, Invitation]] = {}
+        self._devices: dict[str, _OnDevices] = {}
         self._cyclic: dict[tuple[str, str], bool] = {}
 
     def load(self, people: Iterable[str]) -> None:
@@ -67,15 +78,40 @@ class Neighbourhood:
 
     def circle(self, person: str) -> list[Invitation]:
         """The invitations of all circles that hang together with one through somebody."""
-        return self._grown(person, self._is_cyclic)
+        return self._grown(person, self._is_cyclic, self._edges_of)
 
     def tree(self, person: str, network: str) -> list[Invitation]:
         """The invitations into one network that hang together around somebody."""
         return self._joined(person, lambda edge: edge.network == network)
 
     def chain(self, person: str, devices: frozenset[str]) -> list[Invitation]:
-        """The invitations on some devices alone that hang together around somebody."""
-        return self._joined(person, lambda edge: {edge.device, edge.inviter_device} <= devices)
+        """The invitations on some devices alone that hang together around somebody.
+
+        They are looked up by their devices: an inviter may have thousands of others.
+        """
+        kinds = {frozenset(each) for each in product(devices, repeat=2)}
+
+        def is_joined(edge: Invitation) -> bool:
+            before, behind = self._on_devices(edge.inviter).came, self._on_devices(edge.invitee).gone
+            return any(kind in before or kind in behind for kind in kinds)
+
+        def edges_of(name: str) -> Iterator[Invitation]:
+            came, gone = self._on_devices(name)
+            for kind in kinds:
+                yield from (*came.get(kind, ()), *gone.get(kind, ()))
+
+        return self._grown(person, is_joined, edges_of)
+
+    def _on_devices(self, person: str) -> _OnDevices:
+        self.load((person,))
+        known = self._devices.get(person)
+        if known is None:
+            known = self._devices[person] = _OnDevices({}, {})
+            for edge in self.of(person):
+                known.came.setdefault(devices_of(edge), []).append(edge)
+            for edge in self.by(person):
+                known.gone.setdefault(devices_of(edge), []).append(edge)
+        return known
 
     def _joined(self, person: str, is_part: Callable[[Invitation], bool]) -> list[Invitation]:
         """Invitations that have another one of them before or behind them.
@@ -89,16 +125,24 @@ class Neighbourhood:
             self.load((edge.inviter, edge.invitee))
             return any(map(is_part, self.of(edge.inviter))) or any(map(is_part, self.by(edge.invitee)))
 
-        return self._grown(person, is_joined)
+        return self._grown(person, is_joined, self._edges_of)
 
-    def _grown(self, person: str, is_part: Callable[[Invitation], bool]) -> list[Invitation]:
+    def _edges_of(self, person: str) -> list[Invitation]:
+        return [*self.by(person), *self.of(person)]
+
+    def _grown(
+        self,
+        person: str,
+        is_part: Callable[[Invitation], bool],
+        edges_of: Callable[[str], Iterable[Invitation]],
+    ) -> list[Invitation]:
         members, waiting = {person}, [person]
         edges: set[Invitation] = set()
         while waiting:
             if len(edges) > self._rules.max_visits:
                 raise SearchGivenUp
             self.load(waiting)
-            touching = {edge for name in waiting for edge in (*self.by(name), *self.of(name))}
+            touching = {edge for name in waiting for edge in edges_of(name)}
             self.load({name for edge in touching for name in (edge.inviter, edge.invitee)})
             found = {edge for edge in touching - edges if is_part(edge)}
             edges |= found
@@ -132,6 +176,11 @@ class Neighbourhood:
                 raise SearchGivenUp
             here = there
         return False
+
+
+def devices_of(edge: Invitation) -> frozenset[str]:
+    """The device of who invites and that of the newcomer: one or two."""
+    return frozenset((edge.device, edge.inviter_device))
 
 
 def members_of(edges: Iterable[Invitation]) -> set[str]:
@@ -173,21 +222,68 @@ def cyclic(edges: Iterable[Invitation]) -> list[Invitation]:
 def longest_path(edges: Iterable[Invitation], most: int) -> list[Invitation]:
     """The longest row of invitations, each by the one who was invited before; the first of several.
 
-    ``most`` bounds the steps that are looked at; a search that goes beyond them gives what it has.
+    It passes nobody twice. Where there are no circles it takes a look at each invitation. Where there are,
+    ``most`` bounds the looks; a search that goes beyond them gives what it has.
     """
-    out: dict[str, list[Invitation]] = {}
     known = sorted(edges)
+    row = _longest_without_circles(known)
+    return _longest_with_circles(known, most) if row is None else row
+
+
+def _longest_without_circles(known: Sequence[Invitation]) -> list[Invitation] | None:
+    """The longest row; None where there is a circle. Begins with those who invite nobody."""
+    into: dict[str, list[Invitation]] = {}
+    for edge in known:
+        into.setdefault(edge.invitee, []).append(edge)
+    unsettled = Counter(edge.inviter for edge in known)
+    onward: dict[str, tuple[int, Invitation]] = {}
+    """How long the longest row from somebody is, and how it begins; of several the last."""
+    settled = [name for name in into if name not in unsettled]
+    for name in settled:
+        length = onward[name][0] if name in onward else 0
+        for edge in into.get(name, ()):
+            onward[edge.inviter] = max(onward.get(edge.inviter, (0, edge)), (length + 1, edge))
+            unsettled[edge.inviter] -= 1
+            if not unsettled[edge.inviter]:
+                settled.append(edge.inviter)
+    if any(unsettled.values()):
+        return None
+    longest = max((length for length, _ in onward.values()), default=0)
+    row: list[Invitation] = []
+    for edge in known:
+        if 1 + (onward[edge.invitee][0] if edge.invitee in onward else 0) == longest:
+            row.append(edge)
+            break
+    while row and row[-1].invitee in onward:
+        row.append(onward[row[-1].invitee][1])
+    return row
+
+
+def _longest_with_circles(known: Sequence[Invitation], most: int) -> list[Invitation]:
+    """The longest row that some looks find: from each invitation on, back and on again where it ends."""
+    out: dict[str, list[Invitation]] = {}
     for edge in known:
         out.setdefault(edge.inviter, []).append(edge)
     best: list[Invitation] = []
-    steps = 0
+    longest = len(members_of(known)) - 1
+    looks = 0
     for first in known:
-        waiting = [[first]]
-        while waiting and steps < most:
-            path = waiting.pop()
-            steps += 1
-            if len(path) > len(best):
-                best = path
-            met = {path[0].inviter, *(edge.invitee for edge in path)}
-            waiting += [[*path, edge] for edge in out.get(path[-1].invitee, ()) if edge.invitee not in met]
+        row, met = [first], {first.inviter, first.invitee}
+        onward = [reversed(out.get(first.invitee, ()))]
+        while onward and looks < most and len(best) < longest:
+            looks += 1
+            following = next(onward[-1], None)
+            if following is None:
+                if len(row) > len(best):
+                    best = [*row]
+                onward.pop()
+                met.discard(row.pop().invitee)
+            elif following.invitee not in met:
+                row.append(following)
+                met.add(following.invitee)
+                onward.append(reversed(out.get(following.invitee, ())))
+        if len(row) > len(best):
+            best = [*row]
+        if looks >= most or len(best) == longest:
+            break
     return best

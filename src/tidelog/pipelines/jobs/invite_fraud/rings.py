@@ -41,7 +41,7 @@ def judge_ring(edges: Invites, rules: Rules) -> Judged:
 def judge_chain(devices: frozenset[str], edges: Invites, rules: Rules) -> Judged:
     """What invitations in a row on one device or two come to."""
     points: list[Point] = []
-    details: dict[str, Any] = {}
+    last: Invites = ()
     for found in horizons_of(sorted(edges), 0):
         row = longest_path(found.month, rules.max_visits)
         used = {name for edge in row for name in (edge.device, edge.inviter_device)}
@@ -53,7 +53,8 @@ def judge_chain(devices: frozenset[str], edges: Invites, rules: Rules) -> Judged
         point = point_of(found.time_us, [reason], rules.alert_score)
         if point is not None:
             points.append(point)
-            details = details_of(sorted(row))
+            last = sorted(row)
+    details = details_of(last) if last else {}
     return _named("chain", ",".join(sorted(devices)), edges, points, details)
 
 
