@@ -66,9 +66,10 @@ def _stop(session: Any) -> None:
 
 def _log_to(log: Path, master: str) -> dict[str, str]:
     """What Spark says about errors, pages of it, goes to a file."""
+    from tidelog.pipelines.framework.private_directory import make_private
     from tidelog.pipelines.session import LOG_SETTINGS, default_options
 
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     to_file = LOG_SETTINGS.with_name("log4j2-file.properties")
     usual = default_options(master)[_JAVA_OPTIONS].replace(LOG_SETTINGS.as_uri(), to_file.as_uri())
     return {_JAVA_OPTIONS: f'{usual} "-Dtidelog.spark.log={log}"'}

@@ -39,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.errors import TidelogError
+from tidelog.pipelines.framework.private_directory import keep_private, make_private
 from tidelog.unreadable import UNREADABLE
 
 KEY, UNTIL = "key", "until_us"
@@ -115,7 +116,7 @@ def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) 
         if buckets & (buckets - 1):
             raise StateError(f"{buckets} state partitions: it must be a power of two (1, 2, 4, …)") from None
         layout = Layout(buckets, schema.names)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         write_whole(path, msgspec.json.encode(layout))
     except UNREADABLE as error:
         raise StateError(f"{path} cannot be read ({error}): {_WAY_OUT}") from error
@@ -126,6 +127,8 @@ def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) 
             f"{directory} has {layout.buckets} state partitions, and {buckets} are asked for: leave "
             f"--state-partitions out, or {_WAY_OUT}"
         )
+    # That of an earlier release may be open to everybody.
+    keep_private(directory)
     return layout
 
 
@@ -260,7 +263,7 @@ class KeyedState:
 
         Of the rows that the new file swallows, those with a key in ``replaced`` go.
         """
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_private(self._directory)
         alive = [segment for segment in self._segments if segment.named.until_us > watermark_us]
         swallowed: list[pa.Table] = []
         rows = new.num_rows
@@ -367,9 +370,12 @@ def _write_table(path: Path, table: pa.Table, contents: _Contents) -> None:
 
 
 def write_whole(path: Path, content: bytes | pa.Buffer) -> None:
-    """Replace a file so that a crash leaves the old one or the new one, whoever else writes it meanwhile."""
+    """Replace a file so that a crash leaves the old one or the new one, whoever else writes it meanwhile.
+
+    Only its owner may read it.
+    """
     unfinished = path.with_suffix(f".{uuid.uuid4().hex}")
-    with unfinished.open("wb") as file:
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

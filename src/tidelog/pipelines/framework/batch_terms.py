@@ -23,6 +23,7 @@ from tidelog.pipelines.framework.alert_state import write_whole
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
 from tidelog.pipelines.framework.incidents import Terms, incident_id
+from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
 from tidelog.pipelines.pipeline import PipelineSettings
 
@@ -133,7 +134,7 @@ class BatchTerms(Generic[RulesT]):
         except (FileNotFoundError, msgspec.ValidationError):
             # Or they are rules which an earlier release took, though no batch can be judged by them.
             settled = self._settle(newest_us).after(self._before(batch_id), self._detector.name)
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_private(self._directory)
             write_whole(path, msgspec.json.encode(settled))
             self._forget(batch_id)
             return self._with_rules(settled, newest_us)

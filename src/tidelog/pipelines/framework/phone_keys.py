@@ -30,6 +30,7 @@ from typing import Any
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import MAX_AHEAD
+from tidelog.pipelines.framework.private_directory import make_private
 
 FILE_NAME = "phone-keys.toml"
 """Where the keys are if nobody says, in the pipelines' directory."""
@@ -184,7 +185,7 @@ def _beside(path: Path, text: str) -> Path:
     """A file next to it, which nobody else may read, and which is on the disk."""
     written = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
             file.flush()

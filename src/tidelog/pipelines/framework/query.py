@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.pipelines.framework.private_directory import keep_private, make_private
 from tidelog.pipelines.pipeline import PipelineSettings
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def start_query(writer: DataStreamWriter, settings: PipelineSettings, name: str)
     """Start a configured writer (its sink and output mode set) as the query of the pipeline ``name``."""
     from pyspark import SparkContext
 
-    settings.directory.mkdir(parents=True, exist_ok=True)
+    make_private(settings.directory)
+    keep_private(settings.checkpoint(name).parent)
     named = writer.queryName(name).option("checkpointLocation", str(settings.checkpoint(name).absolute()))
     if settings.trigger == AVAILABLE_NOW:
         triggered = named.trigger(availableNow=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tidelog.errors import TidelogError
+from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.quality import NOTHING, Quality
 from tidelog.unreadable import UNREADABLE
 
@@ -57,8 +58,8 @@ class StatusFile:
     """Holds the lock of one pipeline and rewrites its note."""
 
     def __init__(self, directory: Path, pipeline: str) -> None:
-        folder = directory / "status"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
+        (directory / "status").mkdir(exist_ok=True)
         self._note = status_path(directory, pipeline)
         self._lock = os.open(lock_path(directory, pipeline), os.O_RDWR | os.O_CREAT, 0o644)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -143,3 +144,20 @@ def test_a_layout_is_known_by_its_columns(tmp_path: Path) -> None:
     assert not has_layout(tmp_path, SCHEMA), "its keys were CRCs, of 32 bits"
     (tmp_path / "layout.json").write_text("no layout")
     assert not has_layout(tmp_path, SCHEMA)
+
+
+def test_a_state_is_for_its_owner_alone_that_of_an_earlier_release_too(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        (tmp_path / "earlier").mkdir()
+        for state in (tmp_path / "new", tmp_path / "earlier"):
+            open_layout(state, SCHEMA)
+            bucket = KeyedState(state, 0, 0, SCHEMA)
+            bucket.commit(rows((1, 9, "13812345678")), 0, 1)
+            bucket.leave([b"13812345678"])
+            found = [state, *state.rglob("*")]
+            assert {each.stat().st_mode & 0o777 for each in found if each.is_dir()} == {0o700}
+            assert {each.stat().st_mode & 0o777 for each in found if each.is_file()} == {0o600}
+            assert len(found) == 5
+    finally:
+        os.umask(before)
