@@ -16,7 +16,6 @@ Called by ``account_switch.job`` and ``invite_fraud.job``.
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -52,9 +51,11 @@ from tidelog.pipelines.framework.incident_table import TABLE
 from tidelog.pipelines.framework.incidents import IncidentRow
 from tidelog.pipelines.framework.log_reach import ends, is_cut
 from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
+from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.quality import NOTHING
 from tidelog.pipelines.framework.query import start_query
 from tidelog.pipelines.framework.record_sink import RECORD
+from tidelog.pipelines.framework.scratch_directory import remove_leftovers, scratch_directory
 from tidelog.pipelines.framework.sinks import open_tables
 from tidelog.pipelines.framework.source import client_options, connector_options, read_range, read_stream
 from tidelog.pipelines.framework.topics import ensure_topics
@@ -189,6 +190,8 @@ def start_detecting(
 ) -> StreamingQuery:
     """Start the streaming query of a detecting pipeline."""
     prepare(settings, pipeline)
+    make_private(settings.directory)
+    remove_leftovers(settings.directory, f"backfill-{detector.name}")
     adopt(session, settings, pipeline, detector, state_directory(settings, detector.name))
     raw = read_stream(session, settings, pipeline, pipeline.inputs)
     batches = KeyedBatches(settings, detector)
@@ -208,11 +211,9 @@ def backfill_range(
     evidence of the range, and differ in it from what the topic holds.
     """
     prepare(settings, pipeline)
-    settings.directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f"backfill-{detector.name}-", dir=settings.directory
-    ) as directory:
-        terms = BatchTerms(settings, detector, Path(directory)).of(0)
+    make_private(settings.directory)
+    with scratch_directory(settings.directory, f"backfill-{detector.name}") as directory:
+        terms = BatchTerms(settings, detector, directory).of(0)
         ruled = detector.ruled(terms.rules)
         window = window_of(time_range)
         context = window.with_context(ruled.memory_us)
@@ -222,7 +223,7 @@ def backfill_range(
         known = {} if cut else ends(client, _outputs(detector.name))
         raw = read_range(session, settings, pipeline.inputs, time_range_of(context))
         batch = Batch(0, _NOTHING_IS_LATE, window.start_us - ruled.memory_us)
-        state = Path(directory).absolute()
+        state = directory.absolute()
         told = terms.told(ruled, _NOTHING_IS_LATE)
         phones = PhonesOfSettings(settings).now()
         task = BatchTask(ruled, state, _BACKFILL_BUCKETS, batch, told, phones, None, window)
