@@ -62,6 +62,20 @@ def test_two_thousand_topics_are_paged_searched_and_starred(page: Page, console:
     heading(page, topic(1999))
 
 
+def test_a_button_that_is_held_down_while_the_page_is_drawn_anew_is_pressed(
+    page: Page, console: ConsoleThread
+) -> None:
+    go(page, console, "topics")
+    expect(page.get_by_text(f"1–100 of {TOPICS:,}")).to_be_visible()
+    page.get_by_role("button", name="Next").hover()
+    page.mouse.down()
+    for _ in range(3):
+        with page.expect_response(lambda answer: "/topics?" in answer.url):
+            pass
+    page.mouse.up()
+    expect(page.get_by_text(f"101–200 of {TOPICS:,}")).to_be_visible()
+
+
 def test_two_hundred_groups_are_paged_and_searched(page: Page, console: ConsoleThread) -> None:
     go(page, console, "groups")
     rows = page.locator("tbody tr")

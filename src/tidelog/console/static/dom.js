@@ -39,8 +39,29 @@ export function append(element, children) {
   return element;
 }
 
-/** Put `children` in the place of whatever is in `element`. */
+let pressed = null; // what a pointer is held down on
+const waiting = new Map(); // what is put into an element as soon as it is let go
+window.addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => setTimeout(letGo), true);
+// What comes of it draws at once. A list of choices opens where no pointer is let go on the page.
+for (const done of ["click", "change", "keydown"]) window.addEventListener(done, () => { pressed = null; setTimeout(letGo); }, true);
+window.addEventListener("pointermove", (event) => { if (pressed && !event.buttons) letGo(); }, true);
+
+function letGo() {
+  pressed = null;
+  for (const [element, children] of [...waiting]) replace(element, ...children);
+}
+
+/**
+ * Put `children` in the place of whatever is in `element`. What a pointer is held down on stays until it is let go:
+ * a button that goes away between the two is never clicked, and pages are drawn anew every few seconds.
+ */
 export function replace(element, ...children) {
+  if (pressed && element.contains(pressed)) {
+    waiting.set(element, children);
+    return element;
+  }
+  waiting.delete(element);
   element.replaceChildren();
   return append(element, children);
 }
