@@ -66,6 +66,26 @@ def wait_until_well(cluster: ClusterThread) -> None:
     cluster.wait_for(lambda: in_sync(cluster), lambda count: count == 3, "all replicas in sync")
 
 
+def test_a_broker_that_has_left_its_session_replaces_its_registration_before_zookeeper_misses_it(
+    cluster: ClusterThread,
+) -> None:
+    broker = cluster.call(lambda: cluster.controller.config.node_id) % 3 + 1
+    session = cluster.sessions[broker]
+
+    def owner() -> int:
+        return cluster.zookeeper.stat(f"/brokers/ids/{broker}").owner
+
+    def leave() -> None:
+        # Twice: in the second session it does not come to register.
+        for _ in range(2):
+            session.expired()
+            cluster.zookeeper.resume(session)
+
+    cluster.call(leave)
+    cluster.wait_for(owner, lambda seen: seen == session.session_id, "its registration in the new session")
+    wait_until_well(cluster)
+
+
 def test_an_expired_broker_leads_nothing_at_once_and_comes_back_by_itself(cluster: ClusterThread) -> None:
     epoch = cluster.brokers[1].cluster.broker_epoch
 

@@ -1,14 +1,19 @@
-"""A ZooKeeper that asks who somebody is, by TLS and by SASL, and nodes that belong to somebody."""
+"""A ZooKeeper that asks who somebody is, by TLS and by SASL, nodes that belong to somebody, and connections
+that break or do not come about."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
+import socket
 import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -19,9 +24,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.protocol.connection import _CONNECTION_DROP, _SESSION_EXPIRED
 from kazoo.protocol.states import KeeperState
 
+from tidelog.client import old_offsets
+from tidelog.client.old_offsets import OldOffsetsError, read_old_group
 from tidelog.errors import ConfigError
+from tidelog.metadata import zookeeper
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.store import Create, SessionExpired, SessionState, Set
 from tidelog.metadata.zookeeper import ZooKeeperRefusedError, ZooKeeperStore, ZooKeeperUnreachableError
@@ -244,26 +253,182 @@ class Relay:
                 writer.write(data)
 
 
-def test_a_server_that_goes_away_in_the_middle_of_a_login_is_come_back_to(
+def test_a_server_that_goes_away_in_the_middle_of_a_login_is_come_back_to_in_the_same_session(
     ensemble: ZooKeeperEnsemble,
 ) -> None:
+    """Otherwise the broker would lead nothing until ZooKeeper misses the session that it has left."""
     security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
 
     async def main() -> None:
         relay = Relay(ensemble.connect)
         address = await relay.start()
         store = await ZooKeeperStore.connect(address, security=security)
+        session = store.session_id
         states: list[SessionState] = []
         store.on_session(states.append)
         try:
+            await store.create("/kept", ephemeral=True)
             relay.logins_to_end = 2
             relay.end_connections()
             async with asyncio.timeout(TIMEOUT_S):
-                await until_back(store, lambda: not relay.logins_to_end and SessionState.EXPIRED in states)
+                await until_back(store, lambda: not relay.logins_to_end)
+            assert SessionState.EXPIRED not in states
+            stat = await store.stat("/kept")
+            assert stat is not None
+            assert stat.owner == store.session_id == session
         finally:
             await store.close()
 
     asyncio.run(main())
+
+
+def test_a_session_is_left_where_no_login_comes_through_for_as_long_as_one_lives(
+    ensemble: ZooKeeperEnsemble,
+) -> None:
+    """Old servers refuse so. Each attempt keeps the session alive: nobody would take its place."""
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def main() -> None:
+        relay = Relay(ensemble.connect)
+        store = await ZooKeeperStore.connect(await relay.start(), security=security)
+        store._session_timeout_s = 0.5
+        session = store.session_id
+        expired = asyncio.Event()
+        store.on_session(lambda state: expired.set() if state is SessionState.EXPIRED else None)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                relay.logins_to_end = sys.maxsize
+                relay.end_connections()
+                await expired.wait()
+                relay.logins_to_end = 0
+                await until_back(store, lambda: store.session_id != session)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_login_that_is_refused_later_is_tried_again_in_another_session(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the passwords of an ensemble are replaced."""
+    monkeypatch.setattr(zookeeper, "_RECONNECT_S", 0.01)
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def main() -> None:
+        relay = Relay(ensemble.connect)
+        store = await ZooKeeperStore.connect(await relay.start(), security=security)
+        session = store.session_id
+        login = store._client._connection.sasl_options
+        expired = asyncio.Event()
+        store.on_session(lambda state: expired.set() if state is SessionState.EXPIRED else None)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                login["password"] = "another one by now"
+                relay.end_connections()
+                await expired.wait()
+                login["password"] = PASSWORD
+                await until_back(store, lambda: store.session_id != session)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("breaks", "failing_lookups", "failing_starts"),
+    [
+        pytest.param(_CONNECTION_DROP, 3, 0, id="once its connection was lost"),
+        pytest.param(_SESSION_EXPIRED, 2, 0, id="once its session has expired"),
+        pytest.param(_CONNECTION_DROP, 1, 2, id="once it was lost, and cannot begin again"),
+    ],
+)
+def test_a_client_that_ends_before_it_is_connected_again_is_started_until_it_is(
+    ensemble: ZooKeeperEnsemble,
+    monkeypatch: pytest.MonkeyPatch,
+    breaks: object,
+    failing_lookups: int,
+    failing_starts: int,
+) -> None:
+    """kazoo's thread ends with a lookup that fails for want of a file descriptor, and not always says so."""
+    monkeypatch.setattr(zookeeper, "_RECONNECT_S", 0.01)
+    failures = {"lookups": failing_lookups, "starts": failing_starts}
+
+    def fail(what: str, then: Callable[[], object]) -> object:
+        if failures[what]:
+            failures[what] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return then()
+
+    async def scenario(store: ZooKeeperStore) -> None:
+        client = store._client
+        connection = client._connection
+        look_up, start = connection._expand_client_hosts, client.start_async
+        monkeypatch.setattr(connection, "_expand_client_hosts", lambda: fail("lookups", look_up))
+        monkeypatch.setattr(client, "start_async", lambda: fail("starts", start))
+        client._call(breaks, client.handler.async_result())
+        await until_back(store, lambda: not any(failures.values()))
+
+    run(ensemble.connect, ZooKeeperSecurity(), scenario)
+
+
+@contextlib.contextmanager
+def hanging_server(*, takes_connections: bool) -> Iterator[str]:
+    """The address of a machine that answers nothing, or not even to who wants to connect."""
+    with socket.socket() as listening, socket.socket() as waiting:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        host, port = listening.getsockname()
+        if not takes_connections:
+            # There is room for one that is not accepted; what comes after it is not answered.
+            waiting.connect((host, port))
+        yield f"{host}:{port}"
+
+
+@pytest.mark.parametrize(
+    ("tls", "takes_connections"),
+    [
+        pytest.param(False, False, id="plain, at the connection"),
+        pytest.param(True, False, id="TLS, at the connection"),
+        pytest.param(True, True, id="TLS, at the handshake"),
+    ],
+)
+def test_a_server_that_hangs_leaves_time_for_the_others(
+    ensemble: ZooKeeperEnsemble,
+    keys: Keys,
+    monkeypatch: pytest.MonkeyPatch,
+    tls: bool,
+    takes_connections: bool,
+) -> None:
+    """Servers are tried in any order: here the one that hangs comes first."""
+    monkeypatch.setattr(zookeeper, "KazooClient", partial(KazooClient, randomize_hosts=False))
+    security = ZooKeeperSecurity(tls=(lambda: keys.context(shown=keys.broker)) if tls else None)
+    server = ensemble.connect_by_tls if tls else ensemble.connect
+
+    async def main(hanging: str) -> None:
+        # Six servers, a second for each.
+        store = await ZooKeeperStore.connect(
+            ",".join([hanging, *5 * [server]]),
+            security=security,
+            session_timeout_ms=6000,
+            connection_timeout_ms=5000,
+        )
+        await store.close()
+
+    with hanging_server(takes_connections=takes_connections) as hanging:
+        asyncio.run(main(hanging))
+
+
+def test_old_offsets_are_looked_for_at_the_other_servers_if_one_hangs(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_offsets, "KazooClient", partial(KazooClient, randomize_hosts=False))
+    with (
+        hanging_server(takes_connections=False) as hanging,
+        pytest.raises(OldOffsetsError, match="no offsets of group 'nobody'"),
+    ):
+        read_old_group(",".join([hanging, *5 * [ensemble.connect]]), "nobody", timeout_s=6)
 
 
 async def until_back(store: ZooKeeperStore, has_happened: Callable[[], bool]) -> None:

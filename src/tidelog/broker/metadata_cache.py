@@ -45,6 +45,8 @@ class Elements(NamedTuple):
 
     number: int
     encoded: bytes
+    refused: Mapping[int, int]
+    """The errors that stand for topics, and how often."""
 
 
 class _Encoded(NamedTuple):
@@ -104,8 +106,10 @@ class MetadataCache:
         if len(known.topics) > len(self._image.topics) + _MAX_GONE:
             known.forget_all_but(self._image.topics)
         parts: list[bytes] = []
+        refused: dict[int, int] = {}
         for count, topic in enumerate(topics, 1):
             if isinstance(topic, MetadataResponseTopic):
+                refused[topic.error_code] = refused.get(topic.error_code, 0) + 1
                 hidden = topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 if variant.operations and topic.name is not None and not hidden:
                     topic.topic_authorized_operations = (
@@ -123,7 +127,7 @@ class MetadataCache:
                 parts.append(element)
             if not count % _PARTITIONS_PER_SLICE:
                 yield
-        return Elements(len(parts), b"".join(parts))
+        return Elements(len(parts), b"".join(parts), refused)
 
     def _known(self, variant: Variant) -> _Known:
         known = self._variants.get(variant)

@@ -17,6 +17,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
+from tidelog.zookeeper_sockets import ZooKeeperSockets
 
 CONNECT_TIMEOUT_S = 15.0
 _CONSUMERS = "/consumers"
@@ -54,7 +55,7 @@ def read_old_group(connect: str, group_id: str, *, timeout_s: float = CONNECT_TI
 @contextlib.contextmanager
 def _session(connect: str, timeout_s: float) -> Iterator[KazooClient]:
     try:
-        client = KazooClient(connect, timeout=timeout_s, logger=_kazoo_log)
+        client = KazooClient(connect, timeout=timeout_s, handler=ZooKeeperSockets(connect), logger=_kazoo_log)
     except ValueError:
         raise OldOffsetsError(
             f"{connect!r} is no ZooKeeper address: write host:2181,host:2181/chroot"

@@ -176,7 +176,10 @@ class ClusterFeed:
             else:
                 partitions[index] = partition
         if not partitions:
-            self._configs_of.pop(name, None)
+            read_for = self._configs_of.pop(name, ZERO_UUID)
+            if old is not None and read_for in (ZERO_UUID, old.id):
+                # Nobody leaves a notice of them, and one that is made anew may have its own by now.
+                self.image.put_topic_config(name, {})
             return self.image.drop_topic(name)
         return self.image.install(TopicImage(name, topic_id, dict(sorted(partitions.items()))))
 

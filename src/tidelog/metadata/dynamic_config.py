@@ -88,7 +88,8 @@ class DynamicConfigs:
         self._secrets = SecretEntries(config)
         self._broker_subscribers: list[BrokerSubscriber] = []
         self._topic_subscribers: list[TopicSubscriber] = []
-        self._warnings: set[str] = set()
+        self._warnings: dict[str, set[str]] = {}
+        """What was logged of a topic's config, as long as it holds."""
         self.listener_stores: ListenerStores | None = None
         """Asked before the stores of listeners change, and told when they may have; set by the broker."""
         for which in (config.node_id, None):
@@ -109,6 +110,7 @@ class DynamicConfigs:
     def topic(self, name: str) -> TopicConfig:
         """A topic's effective config."""
         usable = {}
+        warnings = set()
         for option_name, stored in self._image.topic_config(name).items():
             option = TOPIC_OPTIONS.get(option_name)
             text = raised(option_name, stored)
@@ -116,17 +118,22 @@ class DynamicConfigs:
                 if option is not None:
                     option.parse(text)
             except BadValueError as error:
-                self._warn_once(f"Topic {name} has a config that cannot be used and is passed over: {error}")
+                warnings.add(f"Topic {name} has a config that cannot be used and is passed over: {error}")
             else:
                 usable[option_name] = text
                 if text != stored:
-                    self._warn_once(f"Topic {name} has {option_name}={stored}: {text} is the least, and used")
+                    warnings.add(f"Topic {name} has {option_name}={stored}: {text} is the least, and used")
+        self._warn(name, warnings)
         return TopicConfig(self._config.topic_defaults(), usable)
 
-    def _warn_once(self, warning: str) -> None:
-        if warning not in self._warnings:
-            self._warnings.add(warning)
-            logger.warning("%s", warning)
+    def _warn(self, topic: str, warnings: set[str]) -> None:
+        """Log what was not logged when the topic was last looked at."""
+        for each in sorted(warnings - self._warnings.get(topic, set())):
+            logger.warning("%s", each)
+        if warnings:
+            self._warnings[topic] = warnings
+        else:
+            self._warnings.pop(topic, None)
 
     def describe_topic(self, name: str) -> list[ConfigEntry]:
         """Every option of a topic, for DescribeConfigs."""
@@ -358,6 +365,8 @@ class DynamicConfigs:
                 self.listener_stores.look_again()
             if before != self._config.topic_defaults():
                 topics.update(self._image.topics)
+        for gone in (topics | delta.topics) - self._image.topics.keys():
+            self._warnings.pop(gone, None)
         for topic in sorted(topics & self._image.topics.keys()):
             # Others are served between two topics, and one may be gone by then.
             if topic in self._image.topics:

@@ -24,12 +24,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
+    ConnectionDropped,
     ConnectionLoss,
     KazooException,
     NoChildrenForEphemeralsError,
@@ -108,14 +110,17 @@ class ZooKeeperStore:
         self._chroot = slash + chroot.strip("/") if chroot.strip("/") else ""
         self._loop = asyncio.get_running_loop()
         self._security = security
+        self._session_timeout_s = session_timeout_ms / 1000
         self._client = KazooClient(
             hosts,
-            timeout=session_timeout_ms / 1000,
+            timeout=self._session_timeout_s,
             logger=logger.getChild("kazoo"),
             connection_retry=_RECONNECT,
-            **security.client_arguments(),
+            **security.client_arguments(hosts),
         )
         self._client.add_listener(self._state_changed)
+        connection = self._client._connection
+        connection._authenticate_with_sasl = partial(self._log_in, connection._authenticate_with_sasl)
         self._connected = asyncio.Event()
         self._session = 0
         self._generation = 0
@@ -123,6 +128,8 @@ class ZooKeeperStore:
         self._is_open = False
         self._refused = False
         self._reopening: asyncio.Task[None] | None = None
+        self._cut_off_since_s: float | None = None
+        """When the first of the logins was cut off that none has come through since."""
         self._too_large: int | None = None
         """The least that was too large."""
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -284,29 +291,59 @@ class ZooKeeperStore:
     def _state_changed(self, state: str) -> None:
         """Runs in a thread of kazoo's, which must not be held up."""
         session = self._client.client_id[0] if self._client.client_id else 0
-        # Asked here and not on the loop: a moment after the refusal kazoo is merely closed.
-        # Kept here, too: who asks before the loop has heard of it finds the client closed, and must know why.
-        gave_up = self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
-        if gave_up and self._is_open:
-            self._loop.call_soon_threadsafe(self._open_again)
-        elif self._client.client_state == KeeperState.AUTH_FAILED:
-            self._refused = True
+        if state == KazooState.LOST:
+            # Asked here and not on the loop: a moment after the refusal kazoo is merely closed.
+            if self._client.client_state == KeeperState.AUTH_FAILED and not self._is_open:
+                # Kept here, too: who asks before the loop has heard of it finds the client closed, and must
+                # know why.
+                self._refused = True
+            else:
+                self._loop.call_soon_threadsafe(self._open_again)
         self._loop.call_soon_threadsafe(self._take_state, state, session)
 
-    def _open_again(self) -> None:
-        """kazoo has given up for good, as it does when a server goes away in the middle of a login."""
-        if self._closed:
-            return
-        logger.warning(
-            "ZooKeeper has ended a login, or cannot be understood; tried again in %g s", _RECONNECT_S
-        )
-        self._reopening = self._loop.create_task(self._start_again())
+    def _log_in(self, authenticate: Callable[[str, float], None], host: str, timeout_s: float) -> None:
+        """What kazoo does, in a thread of its own, before it lets anybody use a connection.
 
-    async def _start_again(self) -> None:
-        await asyncio.sleep(_RECONNECT_S)
-        if not self._closed:
-            # It waits for kazoo's threads.
-            await self._loop.run_in_executor(None, self._client.start_async)
+        kazoo takes a connection that ends in the middle of a login for a refusal, which is how old servers
+        refuse, and throws the session away; that lives on with its ephemeral nodes until ZooKeeper misses it.
+        A broker that was let in before rather has a server that went away: it logs in again in the session
+        that it has, as with Java's client. Every such attempt keeps the session alive, though, with all that
+        others believe of this broker: where none comes through for as long as a session lives, it is a
+        refusal after all.
+        """
+        try:
+            authenticate(host, timeout_s)
+        except AuthFailedError as error:
+            if self._is_open and isinstance(error.__cause__, ConnectionDropped) and not self._is_cut_off():
+                raise error.__cause__ from None
+            raise
+        self._cut_off_since_s = None
+
+    def _is_cut_off(self) -> bool:
+        """Whether logins have been cut off, this one too, for as long as a session lives."""
+        now_s = time.monotonic()
+        if self._cut_off_since_s is None:
+            self._cut_off_since_s = now_s
+        return now_s - self._cut_off_since_s >= self._session_timeout_s
+
+    def _open_again(self) -> None:
+        if not self._closed and (self._reopening is None or self._reopening.done()):
+            self._reopening = self._loop.create_task(self._start_until_connected())
+
+    async def _start_until_connected(self) -> None:
+        """kazoo's thread ends for good when a login is refused, and with whatever it does not expect; before
+        the next session is there it tells nobody."""
+        while not self._closed and not self._client.connected:
+            await asyncio.sleep(_RECONNECT_S)
+            thread = self._client._connection._connection_routine
+            if self._closed or (thread is not None and thread.is_alive()):
+                continue
+            logger.warning("ZooKeeper has refused a login, or failed in an unknown way; it is tried again")
+            try:
+                # It waits for kazoo's threads.
+                await self._loop.run_in_executor(None, self._client.start_async)
+            except Exception as error:
+                logger.warning("There is no connection to ZooKeeper yet: %r", error)
 
     def _take_state(self, state: str, session: int) -> None:
         if self._closed:

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from tidelog.zookeeper_sockets import ZooKeeperSockets
 
 # Kafka's, and what only Tidelog keeps: the secret that the salts of unknown users are made of.
 SENSITIVE_ROOTS = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/tidelog")
@@ -42,11 +43,10 @@ class ZooKeeperSecurity:
     login: ZooKeeperLogin | None = None
     set_acl: bool = False
 
-    def client_arguments(self) -> dict[str, Any]:
-        """What kazoo's client is made with."""
-        arguments: dict[str, Any] = {}
-        if self.tls is not None:
-            arguments["handler"] = TlsHandler(self.tls)
+    def client_arguments(self, hosts: str) -> dict[str, Any]:
+        """What kazoo's client for ``hosts`` is made with besides them."""
+        handler = ZooKeeperSockets(hosts) if self.tls is None else TlsHandler(hosts, self.tls)
+        arguments: dict[str, Any] = {"handler": handler}
         if self.login is not None:
             arguments["sasl_options"] = {
                 "mechanism": "DIGEST-MD5",
@@ -68,18 +68,21 @@ OPEN = ZooKeeperSecurity()
 """Neither TLS nor a login, and nodes that are everybody's."""
 
 
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+class TlsHandler(ZooKeeperSockets):
     """kazoo's threads and sockets, with TLS on each connection."""
 
-    def __init__(self, context: Callable[[], ssl.SSLContext]) -> None:
-        super().__init__()
+    def __init__(self, hosts: str, context: Callable[[], ssl.SSLContext]) -> None:
+        super().__init__(hosts)
         self._context = context
         self.failure: str | None = None
         """Why there was no handshake on the last connection."""
 
     def create_connection(self, *, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> Any:
-        """Connect and shake hands; ``hostname`` is what the certificate has to be for."""
-        sock = super().create_connection(address=address, timeout=timeout)
+        """Connect and shake hands; ``hostname`` is what the certificate has to be for.
+
+        The socket has its timeout still: an answer to the handshake is not waited for any longer either.
+        """
+        sock = super().create_connection(address=address, hostname=hostname, timeout=timeout)
         try:
             wrapped = self._context().wrap_socket(sock, server_hostname=hostname)
         except Exception as error:

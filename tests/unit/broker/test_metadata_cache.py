@@ -5,9 +5,11 @@ from __future__ import annotations
 import weakref
 
 from tidelog.broker.metadata_cache import MetadataCache, Variant
+from tidelog.errors import ErrorCode
 from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.wire.fetch import drained
+from tidelog.wire.messages.metadata import MetadataResponseTopic
 
 VARIANT = Variant(version=12, listener="PLAINTEXT", operations=False)
 
@@ -29,6 +31,19 @@ def test_topics_that_are_gone_are_forgotten_though_nobody_asks_for_all() -> None
         assert drained(cache.topics(VARIANT, [image.topics[name]])).number == 1
         image.drop_topic(name)
     assert sum(each() is not None for each in held) < 300
+
+
+def test_what_is_told_of_topics_that_are_not_there_is_counted() -> None:
+    image = MetadataImage()
+    image.install(TopicImage("orders", Uuid(bytes(16)), {}))
+    cache = MetadataCache(image)
+    unknown = [
+        MetadataResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name in "ab"
+    ]
+    told = drained(cache.topics(VARIANT, [image.topics["orders"], *unknown]))
+    assert told.number == 3
+    assert told.refused == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
+    assert not drained(cache.all_topics(VARIANT)).refused
 
 
 def test_a_topic_made_anew_is_told_anew() -> None:

@@ -211,6 +211,28 @@ def test_a_change_is_read_when_a_notice_names_it() -> None:
     run(test)
 
 
+def test_the_configs_of_a_topic_go_with_it() -> None:
+    """Nobody leaves a notice of them: topics may come and go for years."""
+
+    async def test(scene: Scene) -> None:
+        path = znodes.topic_config_path(TOPIC)
+        await put(scene.store, path, znodes.encode_config({"retention.ms": "1"}))
+        scene.tell({0: 1})
+        await scene.feed.read_configs({TOPIC: scene.topic_id})
+        await scene.store.delete(path)
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "1"}
+        scene.tell({0: -2})
+        assert scene.feed.image.topic_configs == {}
+        # Of one that was made anew they may have been read before the end of the old one is told.
+        scene.tell({0: 1})
+        await put(scene.store, path, znodes.encode_config({"retention.ms": "2"}))
+        await scene.feed.read_configs({TOPIC: random_uuid()})
+        scene.tell({0: -2})
+        assert scene.feed.image.topic_config(TOPIC) == {"retention.ms": "2"}
+
+    run(test)
+
+
 def test_notices_that_cannot_be_read_hold_up_no_others() -> None:
     async def test(scene: Scene) -> None:
         await put(scene.store, znodes.topic_config_path(TOPIC), znodes.encode_config({"retention.ms": "1"}))

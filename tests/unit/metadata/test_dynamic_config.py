@@ -305,6 +305,44 @@ def test_what_the_store_holds_and_nobody_can_use_is_passed_over(
     _run(tmp_path, scenario)
 
 
+def test_a_config_that_cannot_be_used_is_named_once_and_again_when_it_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        async def store(entries: dict[str, str]) -> None:
+            await put(rig.store, znodes.topic_config_path("t"), znodes.encode_config(entries))
+            await rig.feed.caught_up()
+            rig.configs.topic("t")
+
+        def warnings() -> int:
+            return sum("Topic t has a config that cannot be used" in each for each in caplog.messages)
+
+        bad = {"segment.bytes": "13"}
+        await store(bad)
+        await store({**bad, "flush.ms": "6"})
+        assert warnings() == 1
+        await store({"segment.bytes": "1048576"})
+        await store(bad)
+        assert warnings() == 2
+        # Nothing is remembered of a topic that is gone: topics may come and go for years.
+        topic, _ = await rig.store.get(znodes.topic_path("t"))
+        await rig.store.delete(znodes.topic_path("t"))
+        await rig.store.delete(znodes.topic_config_path("t"))
+        await rig.feed.caught_up()
+        await put(rig.store, znodes.topic_path("t"), topic)
+        await store(bad)
+        assert warnings() == 3
+        # In a cluster the end of a topic is told, and not that of its config.
+        await rig.store.delete(znodes.topic_path("t"))
+        await rig.feed.caught_up()
+        await put(rig.store, znodes.topic_path("t"), topic)
+        await rig.feed.caught_up()
+        rig.configs.topic("t")
+        assert warnings() == 4
+
+    _run(tmp_path, scenario)
+
+
 def test_segments_that_kafka_3_lets_be_smaller_are_as_small_as_can_be(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -66,6 +66,8 @@ class ClusterMembership:
 
     def __init__(self, config: BrokerConfig, clock: Clock, store: SharedStore, feed: ClusterFeed) -> None:
         self.broker_epoch = -1
+        self._registered_in: int | None = None
+        """The session of the last registration."""
         self.given_up = False
         self._connected = True
         self._config = config
@@ -299,8 +301,13 @@ class ClusterMembership:
     async def _register(self) -> None:
         patience_ms = 2 * self._config.int("zookeeper.session.timeout.ms")
         self.broker_epoch = await register(
-            self._store, self._registration, patience_ms, lambda: self.given_up
+            self._store,
+            self._registration,
+            patience_ms,
+            lambda: self.given_up,
+            earlier_session=self._registered_in,
         )
+        self._registered_in = self._store.session_id
         self.controller_requests.registered()
         logger.info("Broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
 

@@ -2,13 +2,14 @@
 
 The registration is an ephemeral node, so it lives as long as the session; its creation is a transaction
 whose number is the broker's *epoch*. A registration that an earlier process of this broker left (it was
-killed, and ZooKeeper has not missed it yet) is waited for; one of another broker with the same id is an
-error.
+killed, and ZooKeeper has not missed it yet) is waited for; one that this process left in an earlier session
+is replaced; one of another broker with the same id is an error.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 
@@ -125,9 +126,17 @@ async def _counted_on(
 
 
 async def register(
-    store: SharedStore, registration: BrokerRegistration, patience_ms: float, given_up: Callable[[], bool]
+    store: SharedStore,
+    registration: BrokerRegistration,
+    patience_ms: float,
+    given_up: Callable[[], bool],
+    *,
+    earlier_session: int | None = None,
 ) -> int:
-    """Put a broker into the cluster; gives its epoch. Raises ``StartGivenUp``."""
+    """Put a broker into the cluster; gives its epoch. Raises ``StartGivenUp``.
+
+    ``earlier_session`` is the one in which this process was registered last.
+    """
     path = znodes.broker_path(registration.broker_id)
     loop = asyncio.get_running_loop()
     until = loop.time() + patience_ms / 1000
@@ -139,6 +148,12 @@ async def register(
             stat = await store.stat(path)
             if stat is not None and stat.owner == store.session_id:
                 return stat.created_zxid
+            if stat is not None and stat.owner == earlier_session:
+                # This broker has left that session, and ZooKeeper has not missed it yet.
+                logger.info("Replacing what an earlier session of broker %d left", registration.broker_id)
+                with contextlib.suppress(NoNode):
+                    await store.delete(path)
+                continue
             if given_up():
                 raise StartGivenUp(
                     "the broker was told to stop while it waited for its earlier session to end"

@@ -115,11 +115,28 @@ def test_an_earlier_sessions_registration_is_waited_for(monkeypatch: pytest.Monk
     run(test)
 
 
+def test_a_registration_of_an_earlier_session_of_the_same_broker_is_replaced() -> None:
+    """It may have left that session, which ZooKeeper has not missed yet."""
+
+    async def test(zookeeper: MemoryZooKeeper) -> None:
+        before, now = zookeeper.session(), zookeeper.session()
+        first = await register(before, ME, 0, lambda: False)
+        second = await register(now, ME, -1, lambda: False, earlier_session=before.session_id)
+        assert second > first
+        stat = zookeeper.stat(znodes.broker_path(4))
+        assert (stat.created_zxid, stat.owner) == (second, now.session_id)
+
+    run(test)
+
+
 def test_another_broker_with_the_same_id_is_an_error() -> None:
     async def test(zookeeper: MemoryZooKeeper) -> None:
         await register(zookeeper.session(), ME, 0, lambda: False)
         with pytest.raises(ConfigError, match="id 4 is in the cluster already"):
             await register(zookeeper.session(), ME, -1, lambda: False)
+        earlier = zookeeper.session().session_id
+        with pytest.raises(ConfigError, match="id 4 is in the cluster already"):
+            await register(zookeeper.session(), ME, -1, lambda: False, earlier_session=earlier)
 
     run(test)
 
