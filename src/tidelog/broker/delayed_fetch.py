@@ -9,6 +9,7 @@ Made by ``handlers/fetch``, which says what is served how.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,6 +92,7 @@ class Fetch:
         "_may_read",
         "_over",
         "_payer",
+        "_refused",
         "_request",
         "_services",
         "_sought",
@@ -126,6 +128,7 @@ class Fetch:
         self._leader_only = request.replica_id >= 0 or version < RACKS_SINCE
         self._first_read = not noted
         self._may_read = services.guard(connection, request)
+        self._refused = False
         self._payer = payer
         self._max_bytes = min(request.max_bytes, services.max_bytes)
         if payer is not None:
@@ -203,6 +206,7 @@ class Fetch:
                 yield
             index, epoch, offset, last_epoch, _, max_bytes, _, _ = wanted
             if may_read is not None and not may_read(key):
+                self._refused = True
                 missing[key] = (index, _DENIED, -1, -1, -1, (), -1, b"", None, None, None)
                 continue
             partition = lookup.get(key)
@@ -320,7 +324,7 @@ class Fetch:
         """The answer for a partition that cannot be read, and whether it ends a wait for the others."""
         where = partition.topic_partition if partition is not None else key
         code = error_code(self._services.on_offline, error, "reading", where)
-        self._services.errors.count("Fetch", code.name)
+        self._refused = True
         if partition is not None and code not in _NOT_FAILED:
             partition.counts.failed_fetch_requests += 1
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_SINCE:
@@ -348,6 +352,8 @@ class Fetch:
             if pause_ms:
                 return self._respond_throttled(pause_ms)
         error, session_id, selected = yield from self._context.select(answers)
+        if error or self._refused:
+            yield from self._count_errors(error, answers, selected)
         version = self._version
         topics: list[TopicAnswer] = []
         partitions: list[PartitionAnswer] = []
@@ -407,10 +413,22 @@ class Fetch:
             )
         )
 
+    def _count_errors(
+        self, error: ErrorCode, answers: Answers, selected: Collection[PartitionKey]
+    ) -> Generator[None, None, None]:
+        codes: Counter[int] = Counter((error,))
+        for number, key in enumerate(selected, 1):
+            if not number % _SLICE:
+                yield
+            codes[answers[key][ERROR_CODE_AT]] += 1
+        self._services.errors.count_answer("Fetch", codes)
+
     def _respond_throttled(self, pause_ms: int) -> Answer:
         """The answer to a consumer that has had its quota: nothing, and for how long to pause."""
         self._connection.throttle(pause_ms, ApiKey.FETCH)
         error, session_id = self._context.throttled()
+        if error:
+            self._services.errors.count_answer("Fetch", Counter((error,)))
         return encode_fetch_response(
             self._version,
             self._correlation_id,

@@ -562,6 +562,8 @@ class Dispatcher:
                 out.clear()
             yield
         size += len(out)
+        if self.errors is not None:
+            yield from self.errors.count_in_slices(route.api.name, response)
         return [finish_response(head, size), *parts, bytes(out)]
 
     def _resolve(
@@ -629,7 +631,10 @@ class Dispatcher:
 
     def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> list[Part]:
         """The answer in three parts: those who do not read it have the long one in common."""
-        message, array, length, elements = response
+        message, array, length, elements, refused = response
+        if refused and self.errors is not None:
+            none = {int(ErrorCode.NONE): length - sum(refused.values())}
+            self.errors.count_answer(route.api.name, {**none, **refused})
         out = begin_response(route.api.key, header.api_version, header.correlation_id)
         behind = encode_around(message, header.api_version, out, array, length)
         return [finish_response(out, len(elements) + len(behind)), elements, behind]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -46,6 +46,8 @@ class EncodedResponse(NamedTuple):
     array: str
     length: int
     elements: bytes
+    refused: Mapping[int, int]
+    """The errors of elements, and how often."""
 
 
 def emptied(entries: dict[Any, Any]) -> Work[None]:

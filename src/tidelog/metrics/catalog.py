@@ -166,7 +166,8 @@ _RQ = "kafka_network_requestmetrics_"
 REQUESTS = meter(f"{_RQ}requests_total", "Requests by API and version.", "request", "version")
 REQUEST_ERRORS = meter(
     f"{_RQ}errors_total",
-    "Errors in answers by API; NONE counts the requests that came to none.",
+    "Error codes of answers and of the items in them, by API; NONE is one of them. An answer of Produce, "
+    "Fetch or Metadata without an error counts as one NONE.",
     "request",
     "error",
 )

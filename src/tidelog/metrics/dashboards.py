@@ -219,7 +219,7 @@ GROUPS = Dashboard(
             "Records consumed",
             "cps",
             (
-                f"sum by (consumergroup) (rate(kafka_consumergroup_current_offset_sum{_RATE}))",
+                f"sum by (consumergroup) (deriv(kafka_consumergroup_current_offset_sum{_RATE}))",
                 "{{consumergroup}}",
             ),
         ),

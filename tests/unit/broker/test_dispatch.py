@@ -19,8 +19,10 @@ from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
 from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.served import SERVED
 from tidelog.broker.services import bind
+from tidelog.broker.slow_lane import EncodedResponse
 from tidelog.clock import SystemClock
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metrics.request_errors import RequestErrors
 from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
 from tidelog.security.session import Session
@@ -29,6 +31,7 @@ from tidelog.wire.headers import RequestHeader, encode_request, encode_response
 from tidelog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from tidelog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
+from tidelog.wire.messages.metadata import MetadataResponse
 
 
 def frame(key: ApiKey) -> memoryview:
@@ -150,6 +153,38 @@ def test_an_answer_with_few_elements_and_many_bytes_is_written_in_slices_and_par
             parts = await promise
         assert max(map(len, parts)) < 3_000_000
         assert b"".join(parts) == encode_response(key, version, 1, LARGE)
+
+    asyncio.run(body())
+
+
+def test_the_errors_in_a_long_answer_are_counted() -> None:
+    unknown = DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    answer = DescribeGroupsResponse(groups=[*LARGE.groups, unknown])
+
+    async def body() -> None:
+        dispatcher = dispatcher_with_one_slot()
+        dispatcher.errors = RequestErrors()
+        async with asyncio.timeout(50):
+            await ask(dispatcher, ApiKey.DESCRIBE_GROUPS, lambda *_: answer)
+        assert dispatcher.errors.by_request == {"DescribeGroups": {"NONE": 20, "GROUP_ID_NOT_FOUND": 1}}
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("refused", [{}, {int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): 2}])
+def test_what_an_answer_from_a_cache_refuses_is_counted(refused: dict[int, int]) -> None:
+    async def body() -> None:
+        dispatcher = dispatcher_with_one_slot()
+        dispatcher.errors = RequestErrors()
+        elements = bytes(3)
+
+        async def handle(*_: object) -> EncodedResponse:
+            return EncodedResponse(MetadataResponse(), "topics", 3, elements, refused)
+
+        async with asyncio.timeout(50):
+            await ask(dispatcher, ApiKey.METADATA, handle)
+        told = {"Metadata": {"NONE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 2}} if refused else {}
+        assert dispatcher.errors.by_request == told
 
     asyncio.run(body())
 

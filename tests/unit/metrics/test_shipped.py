@@ -39,3 +39,13 @@ def test_alerts_ask_for_what_there_is() -> None:
     for alert in ALERTS:
         assert asked_for(alert.expr) <= NAMES, alert.name
     assert rules().count("- alert:") == len(ALERTS)
+
+
+def test_rates_are_asked_for_of_what_only_grows_and_slopes_of_all_else() -> None:
+    """To ``rate`` a gauge that falls has been started anew, from nothing: a jump that never was."""
+    kinds = {metric.name: metric.kind for metric in (*FAMILIES, *OF_PIPELINES)}
+    queries = [query for each in ALL for query in each.queries] + [alert.expr for alert in ALERTS]
+    for query in queries:
+        for function, name in re.findall(r"\b(rate|increase|deriv|delta)\((\w+)", query):
+            is_gauge = kinds.get(name.removesuffix("_bucket")) == "gauge"
+            assert is_gauge == (function in ("deriv", "delta")), query

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,6 +63,7 @@ from tidelog.broker.transactional_produce import (
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
 from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage
+from tidelog.metrics.request_errors import RequestErrors
 from tidelog.promise import Promise
 from tidelog.records.batch import CODEC_MASK, FLAGS_AT, TRANSACTIONAL_BIT
 from tidelog.records.compression import Codec
@@ -758,7 +760,10 @@ class StagedProduce(StagedAnswer):
                 )
         if acks == 0:
             self._pause()
-            return self._close() if self.refused else NO_ANSWER
+            if not self.refused:
+                return NO_ANSWER
+            self._errors.count("Produce", (yield from _codes(answers)))
+            return self._close()
         if wait is not None:
             return wait.start(call.request.timeout_ms, refused=self.refused)
         return (yield from self._encode_in_slices(answers))
@@ -785,6 +790,8 @@ class StagedProduce(StagedAnswer):
         leaders: set[int] = set()
         for answered in answers:
             self._point_to_leaders(answered, 0, leaders)
+        if self.refused:
+            self._errors.count_answer("Produce", drained(_codes(answers)))
         call = self._call
         endpoints = self._endpoints(leaders) if leaders else ()
         return encode_produce_response(call.version, call.correlation_id, answers, self._pause(), endpoints)
@@ -796,6 +803,8 @@ class StagedProduce(StagedAnswer):
             for start in range(0, len(results), SLICE):
                 self._point_to_leaders(answered, start, leaders)
                 yield
+        if self.refused:
+            self._errors.count_answer("Produce", (yield from _codes(answers)))
         call = self._call
         endpoints = self._endpoints(leaders) if leaders else ()
         return (
@@ -809,13 +818,22 @@ class StagedProduce(StagedAnswer):
         name, topic_id, results = answered
         for slot in range(start, min(start + SLICE, len(results))):
             result = results[slot]
-            if result[ERROR_CODE_AT] == _NOT_LEADER:
+            code = result[ERROR_CODE_AT]
+            if not code:
+                continue
+            # It may have been refused while it waited.
+            self.refused = True
+            if code == _NOT_LEADER:
                 key = name if topic_id is None else topic_id, result[PARTITION_AT]
                 leader = self._handler.services.partitions.current_leader(key)
                 if leader is not None:
                     results[slot] = PartitionResult(*result)._replace(current_leader=leader)
                     leader_id, _ = leader
                     leaders.add(leader_id)
+
+    @property
+    def _errors(self) -> RequestErrors:
+        return self._handler.services.partitions.counts.errors
 
     def _endpoints(self, leaders: set[int]) -> Sequence[Endpoint]:
         """The addresses of the leaders that an answer points to."""
@@ -827,7 +845,6 @@ class StagedProduce(StagedAnswer):
         if not isinstance(error, KafkaError):
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         code = error.code
-        self._handler.services.partitions.counts.errors.count("Produce", code.name)
         log_start = -1
         if partition is not None and code not in _WITHOUT_LOG_START:
             log_start = partition.log.log_start_offset
@@ -868,6 +885,16 @@ class StagedProduce(StagedAnswer):
             for index, partition, error in entries:
                 if isinstance(error, KafkaError) or partition in self._handler.group.failed:
                     yield name, topic_id, index, error
+
+
+def _codes(answers: list[Answered]) -> Work[Counter[int]]:
+    """How often each code is among the results."""
+    codes: Counter[int] = Counter()
+    for _, _, results in answers:
+        for start in range(0, len(results), SLICE):
+            codes.update(result[ERROR_CODE_AT] for result in results[start : start + SLICE])
+            yield
+    return codes
 
 
 def _is_transactional(records: memoryview | None) -> bool:

@@ -25,6 +25,7 @@ _MINUTE_TICKS = 120
 _WINDOW_S = 150.0
 _MOST_SOFTWARE = 200
 _FETCH = int(ApiKey.FETCH)
+_FETCHES = ("FetchConsumer", "FetchFollower")
 _PARTS: tuple[tuple[int, Metric, Metric, float], ...] = (
     (request_times.TOTAL, catalog.TOTAL_TIME, catalog.TOTAL_TIME_COUNT, 1000),
     (request_times.QUEUE, catalog.QUEUE_TIME, catalog.QUEUE_TIME_COUNT, 1000),
@@ -45,6 +46,7 @@ class LoopTicks:
         self._loop = loop
         self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
         self._began = time.monotonic(), time.clock_gettime(self._cpu_clock)
+        self._idle_ns = 0
         self._seen: deque[tuple[float, float]] = deque(maxlen=_MINUTE_TICKS)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,7 +71,10 @@ class LoopTicks:
         """How long the loop had nothing to do since the first look."""
         began_s, began_cpu_s = self._began
         passed_s = time.monotonic() - began_s
-        return max(int((passed_s - (time.clock_gettime(self._cpu_clock) - began_cpu_s)) * 1e9), 0)
+        idle_ns = int((passed_s - (time.clock_gettime(self._cpu_clock) - began_cpu_s)) * 1e9)
+        # Two clocks, read one after the other: while there is no pause it may seem to have become less.
+        self._idle_ns = max(self._idle_ns, idle_ns)
+        return self._idle_ns
 
     @property
     def idle(self) -> float:
@@ -107,6 +112,8 @@ class RequestFigures:
         self._broker = broker
         self._times = times
         self._errors = errors
+        self._none: dict[str, int] = {}
+        """By API how often it was told that there was no error."""
         self._recent = Recent()
         self._recent_since_s = time.monotonic()
         self.ticks = LoopTicks(asyncio.get_running_loop())
@@ -187,10 +194,18 @@ class RequestFigures:
 
     def _error_samples(self, rows: list[tuple[str, list[list[int]], list[list[int]]]]) -> Iterator[Sample]:
         for name, since, _ in rows:
-            found = self._errors.by_request.get(name, Counter())
-            none = since[request_times.BYTES][COUNT_AT] - sum(found.values())
-            yield labels(request=name, error="NONE"), max(none, 0)
-            for error, count in list(found.items()):
+            if name in _FETCHES:
+                # Told of both together, as in Kafka.
+                continue
+            found = dict(self._errors.by_request.get(name, {}))
+            # Nobody looks into answers of produce and fetch that have no error, nor into those of a cache:
+            # each of them is one NONE.
+            others = since[request_times.TOTAL][COUNT_AT] - self._errors.counted[name]
+            none = found.pop("NONE", 0) + max(others, 0)
+            # An answer is counted a moment before it is out; a counter must not fall for that long.
+            self._none[name] = max(none, self._none.get(name, 0))
+            yield labels(request=name, error="NONE"), self._none[name]
+            for error, count in found.items():
                 yield labels(request=name, error=error), count
 
     def _loop(self, page: Page) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -214,8 +215,16 @@ def test_an_unknown_partition_does_not_end_the_wait_for_others(
         request = FetchRequest(topics=[wanted], min_bytes=1, max_wait_ms=600_000, max_bytes=1 << 20)
         client.send_request(ApiKey.FETCH, 13, request)
         wait_until(lambda: waiters(broker, topic) == 1)
+        before = errors_told(broker)
         topic.produce(batch(b"a"))
         client.receive()
+    # Read twice, told once; the session's own and the other partition's are none.
+    assert errors_told(broker) - before == {"NONE": 2, "UNKNOWN_TOPIC_OR_PARTITION": 1}
+
+
+def errors_told(broker: BrokerThread) -> Counter[str]:
+    """How often the answers that had some error had which code."""
+    return broker.call(lambda inner: Counter(inner.partitions.counts.errors.by_request["Fetch"]))
 
 
 # -- sessions -----------------------------------------------------------------------------------------
@@ -259,12 +268,16 @@ def test_a_session_carries_changes_only(
     assert fetch(4).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_by_name_cannot_go_on_by_id(client: RawClient, new_topic: Callable[..., RawTopic]) -> None:
+def test_a_session_by_name_cannot_go_on_by_id(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
     topic = new_topic()
     wanted = topic.fetch_topic(12, FetchPartition())
     full = client.ask(12, FetchRequest(session_epoch=0, topics=[wanted]), FetchResponse)
     request = FetchRequest(session_id=full.session_id, session_epoch=1, max_wait_ms=0)
+    before = errors_told(broker)
     assert client.ask(13, request, FetchResponse).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert errors_told(broker) - before == {"FETCH_SESSION_TOPIC_ID_ERROR": 1}
 
 
 def test_a_topic_made_anew_does_not_fit_the_session_of_the_old_one(

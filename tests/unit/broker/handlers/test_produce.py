@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import GeneratorType
@@ -78,9 +79,11 @@ def test_an_error_with_acks_0_closes_the_connection(
     broker: BrokerThread, new_topic: Callable[..., RawTopic]
 ) -> None:
     topic = new_topic()
+    before = errors_told(broker)
     with RawClient(broker.host, broker.port) as other:
         other.send_request(ApiKey.PRODUCE, 9, topic.produce_request(batch(b"a"), acks=0, partition=7))
         assert other.is_closed()
+    assert errors_told(broker) - before == {"UNKNOWN_TOPIC_OR_PARTITION": 1}
 
 
 @pytest.mark.parametrize("acks", [2, -2])
@@ -89,7 +92,14 @@ def test_other_acks_are_refused(new_topic: Callable[..., RawTopic], acks: int) -
     assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
 
 
-def test_each_partition_is_answered_by_itself(client: RawClient, new_topic: Callable[..., RawTopic]) -> None:
+def errors_told(broker: BrokerThread) -> Counter[str]:
+    """How often the answers that had some error had which code."""
+    return broker.call(lambda inner: Counter(inner.partitions.counts.errors.by_request["Produce"]))
+
+
+def test_each_partition_is_answered_by_itself(
+    broker: BrokerThread, client: RawClient, new_topic: Callable[..., RawTopic]
+) -> None:
     topic = new_topic(partitions=2)
     request = topic.produce_request(batch(b"a"))
     request.topic_data[0].partition_data += [
@@ -97,6 +107,7 @@ def test_each_partition_is_answered_by_itself(client: RawClient, new_topic: Call
         PartitionProduceData(index=2, records=batch(b"c")),
         PartitionProduceData(index=1, records=batch(b"d")),
     ]
+    before = errors_told(broker)
     response = client.ask(9, request, ProduceResponse)
     codes = [(each.index, each.error_code) for each in response.responses[0].partition_responses]
     assert codes == [
@@ -105,6 +116,8 @@ def test_each_partition_is_answered_by_itself(client: RawClient, new_topic: Call
         (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (1, ErrorCode.NONE),
     ]
+    told = {"NONE": 2, "INVALID_RECORD": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
+    assert errors_told(broker) - before == told
 
 
 def test_unknown_topics_are_refused_by_name_and_by_id(
@@ -413,8 +426,10 @@ def test_acks_all_gives_up_waiting_after_the_timeout_of_the_request(
     set_in_sync(broker, topic, 1, 2)
     request = topic.produce_request(batch(b"a"))
     request.timeout_ms = 20
+    before = errors_told(broker)
     answer = client.ask(9, request, ProduceResponse).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert errors_told(broker) - before == {"REQUEST_TIMED_OUT": 1}
 
 
 def test_repeated_batches_are_answered_and_not_written_again(new_topic: Callable[..., RawTopic]) -> None:
