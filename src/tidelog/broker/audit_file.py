@@ -2,8 +2,9 @@
 
 A disk may take seconds over a line, and a full one takes none: the loop only puts entries into a buffer that
 is bounded in number and bytes. What does not fit is counted, and the count is the next entry. While the disk
-refuses to write, the thread tries again every second, from the byte at which it stopped. The file may be
-renamed or removed at any time: a new one is made.
+refuses to write, the thread tries again every second, from the byte at which it stopped; the part of a line
+that a broker has left at its end takes nothing of the next one's. The file may be renamed or removed at any
+time: a new one is made, and begins with a whole line.
 """
 
 from __future__ import annotations
@@ -65,21 +66,24 @@ class AuditFile:
         self._thread.join(_LAST_WORDS_S)
 
     def _run(self) -> None:
+        end_of_torn_line = b"\n" if _ends_within_a_line(self._path) else b""
         while batch := self._next():
-            if not self._written(b"\n".join(batch) + b"\n"):
+            if not self._written(end_of_torn_line + b"\n".join(batch) + b"\n"):
                 left = len(batch) + len(self._entries) + self._lost
                 logger.error("Up to %d entries of the audit log were not written to %s", left, self._path)
                 break
+            end_of_torn_line = b""
         os.close(self._fd)
 
     def _written(self, lines: bytes) -> bool:
         """Write them, however long the disk refuses; whether that was before the end."""
-        rest = memoryview(lines)
+        done = 0
         failing = False
-        while rest:
+        while done < len(lines):
             try:
-                self._reopen_if_moved()
-                rest = rest[os.write(self._fd, rest) :]
+                if self._reopened_if_moved():
+                    done = lines.rfind(b"\n", 0, done) + 1
+                done += os.write(self._fd, memoryview(lines)[done:])
             except OSError as error:
                 if not failing:
                     logger.error("The audit log %s cannot be written: %s", self._path, error.strerror)
@@ -102,7 +106,7 @@ class AuditFile:
                 batch.append(msgspec.json.encode({"timestampMs": self._clock.time_ms(), "lostEntries": lost}))
             return batch
 
-    def _reopen_if_moved(self) -> None:
+    def _reopened_if_moved(self) -> bool:
         ours = os.fstat(self._fd)
         try:
             there = self._path.stat()
@@ -112,6 +116,20 @@ class AuditFile:
             fd = self._open()
             os.close(self._fd)
             self._fd = fd
+            return True
+        return False
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    try:
+        if not path.is_file():  # a pipe or a device, which cannot be asked
+            return False
+        with path.open("rb") as file:
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(max(size_bytes - 1, 0))
+            return file.read(1) not in (b"\n", b"")
+    except OSError:  # it may be that we may only write to it
+        return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,16 @@ def test_lines_are_written_in_their_order_and_all_of_them_by_the_end(tmp_path: P
     assert lines(path) == ["before", *map(str, range(1000))]
 
 
+def test_a_line_that_the_last_broker_did_not_end_takes_none_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('before\n{"timest')
+    for number in (b"1", b"2"):
+        file = AuditFile(path, ManualClock())
+        file.write(number)
+        file.close()
+    assert lines(path) == ["before", '{"timest', "1", "2"]
+
+
 def test_a_file_that_was_renamed_or_removed_is_made_anew(tmp_path: Path) -> None:
     path, kept = tmp_path / "audit.jsonl", tmp_path / "audit.1"
     file = AuditFile(path, ManualClock())
@@ -40,6 +52,36 @@ def test_a_file_that_was_renamed_or_removed_is_made_anew(tmp_path: Path) -> None
     file.write(b"three")
     file.close()
     assert (lines(kept), lines(path)) == (["one"], ["three"])
+
+
+def test_an_entry_that_a_full_disk_has_cut_short_is_whole_in_the_file_that_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes room on a full disk puts such files away."""
+    monkeypatch.setattr(audit_file, "_RETRY_S", 0.01)
+    path, kept = tmp_path / "audit.jsonl", tmp_path / "audit.1"
+    room = [8]
+    write = os.write
+
+    def write_until_full(fd: int, data: memoryview) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(fd, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr("tidelog.broker.audit_file.os.write", write_until_full)
+    file = AuditFile(path, ManualClock())
+    file.write(b"first")
+    wait_until(lambda: lines(path) == ["first"])
+    file.write(b"second")
+    wait_until(lambda: lines(path) == ["first", "se"])
+    path.rename(kept)
+    room[0] = 1000
+    wait_until(lambda: len(lines(path)) == 1)
+    file.write(b"third")
+    file.close()
+    assert (lines(kept), lines(path)) == (["first", "se"], ["second", "third"])
 
 
 @pytest.mark.parametrize(("entries", "size"), [(3, 1000), (1000, 30)], ids=["in number", "in bytes"])

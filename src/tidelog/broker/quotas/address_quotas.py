@@ -1,8 +1,8 @@
 """The quotas of IP addresses, as the network has them: by address, where the metadata may name hosts.
 
-Names are looked up by the system, which may take long, so that it is done beside the loop: for that long the
-quota does not hold yet. A host that cannot be found has no quota, and one line says so; it is looked up again
-with the next change.
+Names are looked up by the system, which may take long, so that it is done beside the loop, with every change.
+For that long, and where a host cannot be found, its quota holds for the addresses that it had, if any; one
+line says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from tidelog.broker.network.connection_quotas import ConnectionQuotas, is_ip
+from tidelog.broker.network.connection_quotas import ConnectionQuotas, is_ip, plain_ip
 from tidelog.metadata.client_quotas import CONNECTION_CREATION_RATE, IP, QuotaEntity
 
 logger = logging.getLogger(__name__)
@@ -22,28 +22,32 @@ class AddressQuotas:
 
     def __init__(self, connections: ConnectionQuotas) -> None:
         self._connections = connections
+        self._limits: dict[str, float] = {}
+        self._names: dict[str, float] = {}
+        self._default: float | None = None
+        self._known: dict[str, frozenset[str]] = {}
+        """The addresses of hosts, as they were found last."""
         self._looking_up: asyncio.Task[None] | None = None
 
     def apply(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """These quotas are in force from now on."""
-        limits: dict[str, float] = {}
-        names: dict[str, float] = {}
-        default: float | None = None
+        """These quotas are in force from now on; those of hosts that are new as soon as they are found."""
+        self.close()
+        self._limits, self._names, self._default = {}, {}, None
         for entity, values in quotas.items():
             for kind, host in entity:
                 limit = values.get(CONNECTION_CREATION_RATE)
                 if kind != IP or limit is None:
                     continue
                 if host is None:
-                    default = limit
+                    self._default = limit
                 elif is_ip(host):
-                    limits[host] = limit
+                    self._limits[plain_ip(host)] = limit
                 else:
-                    names[host] = limit
-        self._connections.limit_ips(limits, default)
-        self.close()
-        if names:
-            self._looking_up = asyncio.get_running_loop().create_task(self._look_up(names, limits, default))
+                    self._names[host] = limit
+        self._known = {host: found for host, found in self._known.items() if host in self._names}
+        self._limit()
+        if self._names:
+            self._looking_up = asyncio.get_running_loop().create_task(self._look_up())
 
     def close(self) -> None:
         """Look up no more."""
@@ -51,20 +55,25 @@ class AddressQuotas:
             self._looking_up.cancel()
             self._looking_up = None
 
-    async def _look_up(
-        self, names: Mapping[str, float], limits: Mapping[str, float], default: float | None
-    ) -> None:
-        found = dict(limits)
-        for host, limit in names.items():
+    async def _look_up(self) -> None:
+        for host in self._names:
             try:
                 infos = await asyncio.get_running_loop().getaddrinfo(host, None)
             except (OSError, UnicodeError) as error:
+                holds = "holds for its former addresses" if host in self._known else "does not hold"
                 logger.warning(
-                    "The quota of host %s does not hold, as it cannot be resolved (%s): name an address",
+                    "The quota of host %s %s, as it cannot be resolved (%s): name an address",
                     host,
+                    holds,
                     error,
                 )
             else:
-                # What is set for an address itself goes before.
-                found = {**{str(info[4][0]): limit for info in infos}, **found}
-        self._connections.limit_ips(found, default)
+                self._known[host] = frozenset(str(info[4][0]) for info in infos)
+                self._limit()
+
+    def _limit(self) -> None:
+        limits = {
+            plain_ip(ip): limit for host, limit in self._names.items() for ip in self._known.get(host, ())
+        }
+        # What is set for an address itself goes before.
+        self._connections.limit_ips(limits | self._limits, self._default)
