@@ -305,7 +305,19 @@ def test_dead_letters_go_back_to_their_topics_after_a_dry_run(api: ApiClient) ->
     api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
     back = api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")
     assert values_of(back) == ["one", "two"]
-    assert [each["name"] for each in back["records"][0]["headers"]] == ["x"]
+    assert [each["name"] for each in back["records"][0]["headers"]] == ["x", "tidelog-redriven"]
+    again = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
+    assert again == {"by_topic": {}, "without_origin": 1, "left": 2, "dry_run": False, "ended": "end"}
+    # In a topic made anew other letters are where those were.
+    api.change("DELETE", f"{CLUSTER}/topics/{letters}", name=letters)
+    api.change("POST", f"{CLUSTER}/topics", name=letters, partitions=1)
+    write(api, letters, "three", headers=headers)
+    api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", dry_run=False)
+    assert values_of(api.get(f"{CLUSTER}/topics/{origin}/messages", place="oldest")) == [
+        "one",
+        "two",
+        "three",
+    ]
 
 
 def test_only_letters_that_the_search_finds_go_back(api: ApiClient) -> None:
@@ -340,7 +352,7 @@ def test_letters_that_do_not_fit_into_memory_are_left_to_the_next_redrive(
         headers = [{"name": name, "value": fields[name]} for name in HEADERS if name in fields]
         write(api, letters, "x" * 1000, headers=headers)
     monkeypatch.setattr(search, "_BATCH_RECORDS", 1)
-    monkeypatch.setattr(messages_api, "_REDRIVE_BYTES", 2000)
+    monkeypatch.setattr(messages_api, "_REDRIVE_BYTES", 4000)
     plan = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive")
     assert (plan["by_topic"], plan["ended"]) == ({origin: 2}, "scan-limit")
     rest = api.change("POST", f"{CLUSTER}/topics/{letters}/redrive", place="offset", offset=2)

@@ -183,6 +183,30 @@ def test_a_record_is_sent_again_with_one_header_changed_and_the_others_as_they_a
     assert list(copy.headers) == [("trace", b"another: trace"), *given[1:5], ("why", b"two\nlines")]
 
 
+def test_headers_that_are_not_shown_are_said_to_be_there_and_sent_again(
+    page: Page, console: ConsoleThread, cluster: LocalBroker
+) -> None:
+    topic = cluster.create_topic(name("headers"))
+    written = [("h", b"%d" % number) for number in range(502)]
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(topic, b"value", headers=written)
+    go(page, console, "topics", topic)
+    page.locator(".records tbody tr").first.click()
+    expect(page.get_by_text("2 more headers are not shown.")).to_be_visible()
+    page.get_by_role("button", name="Send again").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Remove").first.click()
+    dialog.get_by_role("button", name="Add a header").click()
+    dialog.get_by_label("Name of the header").fill("new")
+    dialog.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_text("Written to partition")).to_be_visible()
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek(TopicPartition(topic, 0), 1)
+        (sent,) = consumer.poll(30.0, 1)
+    assert list(sent.headers) == [*written[1:], ("new", b"")]
+
+
 def test_what_strangers_wrote_is_shown_inert(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics", "hostile")
     rows = page.locator(".records tbody tr")
@@ -343,6 +367,26 @@ def test_a_broker_that_goes_and_comes_back_is_noticed(page: Page, tmp_path: Path
         running.restart()
         expect(page.get_by_text("The cluster has not answered since")).to_have_count(0)
         expect(page.get_by_text("The cluster answers again").first).to_be_visible()
+
+
+def test_pages_with_charts_say_that_there_is_no_history(page: Page, tmp_path: Path) -> None:
+    with (
+        broker(topics=["there"]) as running,
+        ConsoleThread(console_settings(tmp_path, running.bootstrap_servers)) as console,
+    ):
+        running.admin.alter_group_offsets("readers", {TopicPartition("there", 0): 0})
+        go(page, console, "groups", "readers")
+        expect(page.locator("figure.chart").first).to_be_visible()
+        console.break_history()
+        expect(page.get_by_role("status")).to_contain_text("charts and events are missing")
+        expect(page.get_by_text("No figures: the console cannot use its history.").first).to_be_visible()
+        page.get_by_label("Language").select_option("zh")
+        expect(page.get_by_role("status")).to_contain_text("控制台无法使用其历史数据")
+        expect(page.get_by_text("没有数据：控制台无法使用其历史数据。").first).to_be_visible()
+        go(page, console, "overview")
+        expect(page.locator(".refusal").first).to_contain_text(str(tmp_path / "history.sqlite"))
+        console.console.history._is_open = False  # it can be opened again
+        expect(page.get_by_role("status")).to_be_empty()
 
 
 def test_people_log_in_with_roles_and_masks(page: Page, tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ import io
 import json
 import socket
 import tempfile
+import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import pyarrow.parquet as pq
@@ -19,8 +20,10 @@ import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
 from tests.waiting import wait_until
 
-from tidelog import Producer
+from tidelog import Producer, TopicPartition
 from tidelog.console import connection
+from tidelog.console.api import messages_api
+from tidelog.console.records import export as export_file
 from tidelog.console.records import filter_process, search
 from tidelog.console.records.decoding.choice import Choice
 from tidelog.console.records.decoding.record_decoder import RecordDecoder
@@ -34,7 +37,7 @@ NEVER_ENDS = r'matches(text, "(a+)+$")'
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalBroker]:
-    with broker(topics={"orders": 2, "deep": 1, "endless": 1, "large": 1}) as running:
+    with broker(topics={"orders": 2, "deep": 1, "endless": 1, "large": 1, "headers": 1}) as running:
         with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
             for number in range(20):
                 producer.send("orders", json.dumps({"id": number}).encode(), partition=number % 2)
@@ -44,6 +47,8 @@ def cluster() -> Iterator[LocalBroker]:
             producer.send("endless", b"a" * 60 + b"b")
             for _ in range(30):
                 producer.send("large", b"x" * 900_000)
+                producer.send("headers", b"x", headers=[("h", b"y" * 4000)] * 200)
+        running.admin.alter_group_offsets("readers", {TopicPartition("orders", 0): 0})
         yield running
 
 
@@ -124,6 +129,23 @@ def test_what_cannot_be_is_refused_and_is_no_bug(api: ApiClient, path: str) -> N
 def test_a_record_that_cannot_be_is_refused(api: ApiClient, body: bytes) -> None:
     headers = {"X-Console-Token": api.token, "Content-Type": "application/json"}
     answer = api.http.post(f"{CLUSTER}/topics/orders/messages", content=body, headers=headers)
+    assert 400 <= answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/topics/orders/reassign", {"replicas": {"9" * 5000: [1]}}),
+        ("/topics/orders/reassign", {"expected": {"9" * 5000: [1]}}),
+        ("/topics/orders/messages/resend", {"partition": 0, "offset": -1, "topic": "orders"}),
+        ("/topics/orders/redrive", {"filter": "value.price >"}),
+        ("/groups/readers/reset", {"to": "latest", "topic": ""}),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_and_is_no_bug(
+    api: ApiClient, path: str, body: dict[str, Any]
+) -> None:
+    answer = api.try_change("POST", f"{CLUSTER}{path}", **body)
     assert 400 <= answer.status_code < 500, answer.text
 
 
@@ -247,6 +269,18 @@ def test_the_newest_of_large_records_fit_into_memory(api: ApiClient, monkeypatch
     assert page["progress"]["ended"] == "scan-limit"
 
 
+def test_a_page_of_records_with_large_headers_fits_into_memory(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages_api, "_PAGE_BYTES", 1_000_000)
+    page = api.get(f"{CLUSTER}/topics/headers/messages", place="oldest", limit=1000)
+    assert 0 < len(page["records"]) < 30
+    assert page["progress"]["ended"] == "scan-limit"
+    monkeypatch.undo()
+    page = api.get(f"{CLUSTER}/topics/headers/messages", place="oldest", limit=1000)
+    assert (len(page["records"]), page["progress"]["ended"]) == (30, "end")
+
+
 def exported(api: ApiClient, topic: str, **query: Any) -> list[Any]:
     answer = api.http.get(f"{CLUSTER}/topics/{topic}/messages/export", params={"place": "newest", **query})
     assert answer.status_code == 200, answer.text
@@ -288,6 +322,48 @@ def test_a_part_of_a_file_is_not_to_be_had_and_leaves_nothing_behind(
     assert len(file.content) == int(file.headers["Content-Length"])
     assert pq.read_table(io.BytesIO(file.content)).num_rows == 20
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_parquet_file_does_not_fill_the_disk(
+    api: ApiClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(messages_api, "_PARQUET_BYTES", 100)
+    path = f"{CLUSTER}/topics/large/messages/export"
+    refused = api.http.get(path, params={"format": "parquet"})
+    assert (refused.status_code, refused.json()["code"]) == (413, "TOO_LARGE")
+    assert list(tmp_path.iterdir()) == []
+    assert api.http.get(path, params={"format": "csv"}).status_code == 200
+
+
+def test_parquet_files_that_nobody_takes_do_not_fill_the_disk_either(
+    console: ConsoleThread, api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = f"{CLUSTER}/topics/orders/messages/export", {"format": "parquet"}
+    taken = threading.Event()
+    really_sent = messages_api._chunks
+
+    async def sent_when_taken(file: BinaryIO) -> AsyncIterator[bytes]:
+        while not taken.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async for chunk in really_sent(file):
+            yield chunk
+
+    monkeypatch.setattr(messages_api, "_chunks", sent_when_taken)
+    with ExitStack() as held:
+        answers = [
+            held.enter_context(api.http.stream("GET", path, params=asked))
+            for _ in range(export_file._PARQUET_FILES)
+        ]
+        refused = api.http.get(path, params=asked)
+        assert (refused.status_code, refused.json()["code"]) == (429, "TOO_MANY")
+        assert api.http.get(path, params={"format": "csv"}).status_code == 200
+        answers.pop().close()  # nobody wants it any more
+        wait_until(lambda: console.console.parquet_room._taken.total() == len(answers), "room for another")
+        taken.set()
+        assert [pq.read_table(io.BytesIO(each.read())).num_rows for each in answers] == [20] * len(answers)
+        wait_until(lambda: not console.console.parquet_room._taken, "room for all")
+    assert api.http.get(path, params=asked).status_code == 200
 
 
 @pytest.mark.parametrize("place", ["newest", "oldest"])

@@ -46,7 +46,7 @@ def test_pages_are_there_without_the_history_and_the_overview_says_why(tmp_path:
         ConsoleThread(console_settings(tmp_path, cluster.bootstrap_servers)) as console,
         console.client() as api,
     ):
-        console.console.history._db.close()  # stands for all that SQLite may raise
+        console.break_history()
         api.wait_for_look()
         for page in ("rates", "events", "topics/orders/rates"):
             assert api.get(f"/clusters/main/{page}") == []

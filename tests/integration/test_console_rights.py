@@ -16,9 +16,11 @@ from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
+from tidelog.console.people.audit import now_ms
 from tidelog.console.people.person import Account, person_of
 from tidelog.console.people.sessions import Session
 from tidelog.console.settings import Grant, LoginSettings, MaskRule, Role
+from tidelog.console.watching.changes import Event
 from tidelog.console.web import ENDPOINTS
 from tidelog.testing import LocalBroker, broker
 
@@ -271,6 +273,56 @@ def test_nobody_hears_of_groups_of_topics_that_he_may_not_see(console: ConsoleTh
         assert some.http.get("/clusters/main/overview").json()["groups"] == 1
         for page in ("overview", "events?limit=200", "topology", "topics", "groups"):
             assert HIDDEN not in some.http.get(f"/clusters/main/{page}").text, page
+
+
+def test_figures_of_brokers_and_charts_are_those_of_the_topics_that_somebody_may_see(tmp_path: Path) -> None:
+    def told(somebody: Browser, page: str) -> Any:
+        return somebody.http.get(f"/clusters/main/{page}").json()
+
+    def most_bytes_a_second(somebody: Browser) -> float:
+        return max((values[1] for _, values in told(somebody, "rates")), default=0.0)
+
+    with broker(topics=[SEEN, HIDDEN]) as running:
+        settings = console_settings(
+            tmp_path, running.bootstrap_servers, login=LoginSettings("main"), grants=GRANTS
+        )
+        with (
+            Producer(bootstrap_servers=running.bootstrap_servers) as producer,
+            ConsoleThread(settings) as console,
+        ):
+            everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+
+            def is_charted(somebody: Browser, topic: str, value: bytes) -> bool:
+                producer.send(topic, value).result()
+                return most_bytes_a_second(somebody) > len(value)
+
+            with everything.http, some.http:
+                wait_until(lambda: is_charted(some, SEEN, b"x"), "the rate of some topics")
+                wait_until(lambda: is_charted(everything, HIDDEN, b"x" * 100_000), "the rate of all topics")
+                assert 1 < most_bytes_a_second(some) < 100_000
+                (whole,), (part,) = told(everything, "brokers"), told(some, "brokers")
+    assert [whole[each] for each in ("leaders", "replicas", "in_sync")] == [2, 2, 2]
+    assert [part[each] for each in ("leaders", "replicas", "in_sync")] == [1, 1, 1]
+    assert 0 < part["size_bytes"] < whole["size_bytes"] - 100_000
+    assert [each["size_bytes"] for each in part["log_dirs"]] == [part["size_bytes"]]
+
+
+def test_the_feed_of_somebody_is_full_and_tells_nothing_of_other_topics(console: ConsoleThread) -> None:
+    def told(kind: str, **args: str | int) -> Event:
+        return Event(now_ms(), kind, "info", dict(args))
+
+    moved = told("leaders-moved", **{"from": 1, "to": 2, "count": 77})
+    mine = [told("topic-created", topic=f"seen-{number}") for number in range(50)]
+    others = [told("topic-created", topic=HIDDEN) for _ in range(100)]
+    watched = console.console.clusters["main"]
+    watched._unwritten += [moved, *mine, *others]
+    everything, some = browser(console, "viewer"), browser(console, "some-viewer")
+    with everything.http, some.http:
+        wait_until(lambda: "leaders-moved" in everything.http.get("/clusters/main/events?limit=200").text)
+        found = some.http.get("/clusters/main/events?limit=100").json()
+    created = [each["args"]["topic"] for each in found if each["kind"] == "topic-created"]
+    assert created[:50] == [f"seen-{number}" for number in reversed(range(50))]
+    assert "leaders-moved" not in {each["kind"] for each in found}
 
 
 def test_of_a_group_that_reads_hidden_topics_too_only_the_others_are_told_and_moved(

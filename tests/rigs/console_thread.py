@@ -57,6 +57,14 @@ class ConsoleThread:
         with httpx.Client(base_url=f"{self.url}/api", timeout=_WAIT_S) as http:
             yield ApiClient(http)
 
+    def break_history(self) -> None:
+        """Closes its file, which stands for all that SQLite may raise.
+
+        In the history's own thread: under a statement of another thread that ends the process.
+        """
+        history = self.console.history
+        history._thread.submit(history._db.close).result(_WAIT_S)
+
     def _run(self) -> None:
         try:
             asyncio.run(self._main())

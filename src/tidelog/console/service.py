@@ -14,6 +14,7 @@ from tidelog.console.people.person import Account, Person, everybody, matches, p
 from tidelog.console.people.sessions import COOKIE, Session, Sessions
 from tidelog.console.people.tokens import Tokens
 from tidelog.console.records.decoding.registry import Registry
+from tidelog.console.records.export import ParquetRoom
 from tidelog.console.records.masking import Mask
 from tidelog.console.refusal import not_found
 from tidelog.console.settings import ConsoleSettings, Role
@@ -49,6 +50,7 @@ class Console:
         self.sessions = Sessions(hours * 3600, time.monotonic)
         self.cookie = f"{COOKIE}-{settings.listen.port}"
         self.login_cookie = f"{LOGIN_COOKIE}-{settings.listen.port}"
+        self.parquet_room = ParquetRoom()
         self.stopping = asyncio.Event()
         """Set when streams to browsers shall end."""
         self._unfinished: set[asyncio.Future[str]] = set()

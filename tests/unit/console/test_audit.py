@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tidelog.console.people import audit as audit_module
 from tidelog.console.people.audit import AuditEntry, AuditLog
@@ -59,6 +61,65 @@ def test_files_that_were_full_are_kept_for_long(tmp_path: Path, monkeypatch: pyt
     assert len(found) >= 32
 
 
+def test_entries_of_the_file_that_was_just_full_are_among_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "_LARGEST_BYTES", 1000)
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for number in range(60):
+        log.note(entry(number, "t" * 100))
+        assert [each.at_ms for each in log.newest(3)] == list(range(number, max(number - 3, -1), -1))
+    log.close()
+
+
+def test_what_is_done_in_one_cluster_pushes_nothing_of_another_out_of_sight(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    login = AuditEntry(1, "alice", "127.0.0.1", "", "login", "", "done")
+    for each in (login, entry(2), *(replace(entry(number), cluster="other") for number in range(3, 1000))):
+        log.note(each)
+    assert log.newest(10, "main") == [entry(2), login]
+    assert [each.at_ms for each in log.newest(2, "other")] == [999, 998]
+    log.close()
+
+
+def test_what_is_told_has_no_holes_however_much_of_other_clusters_is_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "_LARGEST_BYTES", 30_000)
+    monkeypatch.setattr(audit_module, "_READ_BYTES", 1000)
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for number in range(150):
+        log.note(entry(number, "t" * (number * 7 % 300)))
+        if number % 30 == 0:
+            log.note(replace(entry(number), cluster="quiet"))
+    assert (tmp_path / "audit.1.jsonl").exists()
+    assert not (tmp_path / "audit.2.jsonl").exists()
+    assert [each.at_ms for each in log.newest(1000, "main")] == list(reversed(range(150)))
+    assert [each.at_ms for each in log.newest(1000, "quiet")] == [120, 90, 60, 30, 0]
+    log.close()
+
+
+def test_a_file_that_is_put_away_while_it_is_read_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1))
+    found: list[Path] = []
+    really_open = Path.open
+
+    def open_and_put_away(path: Path, mode: str) -> object:
+        opened = really_open(path, mode)
+        if not found:
+            found.append(path)
+            log._begin_anew()
+        return opened
+
+    monkeypatch.setattr(Path, "open", open_and_put_away)
+    assert log.newest(10) == [entry(1)]
+    assert found == [tmp_path / "audit.jsonl"]
+    log.close()
+
+
 def test_a_line_that_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.jsonl")
     log.note(entry(1))
@@ -66,6 +127,46 @@ def test_a_line_that_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
         file.write('{"at_ms":2,"user":"José'.encode()[:-1] + b'","x":1}\n')  # within a character
     log.note(entry(3))
     assert log.newest(10) == [entry(3), entry(1)]
+    log.close()
+
+
+def test_an_entry_after_a_full_disk_has_a_line_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "audit.jsonl").stat().st_size + 20, hard))
+    try:
+        log.note(entry(2))  # of which twenty bytes are written
+        log.note(entry(3))  # of which nothing is
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    log.note(entry(4))
+    assert log.newest(10) == [entry(4), entry(1)]
+    assert ['"at_ms":2' in each.getMessage() for each in caplog.records] == [True, False]
+    log.close()
+
+
+def test_an_entry_after_a_crash_has_a_line_of_its_own(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(1))
+    log.close()
+    with (tmp_path / "audit.jsonl").open("ab") as file:
+        file.write(b'{"at_ms":2,"user":"al')
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.note(entry(3))
+    assert log.newest(10) == [entry(3), entry(1)]
+    log.close()
+
+
+def test_an_entry_that_is_taken_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    really_write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: really_write(file, data[:7]))
+    log.note(entry(1))
+    log.note(entry(2))
+    assert log.newest(10) == [entry(2), entry(1)]
     log.close()
 
 
@@ -115,6 +216,7 @@ def test_a_full_file_that_cannot_be_put_away_takes_the_next_lines_itself(
         # Whoever opens something now has no number that the log writes to.
         others = [really_open(tmp_path / f"other-{number}", os.O_RDWR | os.O_CREAT) for number in range(3)]
         log.note(entry(8, "t" * 100))
+        assert log.newest(1) == [entry(8, "t" * 100)]
         assert [os.fstat(each).st_size for each in others] == [0, 0, 0]
     for number in range(9, 40):
         log.note(entry(number, "t" * 100))

@@ -36,7 +36,7 @@ BASE = Snapshot(
     {"t": topic("t", partition(0, 1), partition(1, 1))},
     {PLACE: 100},
     {PLACE: 1000},
-    (Disk(1, "/d", 1, 50, 100),),
+    (Disk(1, "/d", {"t": 1}, 50, 100),),
     {"g": group("g", GroupState.STABLE)},
     {"g": {PLACE: 90}},
 )
@@ -98,10 +98,10 @@ def test_groups_rebalance_and_internal_ones_are_nobodys_business() -> None:
 
 
 def test_disks_that_fail_or_fill_up_are_told_once() -> None:
-    full = (Disk(1, "/d", 1, 5, 100),)
+    full = (Disk(1, "/d", {"t": 1}, 5, 100),)
     assert found(disks=full) == [("disk-nearly-full", {"broker": 1, "path": "/d"})]
     assert changes_between(replace(BASE, disks=full), replace(BASE, disks=full)) == []
-    assert found(disks=(Disk(1, "/d", 1, None, None, "offline"),)) == [
+    assert found(disks=(Disk(1, "/d", {"t": 1}, None, None, "offline"),)) == [
         ("disk-failed", {"broker": 1, "path": "/d"})
     ]
 

@@ -24,7 +24,11 @@ SEEN, HIDDEN = TopicPartition("orders", 0), TopicPartition("payroll", 0)
 NODE = Node(1, "127.0.0.1", 9092)
 
 
-def listed(person: Person, path: Path) -> list[GroupRow]:
+def viewer(*topics: str) -> Person:
+    return person_of("alice", (Grant("alice", Role.VIEWER, topics=topics),), Role.ADMIN)
+
+
+def listed(person: Person, path: Path, *, without_leader: tuple[TopicPartition, ...] = ()) -> list[GroupRow]:
     async def run() -> object:
         history = History(path, 7)
         settings = ClusterSettings("main", {"bootstrap.servers": "127.0.0.1:1"})
@@ -36,7 +40,7 @@ def listed(person: Person, path: Path) -> list[GroupRow]:
             0,
             ClusterDescription("id", NODE, (NODE,)),
             {},
-            {SEEN: 10, HIDDEN: 20},
+            {each: end for each, end in {SEEN: 10, HIDDEN: 20}.items() if each not in without_leader},
             {},
             (),
             {"billing": billing},
@@ -54,6 +58,12 @@ def listed(person: Person, path: Path) -> list[GroupRow]:
 
 def test_figures_of_a_group_are_those_of_topics_that_somebody_may_see(tmp_path: Path) -> None:
     for topics, figures in ((("orders",), (1, 1, 7, 1.0)), (("*",), (2, 3, 23, 3.0))):
-        person = person_of("alice", (Grant("alice", Role.VIEWER, topics=topics),), Role.ADMIN)
-        (row,) = listed(person, tmp_path / "history.sqlite")
+        (row,) = listed(viewer(*topics), tmp_path / "history.sqlite")
         assert (row.topics, row.partitions, row.lag, row.committed_per_second) == figures
+
+
+def test_a_group_is_listed_while_its_topic_has_no_leader(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    (row,) = listed(viewer("orders"), path, without_leader=(SEEN,))
+    assert (row.group, row.lag) == ("billing", None)
+    assert listed(viewer("others"), path) == []

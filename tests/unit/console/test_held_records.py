@@ -26,6 +26,11 @@ def test_what_a_record_was_decoded_to_counts() -> None:
     assert decoded.size_bytes == plain.size_bytes
 
 
+def test_headers_take_more_than_their_bytes() -> None:
+    headers: list[tuple[str, bytes | None]] = [("", None)] * 10_000
+    assert record(1)._replace(headers=headers).held_bytes > 1_000_000
+
+
 def test_small_records_that_decode_to_much_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_HELD_BYTES", 500_000)
     held = search._Newest(100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tidelog.console.watching.partition_lag import LagPoint, Place, PlaceLag
 from tidelog.errors import ConfigError
 
 NOW = 2_000_000_000
+TOPICS = ("one", "other", "third")
 
 
 @contextmanager
@@ -56,6 +58,75 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
         history = History(tmp_path / "h.sqlite", 7)
         assert [each.at_ms - NOW * 1000 for each in await history.events("c", 10)] == [1, 0]
         assert [each.values[0] for each in await history.rates("c", ALL_TOPICS, NOW)] == [0.0, 1.0]
+        await history.close()
+
+    asyncio.run(check())
+
+
+def test_rates_of_some_topics_are_added_up_and_each_holds_until_its_next(tmp_path: Path) -> None:
+    async def check() -> None:
+        history = History(tmp_path / "h.sqlite", 7)
+        looks = {0: (1.1, 2.2), 10: (1.1, 5.0), 20: (0.0, 5.0), 30: (0.0, 5.0), 340: (0.0, 6.0)}
+        for at, (one, other) in looks.items():
+            rates = [
+                RateFigure("one", one, 10),
+                RateFigure("other", other, 100),
+                RateFigure("hidden", at, at),
+            ]
+            await history.write("c", NOW + at, [], rates, [])
+        found = await history.rates_together("c", ["one", "other", "new"], NOW)
+        assert [(each.at_s - NOW, each.values) for each in found] == [
+            (0, (3.3, 110)),
+            (10, (6.1, 110)),
+            (20, (5.0, 110)),
+            (340, (6.0, 110)),
+        ]
+        # Those of which the last figure was before the time that was asked for count, too.
+        assert await history.rates_together("c", ["one", "other"], NOW + 340 + 300) == found[-1:]
+        assert await history.rates_together("c", ["new"], NOW) == []
+        # Nobody looked for an hour: what was before says nothing of what is after.
+        await history.write("c", NOW + 4000, [], [RateFigure("one", 7.0, 70)], [])
+        assert (await history.rates_together("c", ["one", "other"], NOW))[-1].values == (7.0, 70)
+        await history.close()
+
+    asyncio.run(check())
+
+
+def test_rates_that_were_added_up_once_are_not_read_again(tmp_path: Path) -> None:
+    """Pages ask at each look, and thousands of topics have a figure then."""
+    path = tmp_path / "h.sqlite"
+    chance = random.Random(7)
+
+    async def added_up_anew(since_s: int) -> list[Point]:
+        history = History(path, 7)
+        try:
+            return await history.rates_together("c", TOPICS, since_s)
+        finally:
+            await history.close()
+
+    async def check() -> None:
+        history = History(path, 7)
+        at_s = NOW
+        for _ in range(60):
+            at_s += chance.choice((0, 1, 5, 300, 900))
+            rates = [
+                RateFigure(each, chance.random(), 1) for each in (*TOPICS, "hidden") if chance.random() < 0.5
+            ]
+            await history.write("c", at_s, [], rates, [])
+            for since_s in (at_s - 3600, at_s - 3600 + chance.randrange(600)):
+                found = await history.rates_together("c", TOPICS, since_s)
+                assert found == await added_up_anew(since_s)
+        since_s = at_s - 3000
+        before = await history.rates_together("c", TOPICS, since_s)
+        await history._run(lambda: history._db.execute("DELETE FROM rate WHERE at_s < ?", (at_s,)))
+        await history.write("c", at_s + 5, [], [RateFigure(TOPICS[0], 9.0, 1)], [])
+        assert len(before) > 2
+        assert (await history.rates_together("c", TOPICS, since_s))[:-1] == before
+        # Of a longer time all are.
+        assert await history.rates_together("c", TOPICS, at_s - 4000) == await added_up_anew(at_s - 4000)
+        for number in range(100):
+            await history.rates_together("c", [f"other-{number}"], at_s)
+        assert len(history._sums._kept) < 50
         await history.close()
 
     asyncio.run(check())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidelog.console.records.decoded import DecodedField, SchemaName
-from tidelog.console.records.shown import FIELD_BYTES, WHOLE_BYTES, shown_field
+from tidelog.console.records.raw import RawRecord
+from tidelog.console.records.shown import FIELD_BYTES, HEADERS, WHOLE_BYTES, shown_field, shown_record
 
 
 def test_bytes_are_shown_as_what_they_are() -> None:
@@ -27,6 +28,22 @@ def test_what_is_no_utf_8_is_no_json_however_late_it_ends() -> None:
     long = b'{"name": "' + b"x" * FIELD_BYTES + b'\xe9"}'
     assert (shown_field(long).kind, shown_field(long).cut) == ("text", True)
     assert shown_field(long, format_="json").problem == "it is no JSON"
+
+
+def test_of_very_many_headers_the_first_are_shown() -> None:
+    headers: list[tuple[str, bytes | None]] = [("h", b"%d" % number) for number in range(HEADERS + 7)]
+    shown = shown_record(RawRecord(0, 0, 0, None, None, headers))
+    assert [each.value.text for each in shown.headers] == [str(number) for number in range(HEADERS)]
+    assert shown.more_headers == 7
+    assert shown_record(RawRecord(0, 0, 0, None, None, headers[:3])).more_headers == 0
+
+
+def test_names_of_headers_count_in_what_a_record_takes() -> None:
+    """They are shown whole, and a megabyte of a record may be the name of one."""
+    plain, named = (
+        shown_record(RawRecord(0, 0, 0, None, None, [(name, b"")])) for name in ("h", "h" * 900_001)
+    )
+    assert named.held_bytes - plain.held_bytes == 900_000
 
 
 def test_a_character_is_not_cut_in_two() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from tidelog.console.api.endpoint import Call, reads, require_whole_cluster
@@ -20,9 +22,8 @@ class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
 async def audit(call: Call, asked: AuditQuery) -> list[AuditEntry]:
     """Of this cluster."""
     require_whole_cluster(call)
-    found = call.console.audit.newest(_ENTRIES)
-    of_cluster = [each for each in found if each.cluster in (call.cluster.name, "")]
-    return of_cluster[: max(1, min(asked.limit, _ENTRIES))]
+    limit = max(1, min(asked.limit, _ENTRIES))
+    return await asyncio.to_thread(call.console.audit.newest, limit, call.cluster.name)
 
 
 ENDPOINTS = (audit,)

@@ -169,11 +169,9 @@ async def groups(call: Call, asked: GroupQuery) -> list[GroupRow]:
             committed[group_] = committed.get(group_, 0.0) + rate
     rows = []
     for name, listing in sorted(seen.groups.items()):
-        if is_internal_group(name) and not asked.internal:
+        if (is_internal_group(name) and not asked.internal) or not sees_group(call, seen, name):
             continue
         lags = [each for each in watched.lag_by_topic(name) if call.sees(each.topic)]
-        if not lags and not call.person.sees_all_topics(watched.name):
-            continue
         longest = max((each.time for each in lags if each.time is not None), default=None)
         rows.append(
             GroupRow(

@@ -10,12 +10,14 @@ import logging
 import os
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from tidelog.console.api.endpoint import Call, changes, numbers_of, reads
 from tidelog.console.api.event_stream import EventStream, event
@@ -26,7 +28,6 @@ from tidelog.console.records.decoding.choice import AUTOMATIC, UNDECODED, Choice
 from tidelog.console.records.decoding.record_decoder import RecordDecoder
 from tidelog.console.records.filter_expression import FilterError
 from tidelog.console.records.masking import Mask
-from tidelog.console.records.raw import RawRecord
 from tidelog.console.records.redriving import letter_of
 from tidelog.console.records.search import Found, Place, Progress, Search, SearchRequest, read_one
 from tidelog.console.records.shown import WHOLE_BYTES, ShownRecord, shown_record
@@ -39,14 +40,16 @@ from tidelog.records.record import RecordHeader
 logger = logging.getLogger(__name__)
 
 _LIMIT = 1000
+_PAGE_BYTES = 64 * 1024 * 1024
 _EXPORT_LIMIT = 1_000_000
 _SCAN_LIMIT = 20_000_000
 _REDRIVE_LIMIT = 10_000
 _REDRIVE_BYTES = 64 * 1024 * 1024
+_PARQUET_BYTES = 2 * 1024 * 1024 * 1024
+"""Until it is sent, such a file takes room on the console's disk."""
 _CHUNK_BYTES = 1024 * 1024
 _LARGEST_FIELD = 8 * 1024 * 1024
 _NEWS_S = 0.25
-_OF_THE_FAILURE = ("topic", "partition", "offset", "reason", "pipeline")
 
 
 Time = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -151,7 +154,7 @@ class ResendRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Send a record again to a topic; all its headers are kept, or it has those given, in their order."""
 
     partition: int
-    offset: int
+    offset: Annotated[int, msgspec.Meta(ge=0)]
     topic: str
     headers: list[ResentHeader] | None = None
 
@@ -195,11 +198,17 @@ async def messages(call: Call, asked: MessageQuery) -> MessagePage:
         raise Refusal("follow a topic with messages/stream")
     search = _search(call, asked, _LIMIT)
     found: list[ShownRecord] = []
+    held_bytes = 0
     progress, choice = Progress(), _choice(asked)
     async with contextlib.aclosing(search.run()) as steps:
         async for step in steps:
-            found += [shown_record(each, choice=choice) for each in step.records]
+            shown = [shown_record(each, choice=choice) for each in step.records]
+            found += shown
+            held_bytes += sum(each.held_bytes for each in shown)
             progress = step.progress
+            if held_bytes > _PAGE_BYTES and not progress.ended:
+                progress.ended = "scan-limit"
+                break
     return MessagePage(found, progress)
 
 
@@ -228,9 +237,11 @@ async def export(call: Call, asked: ExportQuery) -> Response:
     }
     media_type = export_file.CONTENT_TYPES[asked.format]
     if asked.format == "parquet":
-        file = await _parquet(search)
-        headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
-        return StreamingResponse(_chunks(file), media_type=media_type, headers=headers)
+        with ExitStack() as held:
+            held.enter_context(call.console.parquet_room.take(call.person.account))
+            file = held.enter_context(await _parquet(search))
+            headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
+            return _FileResponse(_chunks(file), media_type, headers, held.pop_all())
     steps = search.run()
     # What cannot be read, or not to the end, is said before a file begins, if it is known by then.
     first = await anext(steps)
@@ -310,7 +321,7 @@ async def resend(call: Call, asked: ResendRequest) -> Written:
 async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     """By the header `topic` of each; a dry run counts only.
 
-    Letters of pipelines and of our consumers are sent whole and once, as `tidelog deadletters redrive` does.
+    Each is sent once, those of pipelines and of our consumers whole, as `tidelog deadletters redrive` does.
     Of others, headers that tell of the failure are left out.
     """
     if asked.place == "tail":
@@ -344,35 +355,30 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     held_bytes = 0
     # Bytes are sent on; what they say is for the filter alone.
     decoder = _decoder(call, _choice(asked) if asked.filter else UNDECODED)
-    search = Search(call.cluster, request, mask, decoder, call.person.account)
+    search = _begun(call, request, mask, decoder)
     async with contextlib.aclosing(search.run()) as steps:
         async for found in steps:
             ended = found.progress.ended
-            strays: list[tuple[str, RawRecord]] = []
             for record in found.records:
                 letter = letter_of(record, call.topic)
-                if letter is not None:
-                    call.require(Role.OPERATOR, letter.place.topic)
-                    letters.append(letter)
-                    held_bytes += record.held_bytes
-                elif target := _origin(record):
-                    call.require(Role.OPERATOR, target)
-                    strays.append((target, record))
-                else:
+                if letter is None:
                     without += 1
-            # Nothing of a batch is sent before the rights for all of it are known.
-            by_topic.update(await _send_back(call, strays) if not asked.dry_run else _count(strays))
-            call.details["by_topic"] = dict(by_topic)  # of a redrive that fails later, too
+                    continue
+                call.require(Role.OPERATOR, letter.home)
+                letters.append(letter)
+                held_bytes += record.held_bytes
             if held_bytes > _REDRIVE_BYTES and not ended:
                 ended = "scan-limit"
                 break
     left = 0
-    if letters:
-        act = redriving.plan if asked.dry_run else redriving.send
-        outcome = await asyncio.to_thread(act, call.cluster.settings.patient_options, call.topic, letters)
-        by_topic.update(outcome.by_topic)
-        left = outcome.left
-    call.details["by_topic"] = dict(by_topic)
+    try:
+        # Nothing is sent before the rights for all of it are known.
+        if letters:
+            act = redriving.plan if asked.dry_run else redriving.send
+            options = call.cluster.settings.patient_options
+            left = await asyncio.to_thread(act, options, call.topic, letters, by_topic)
+    finally:
+        call.details["by_topic"] = dict(by_topic)  # of a redrive that fails on its way, too
     return Redriven(dict(by_topic), without, left, asked.dry_run, ended)
 
 
@@ -401,25 +407,6 @@ async def _lines(
             raise
 
 
-async def _send_back(call: Call, strays: list[tuple[str, RawRecord]]) -> Counter[str]:
-    sent = [
-        call.cluster.producer.send(
-            target,
-            record.value,
-            record.key,
-            headers=[each for each in record.headers if each[0] not in _OF_THE_FAILURE],
-        )
-        for target, record in strays
-    ]
-    for each in sent:
-        await each
-    return _count(strays)
-
-
-def _count(strays: list[tuple[str, RawRecord]]) -> Counter[str]:
-    return Counter(target for target, _ in strays)
-
-
 async def _parquet(search: Search) -> BinaryIO:
     """A file with what a search finds; it has no name any more, so that nothing of it can stay behind."""
     with tempfile.NamedTemporaryFile(prefix="tidelog-console-", suffix=".parquet") as made:
@@ -428,22 +415,34 @@ async def _parquet(search: Search) -> BinaryIO:
             async for found in steps:
                 if found.records:
                     await asyncio.to_thread(file.write, found.records)
+                if os.fstat(made.fileno()).st_size > _PARQUET_BYTES:
+                    raise Refusal(
+                        f"a Parquet file is made before it is sent, and has {_PARQUET_BYTES} bytes at most: "
+                        "export fewer records, or JSON lines or CSV",
+                        413,
+                        "TOO_LARGE",
+                    )
         await asyncio.to_thread(file.close)
         return await asyncio.to_thread(Path(made.name).open, "rb")
 
 
+class _FileResponse(StreamingResponse):
+    """A file that is there until it is sent, or nobody wants it any more."""
+
+    def __init__(
+        self, chunks: AsyncIterable[bytes], media_type: str, headers: Mapping[str, str], held: ExitStack
+    ) -> None:
+        super().__init__(chunks, media_type=media_type, headers=headers)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    with file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-            yield chunk
-
-
-def _origin(record: RawRecord) -> str | None:
-    name = dict(record.headers).get("topic")
-    try:
-        return name.decode("utf-8") if name else None
-    except UnicodeDecodeError:
-        return None
+    while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+        yield chunk
 
 
 def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
@@ -461,7 +460,10 @@ def _search(call: Call, asked: MessageQuery | ExportQuery, most: int) -> Search:
         without_leaders=isinstance(asked, MessageQuery),
         is_whole=isinstance(asked, ExportQuery),
     )
-    mask, decoder = _mask(call, asked.unmasked), _decoder(call, _choice(asked))
+    return _begun(call, request, _mask(call, asked.unmasked), _decoder(call, _choice(asked)))
+
+
+def _begun(call: Call, request: SearchRequest, mask: Mask, decoder: RecordDecoder) -> Search:
     try:
         return Search(call.cluster, request, mask, decoder, call.person.account)
     except FilterError as error:

@@ -21,12 +21,14 @@ from tidelog.console.api.endpoint import (
 )
 from tidelog.console.api.event_stream import EventStream, event
 from tidelog.console.settings import Role
-from tidelog.console.watching.changes import Event
+from tidelog.console.watching.changes import LEADERS_MOVED, Event
 from tidelog.console.watching.history import ALL_TOPICS, Point
 from tidelog.console.watching.rebalances import topics_of
 from tidelog.console.watching.snapshot import is_internal_group
 
 _EVENTS = 200
+_SEARCHED_EVENTS = 2000
+"""Among so many of the last ones are those looked for that a person may see."""
 _BEAT_S = 15.0
 
 
@@ -54,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class LogDirRow(msgspec.Struct, frozen=True):
-    """One log directory."""
+    """One log directory; its size is that of topics that the person may see, others are of the disk."""
 
     path: str
     size_bytes: int
@@ -64,7 +66,7 @@ class LogDirRow(msgspec.Struct, frozen=True):
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
-    """One broker."""
+    """One broker; partitions and sizes are those of topics that the person may see."""
 
     id: int
     address: str
@@ -138,23 +140,36 @@ async def overview(call: Call, asked: Nothing) -> Overview:
     )
 
 
-@reads("/clusters/{cluster}/rates", "Records and bytes a second over time, of all topics.", HistoryQuery)
+@reads(
+    "/clusters/{cluster}/rates",
+    "Records and bytes a second over time, of all topics that the person may see.",
+    HistoryQuery,
+)
 async def rates(call: Call, asked: HistoryQuery) -> list[Point]:
-    """From the history."""
-    return await call.cluster.history.rates(call.cluster.name, ALL_TOPICS, since_s(asked.minutes))
+    """From the history, which has the sum of all topics; that of some is made of theirs."""
+    watched, begin_s = call.cluster, since_s(asked.minutes)
+    if call.person.sees_all_topics(watched.name):
+        return await watched.history.rates(watched.name, ALL_TOPICS, begin_s)
+    topics = [each for each in (await watched.seen()).topics if call.sees(each)]
+    return await watched.history.rates_together(watched.name, topics, begin_s)
 
 
 @reads("/clusters/{cluster}/events", "What changed lately, the newest first.", EventQuery)
 async def events(call: Call, asked: EventQuery) -> list[Event]:
     """From the history; those about topics and groups that the person may not see are left out."""
-    found = await call.cluster.history.events(call.cluster.name, max(1, min(asked.limit, _EVENTS)))
-    seen = call.cluster.snapshot
-    return [
-        each
-        for each in found
-        if all(map(call.sees, topics_of(each)))
-        and ("group" not in each.args or sees_group(call, seen, str(each.args["group"])))
-    ]
+    watched, limit = call.cluster, max(1, min(asked.limit, _EVENTS))
+    if call.person.sees_all_topics(watched.name):
+        return await watched.history.events(watched.name, limit)
+    found = await watched.history.events(watched.name, _SEARCHED_EVENTS)
+    return [each for each in found if _sees_event(call, each)][:limit]
+
+
+def _sees_event(call: Call, event_: Event) -> bool:
+    if event_.kind == LEADERS_MOVED:
+        return False  # it counts partitions of all topics
+    if not all(map(call.sees, topics_of(event_))):
+        return False
+    return "group" not in event_.args or sees_group(call, call.cluster.snapshot, str(event_.args["group"]))
 
 
 @reads(
@@ -180,6 +195,7 @@ async def live(call: Call, asked: Nothing) -> EventStream:
                             "look": number,
                             "problem": watched.problem,
                             "since": watched.problem_since_ms,
+                            "history_fails": bool(watched.history.problems),
                         }
                         yield event("look", state)
                         next_look = asyncio.ensure_future(anext(looks))
@@ -198,11 +214,22 @@ async def live(call: Call, asked: Nothing) -> EventStream:
 async def brokers(call: Call, asked: Nothing) -> list[BrokerRow]:
     """From the last look."""
     seen = await call.cluster.seen()
-    partitions = [each for topic in seen.topics.values() for each in topic.partitions]
+    topics = [each for each in seen.topics.values() if call.sees(each.name)]
+    partitions = [each for topic in topics for each in topic.partitions]
     controller = seen.cluster.controller
     rows = []
     for node in seen.cluster.nodes:
-        disks = [each for each in seen.disks if each.broker == node.id]
+        dirs = [
+            LogDirRow(
+                each.path,
+                sum(size for topic, size in each.size_by_topic.items() if call.sees(topic)),
+                each.usable_bytes,
+                each.total_bytes,
+                each.problem,
+            )
+            for each in seen.disks
+            if each.broker == node.id
+        ]
         rows.append(
             BrokerRow(
                 node.id,
@@ -212,11 +239,8 @@ async def brokers(call: Call, asked: Nothing) -> list[BrokerRow]:
                 sum(each.leader == node.id for each in partitions),
                 sum(node.id in each.replicas for each in partitions),
                 sum(node.id in each.isr for each in partitions),
-                sum(each.size_bytes for each in disks),
-                [
-                    LogDirRow(each.path, each.size_bytes, each.usable_bytes, each.total_bytes, each.problem)
-                    for each in disks
-                ],
+                sum(each.size_bytes for each in dirs),
+                dirs,
                 call.cluster.certificates.expires_ms.get(node.id),
             )
         )

@@ -16,7 +16,7 @@ from tidelog.client.admin.reassignment_plan import Assignment, current_assignmen
 from tidelog.client.admin.replication_throttle import RATES, remove_throttle, set_throttle
 from tidelog.client.errors import ClientError
 from tidelog.client.resources import ConfigResource, ConfigSource, ResourceType
-from tidelog.console.api.endpoint import Call, Nothing, changes, reads
+from tidelog.console.api.endpoint import Call, Nothing, changes, numbers_of, reads
 from tidelog.console.api.shapes import Done, raise_errors, require_typed
 from tidelog.console.api.topics_api import described_topic
 from tidelog.console.refusal import Refusal, not_found, sentence
@@ -365,9 +365,7 @@ async def _sizes(
 
 
 def _place(call: Call, text: str) -> TopicPartition:
-    if not (text.isascii() and text.isdecimal()):
-        raise Refusal(f"{text!r} is no partition's number")
-    return TopicPartition(call.topic, int(text))
+    return TopicPartition(call.topic, *numbers_of([text], f"{text[:50]!r} is no partition's number"))
 
 
 def _require_known(known: set[int], named: Sequence[int]) -> None:

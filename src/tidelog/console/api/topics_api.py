@@ -297,7 +297,7 @@ async def delete_records(call: Call, asked: DeleteRecordsRequest) -> dict[str, i
 
 async def described_topic(call: Call, name: str | None = None) -> TopicDescription:
     """A topic as the cluster describes it now: one by its name, or that of the path."""
-    wanted = name or call.topic
+    wanted = call.topic if name is None else name
     described = (await call.cluster.admin.describe_topics([wanted]))[wanted]
     if isinstance(described, KafkaError):
         raise described

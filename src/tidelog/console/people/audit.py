@@ -1,17 +1,22 @@
 """The audit log: what was changed through the console, by whom, whether it went well. One JSON object a line.
 
 A line is written when a change is done or refused, and again is read from the end of the file for the page;
-values of records and passwords are not in it. What people name is cut, and only so many failed logins an hour
-are noted, so that nobody pushes the entries of others out of the file or off the page. The file grows to
-``_LARGEST_BYTES`` and is then kept under another name (``audit.1.jsonl``), as are the ``_KEPT_FILES`` before.
+values of records and passwords are not in it. The part of a line that a crash or a full disk leaves is ended
+before the next entry. What people name is cut, and only so many failed logins an hour are noted, so that
+nobody pushes the entries of others out of the file or off the page. The file grows to ``_LARGEST_BYTES`` and
+is then kept under another name (``audit.1.jsonl``), as are the ``_KEPT_FILES`` before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -27,7 +32,8 @@ _FAILED_LOGINS_MS = 3_600_000
 """So many are noted in so long; of the others their number."""
 _LARGEST_BYTES = 32 * 1024 * 1024
 _KEPT_FILES = 8
-_READ_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
+"""At a time, from the end of a file on."""
 _LONGEST_TEXT = 300
 _MOST_ITEMS = 40
 _DEEPEST = 3
@@ -66,7 +72,7 @@ class AuditLog:
         """Append an entry; one that cannot be written is at least in the console's log."""
         line = msgspec.json.encode(_bounded(entry)) + b"\n"
         try:
-            os.write(self._file, line)
+            self._append(line)
         except OSError as error:
             logger.error("the audit log %s cannot be written (%s): %s", self._path, error, line.decode())
             return
@@ -91,26 +97,35 @@ class AuditLog:
         if self._failed <= _FAILED_LOGINS:
             self.note(entry)
 
-    def newest(self, limit: int) -> list[AuditEntry]:
-        """The last entries, the newest first."""
-        with self._path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _READ_BYTES))
-            lines = file.read().splitlines()
-        if size > _READ_BYTES:
-            del lines[0]  # the rest of a line
-        found: list[AuditEntry] = []
-        for line in reversed(lines):
-            try:
-                found.append(msgspec.json.decode(line, type=AuditEntry))
-            except UNREADABLE:
-                continue  # torn by a crash
-            if len(found) == limit:
-                break
-        return found
+    def newest(self, limit: int, cluster: str | None = None) -> list[AuditEntry]:
+        """The last entries, the newest first, of this file and of the one before; blocks.
+
+        Of a cluster those about it, and those about none, however many others are between them.
+        """
+        with contextlib.ExitStack() as opened:
+            files: list[BinaryIO] = []
+            for path in (self._path, self._kept(1)):
+                with contextlib.suppress(FileNotFoundError):
+                    files.append(opened.enter_context(path.open("rb")))
+            if len(files) == 2 and os.path.sameopenfile(files[0].fileno(), files[1].fileno()):
+                del files[1]  # it was put away between the two
+            entries = _entries_from_the_end(files)
+            wanted = (each for each in entries if cluster is None or each.cluster in (cluster, ""))
+            return list(islice(wanted, limit))
 
     def close(self) -> None:
         os.close(self._file)
+
+    def _append(self, line: bytes) -> None:
+        size_bytes = os.fstat(self._file).st_size
+        if size_bytes and os.pread(self._file, 1, size_bytes - 1) != b"\n":
+            line = b"\n" + line
+        while line:
+            # A disk that is nearly full takes a part, and refuses the rest.
+            line = line[os.write(self._file, line) :]
+
+    def _kept(self, number: int) -> Path:
+        return self._path.with_suffix(f".{number}.jsonl")
 
     def _begin_anew(self) -> None:
         """Put the file among those that are kept; if that fails, lines go on into the one that is open."""
@@ -119,10 +134,9 @@ class AuditLog:
         try:
             if self._path.exists():  # else it was put there before, and the rest has failed
                 for number in range(_KEPT_FILES - 1, 0, -1):
-                    older = self._path.with_suffix(f".{number}.jsonl")
-                    if older.exists():
-                        older.replace(self._path.with_suffix(f".{number + 1}.jsonl"))
-                self._path.replace(self._path.with_suffix(".1.jsonl"))
+                    if self._kept(number).exists():
+                        self._kept(number).replace(self._kept(number + 1))
+                self._path.replace(self._kept(1))
             fresh.replace(self._path)
         except OSError:
             os.close(file)
@@ -134,7 +148,25 @@ class AuditLog:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _entries_from_the_end(files: Iterable[BinaryIO]) -> Iterator[AuditEntry]:
+    for file in files:
+        for line in _lines_from_the_end(file):
+            with contextlib.suppress(*UNREADABLE):  # torn by a crash
+                yield msgspec.json.decode(line, type=AuditEntry)
+
+
+def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
+    at = file.seek(0, os.SEEK_END)
+    first = b""  # of what was read; it may begin further ahead
+    while at:
+        size = min(_READ_BYTES, at)
+        at = file.seek(at - size)
+        first, *lines = (file.read(size) + first).split(b"\n")
+        yield from reversed(lines)
+    yield first
 
 
 def _bounded(entry: AuditEntry) -> AuditEntry:

@@ -9,14 +9,17 @@ for a formula get an apostrophe before them.
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from tidelog.console.people.person import Account
 from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.refusal import Refusal
@@ -28,6 +31,8 @@ CONTENT_TYPES: dict[Format, str] = {
     "csv": "text/csv; charset=utf-8",
     "parquet": "application/vnd.apache.parquet",
 }
+_PARQUET_FILES = 4
+"""At once, of all people; one of each who has logged in."""
 _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -42,6 +47,31 @@ def lines(records: Iterable[RawRecord], format_: Lines) -> bytes:
     if format_ == "jsonl":
         return b"".join(msgspec.json.encode(_json(each)) + b"\n" for each in records)
     return b"".join(_csv_line(_cells(each)) for each in records)
+
+
+class ParquetRoom:
+    """Room for Parquet files on the console's disk, where each is from its first record until it is sent."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[Account | None] = Counter()
+
+    @contextlib.contextmanager
+    def take(self, account: Account | None) -> Iterator[None]:
+        """Room for a file; raises a refusal while there are as many as may be, of all or of one person."""
+        if account is not None and self._taken[account]:
+            raise _too_many("a Parquet file of yours is made or sent already")
+        if self._taken.total() >= _PARQUET_FILES:
+            raise _too_many(f"{_PARQUET_FILES} Parquet files are made or sent already")
+        self._taken[account] += 1
+        try:
+            yield
+        finally:
+            self._taken[account] -= 1
+            self._taken += Counter()  # who has none is forgotten
+
+
+def _too_many(what: str) -> Refusal:
+    return Refusal(f"{what}: try again later, or choose JSON lines or CSV", 429, "TOO_MANY")
 
 
 class ParquetFile:

@@ -8,6 +8,8 @@ from tidelog.console.records.decoded import DecodedField
 
 _RECORD_BYTES = 400
 """What a record takes beside its fields."""
+HEADER_BYTES = 150
+"""What a header takes beside its name and value."""
 
 
 class RawRecord(NamedTuple):
@@ -45,7 +47,7 @@ class RawRecord(NamedTuple):
     def held_bytes(self) -> int:
         """About what it takes in memory, with what it was decoded to."""
         decoded = sum(len(each.json or b"") for each in (self.decoded_key, self.decoded_value) if each)
-        return self.size_bytes + decoded + _RECORD_BYTES
+        return self.size_bytes + decoded + len(self.headers) * HEADER_BYTES + _RECORD_BYTES
 
 
 def _readable(data: bytes | None, decoded: DecodedField | None) -> bytes | None:

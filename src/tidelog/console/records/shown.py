@@ -2,7 +2,8 @@
 hexadecimal digits; cut to size.
 
 Nothing is interpreted: pages show every field as inert text. Fields longer than ``FIELD_BYTES`` are cut, and
-say how long they are; a record asked for by its offset has ``WHOLE_BYTES`` of each.
+say how long they are; a record asked for by its offset has ``WHOLE_BYTES`` of each. Of headers the first
+``HEADERS`` are shown: a megabyte holds half a million.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import msgspec
 
 from tidelog.console.records.decoded import DecodedField, SchemaName
 from tidelog.console.records.decoding.choice import AUTOMATIC, Choice, Format
-from tidelog.console.records.raw import RawRecord
+from tidelog.console.records.raw import HEADER_BYTES, RawRecord
 from tidelog.unreadable import UNREADABLE
 
 FIELD_BYTES = 4096
 WHOLE_BYTES = 2 * 1024 * 1024
+HEADERS = 500
 _HEX_BYTES = 2048
 
 
@@ -55,6 +57,15 @@ class ShownRecord(msgspec.Struct, frozen=True):
     key: ShownField
     value: ShownField
     headers: list[ShownHeader]
+    more_headers: int = 0
+    """So many come after those."""
+
+    @property
+    def held_bytes(self) -> int:
+        """About what it takes in memory."""
+        fields = (self.key, self.value, *(each.value for each in self.headers))
+        names = sum(len(each.name) for each in self.headers)  # of which nothing is cut
+        return names + sum(len(each.text) + len(each.hex) + HEADER_BYTES for each in fields)
 
 
 def shown_record(record: RawRecord, limit: int = FIELD_BYTES, choice: Choice = AUTOMATIC) -> ShownRecord:
@@ -68,8 +79,9 @@ def shown_record(record: RawRecord, limit: int = FIELD_BYTES, choice: Choice = A
         shown_field(record.value, limit, record.decoded_value, choice.value, masked=value_is_masked),
         [
             ShownHeader(name, shown_field(value, limit, masked=f"header {name}" in record.masked))
-            for name, value in record.headers
+            for name, value in record.headers[:HEADERS]
         ],
+        max(len(record.headers) - HEADERS, 0),
     )
 
 

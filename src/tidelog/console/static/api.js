@@ -10,7 +10,7 @@ export class Refused extends Error {
 }
 
 export const session = {
-  token: "", user: null, login: false, passwords: false, provider: null, tokens: false, clusters: [], read_only: false, version: "",
+  token: "", user: null, login: false, passwords: false, provider: null, tokens: false, clusters: [], read_only: false, version: "", history_fails: false,
 };
 
 async function answered(answer) {

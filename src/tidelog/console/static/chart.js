@@ -1,5 +1,6 @@
 // Lines over time, as pictures of our own: an axis, a cursor that tells the figures, gaps where nobody looked.
 import { h, svg, replace } from "./dom.js";
+import { session } from "./api.js";
 import { clock, short } from "./format.js";
 import { t } from "./words.js";
 
@@ -15,7 +16,9 @@ const EDGE = { left: 52, right: 10, top: 8, bottom: 20 };
 export function lineChart(series, { minutes, format = short, label, gap = GAP_S }) {
   const figure = h("figure", { class: "chart", role: "img", "aria-label": label });
   const shown = series.filter((each) => each.points.some(([, value]) => value !== null));
-  if (!shown.length) return h("div", { class: "empty" }, t("No figures yet: they come while the console runs."));
+  if (!shown.length) {
+    return h("div", { class: "empty" }, session.history_fails ? t("No figures: the console cannot use its history.") : t("No figures yet: they come while the console runs."));
+  }
   const draw = () => replace(figure, picture(shown, Math.max(figure.clientWidth, 320), minutes, format, figure, gap));
   const watcher = new ResizeObserver(() => (figure.isConnected ? draw() : watcher.disconnect()));
   watcher.observe(figure);

@@ -180,7 +180,9 @@ function follow(cluster) {
   live.cluster = cluster;
   live.addEventListener("look", (event) => {
     const state = JSON.parse(event.data);
-    notice(state.problem ? ["bad", t("The cluster has not answered since {time}: {problem}", { time: clock(state.since), problem: state.problem })] : null);
+    session.history_fails = state.history_fails;
+    if (state.problem) notice(["bad", t("The cluster has not answered since {time}: {problem}", { time: clock(state.since), problem: state.problem })]);
+    else notice(state.history_fails ? ["bad", t("The console cannot use its history: charts and events are missing. The overview says why.")] : null);
     if (current?.failed && !state.problem && current.isAway) show();
     else current?.look();
   });

@@ -15,6 +15,7 @@ import msgspec
 from tidelog.client.resources import TopicDescription
 from tidelog.console.watching.snapshot import Disk, Snapshot, is_internal_group
 
+LEADERS_MOVED = "leaders-moved"
 Level = Literal["good", "info", "warning", "bad"]
 _NEARLY_FULL = 0.1
 _SHOWN_TOPICS = 200
@@ -75,7 +76,7 @@ def _topics(before: Snapshot, now: Snapshot) -> Iterator[_Found]:
             )
         yield from _partitions(old, topic, moves)
     for (source, target), count in sorted(moves.items()):
-        yield "leaders-moved", "info", {"from": source, "to": target, "count": count}
+        yield LEADERS_MOVED, "info", {"from": source, "to": target, "count": count}
 
 
 def _partitions(

@@ -19,7 +19,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -28,6 +28,7 @@ import msgspec
 
 from tidelog.console.watching.changes import Event
 from tidelog.console.watching.partition_lag import LagPoint, PartitionLag, PlaceLag
+from tidelog.console.watching.rate_sums import RateSum, RateSums
 from tidelog.errors import ConfigError
 from tidelog.unreadable import UNREADABLE
 
@@ -205,6 +206,13 @@ class History:
         )
         return [Point(at_s, (records, size_bytes)) for at_s, records, size_bytes in rows]
 
+    async def rates_together(self, cluster: str, topics: Collection[str], since_s: int) -> list[Point]:
+        """Records and bytes a second of some topics in sum, at each moment when one of them has a figure."""
+        nothing: list[RateSum] = []
+        since_s -= _HEARTBEAT_S
+        found = await self._try("read", lambda: self._sums.read(cluster, topics, since_s), nothing)
+        return [Point(each.at_s, (each.records, each.size_bytes)) for each in found]
+
     async def events(
         self, cluster: str, limit: int, kinds: Sequence[str] = (), group: str | None = None
     ) -> list[Event]:
@@ -325,6 +333,7 @@ class History:
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(_SCHEMA)
             self._partitions = PartitionLag(self._db)
+            self._sums = RateSums(self._db)
         except sqlite3.Error:
             self._db.close()
             raise

@@ -31,7 +31,7 @@ class Disk:
 
     broker: int
     path: str
-    size_bytes: int
+    size_by_topic: Mapping[str, int]
     usable_bytes: int | None
     total_bytes: int | None
     problem: str | None = None
@@ -144,10 +144,13 @@ async def take_snapshot(admin: AsyncAdmin) -> Snapshot:
 
 
 def _disk(broker: int, directory: LogDirDescription) -> Disk:
+    sizes: dict[str, int] = {}
+    for each in directory.replicas:
+        sizes[each.partition.topic] = sizes.get(each.partition.topic, 0) + each.size_bytes
     return Disk(
         broker,
         directory.path,
-        sum(each.size_bytes for each in directory.replicas),
+        sizes,
         directory.usable_bytes,
         directory.total_bytes,
         None if directory.error is None else sentence(directory.error),

@@ -155,7 +155,8 @@ export function showMessages(view, topic, body) {
         topic.internal ? null : h("button", { type: "button", onclick: () => resend(path, topic, shown) }, t("Send again"))),
       fieldView(t("Value"), shown.value), fieldView(t("Key"), shown.key),
       shown.headers.length ? h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", {}, h("tbody", {}, shown.headers.map((each) =>
-        h("tr", {}, h("td", { class: "mono" }, plain(each.name)), h("td", { class: "mono" }, preview(each.value, 4000))))))) : null);
+        h("tr", {}, h("td", { class: "mono" }, plain(each.name)), h("td", { class: "mono" }, preview(each.value, 4000)))))),
+        shown.more_headers ? h("p", { class: "muted small" }, t("{n} more headers are not shown.", { n: whole(shown.more_headers) })) : null) : null);
     const whole_ = async () => {
       try { draw(await get(`${path}/${record.partition}/${record.offset}`, { unmasked: state.unmasked, key_format: state.key_format, value_format: state.value_format }, view.signal)); } catch (error) { parts.append(refusal(error)); }
     };
@@ -224,7 +225,7 @@ function produce(path) {
 
 function resend(path, topic, record) {
   const target = h("input", { class: "wide mono", value: topic.name, autocomplete: "off" });
-  const headers = headerRows(record.headers);
+  const headers = headerRows(record.headers, record.more_headers);
   return ask({
     title: t("Send again"), action: t("Send"), large: true,
     content: [h("p", { class: "muted" }, t("Key, value and headers that are left alone go as the bytes that they are.")), field(t("To topic"), target), headers.element],
@@ -236,8 +237,8 @@ function resend(path, topic, record) {
 }
 
 /** A record's headers, a row for each, to be left alone, edited or removed; `given()` is what the API is told of them.
- *  A header that is left alone is named by its place: what is shown of it may be cut, masked or no text. */
-function headerRows(headers) {
+ *  A header that is left alone is named by its place: what is shown of it may be cut, masked or no text. `more` are not shown at all. */
+function headerRows(headers, more) {
   const rows = h("tbody", {});
   const all = headers.map((header, place) => headerRow(header, place));
   append(rows, all.map((each) => each.element));
@@ -245,9 +246,14 @@ function headerRows(headers) {
     type: "button",
     onclick: () => { const row = headerRow(null, null); all.push(row); rows.append(row.element); row.element.querySelector("input").focus(); },
   }, t("Add a header"));
+  const given = (some) => some.map((each) => each.given()).filter(Boolean);
   return {
     element: h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", { class: "headers" }, rows), h("div", { class: "row" }, add)),
-    given: () => (all.every((each) => each.isAsItWas()) ? null : all.map((each) => each.given()).filter(Boolean)),
+    given: () => {
+      if (all.every((each) => each.isAsItWas())) return null;
+      const unseen = Array.from({ length: more }, (_, at) => ({ keep: headers.length + at }));
+      return [...given(all.slice(0, headers.length)), ...unseen, ...given(all.slice(headers.length))];
+    },
   };
 }
 
